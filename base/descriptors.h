@@ -1,4 +1,4 @@
-// File descriptors of this process: how many it may have, and what to do when none is left.
+// File descriptors of this process: their limit, and how to answer a connection when none is left.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ struct DescriptorLimit {
 };
 Result<DescriptorLimit> descriptor_limit();
 
-// Raises the soft limit to `needed`, or to the hard one where that is less; it is never lowered. What stands
-// then.
+// Raises the soft limit to `needed`, or to the hard limit if that is less. Never lowers the soft limit.
+// Returns the limits afterwards.
 Result<DescriptorLimit> raise_descriptor_limit(uint64_t needed);
 
-bool is_out_of_descriptors(int error);  // errno of a call that would have made one
-// What whoever comes is told then. Code::busy; names the limit and the remedy.
+bool is_out_of_descriptors(int error);  // `error`: errno of a call that creates a descriptor
+// The error to send to a new connection in that case: Code::busy, with the limit and the remedy.
 Status out_of_descriptors();
 
-// One descriptor held back, so that those who come when there is none left can be told so and closed. Who
-// only waits for the next one leaves the listener readable, and turns in a loop. One thread.
+// Keeps one descriptor in reserve. When none is left, the owner of a listener uses it to accept, answer and
+// close a new connection. If the connection were left waiting, the listener would stay readable and poll
+// would spin. One thread may use it.
 class SpareDescriptor {
  public:
   SpareDescriptor();
@@ -32,8 +33,8 @@ class SpareDescriptor {
   SpareDescriptor(const SpareDescriptor&) = delete;
   SpareDescriptor& operator=(const SpareDescriptor&) = delete;
 
-  // The next one who waits at this listener, accepted in place of the spare one, non-blocking. -1: nobody
-  // waits, or there is still no descriptor. The caller closes it, then calls refill.
+  // Closes the spare descriptor and accepts the next connection of `listener`, as a non-blocking descriptor.
+  // -1: no connection waits, or there is still no descriptor. The caller closes it and then calls refill.
   int accept_in_place(int listener);
   void refill();
 

@@ -1,6 +1,6 @@
-// FlatMap: an ordered map of few entries, all in one piece of memory: std::flat_map of C++23, as far as it is
-// used here, with entries that lie as pairs. A look-up among integers that lie close together, such as the
-// ranks of a host, touches the first entry and its own.
+// FlatMap: an ordered map for few entries, in one contiguous array of pairs. It has the part of C++23's
+// std::flat_map that Shoal uses. If the keys are consecutive integers, such as the ranks of a host, a look-up
+// touches the first entry and the one it finds.
 //
 // Not thread-safe. References and iterators stay valid until an entry is added or erased.
 #pragma once
@@ -19,7 +19,7 @@ namespace shoal::base {
 template <class Key, class Value>
 class FlatMap {
  public:
-  using value_type = std::pair<Key, Value>;  // callers leave `first` as it is
+  using value_type = std::pair<Key, Value>;  // callers must not change `first`
   using iterator = typename std::vector<value_type>::iterator;
   using const_iterator = typename std::vector<value_type>::const_iterator;
 
@@ -37,7 +37,7 @@ class FlatMap {
   const Value& at(const Key& key) const { return at_of(*this, key); }
   Value& operator[](const Key& key) { return try_emplace(key).first->second; }
 
-  // Adds it, unless one of this key is there.
+  // Adds an entry unless the map has one with this key. The bool is true if it added one.
   template <class... Args>
   std::pair<iterator, bool> try_emplace(const Key& key, Args&&... args) {
     const iterator place = lower_bound(*this, key);
@@ -59,7 +59,7 @@ class FlatMap {
   template <class Self>
   static auto lower_bound(Self& self, const Key& key) {
     auto& entries = self.entries_;
-    if constexpr (std::unsigned_integral<Key>) {  // mostly one follows the other
+    if constexpr (std::unsigned_integral<Key>) {  // keys are often consecutive
       if (entries.empty() || key <= entries.front().first) return entries.begin();
       const auto guess = static_cast<size_t>(key - entries.front().first);
       if (guess < entries.size() && entries[guess].first == key) {

@@ -16,9 +16,9 @@ struct NetworkInterface {  // one for each IPv4 address
 };
 Result<std::vector<NetworkInterface>> network_interfaces();
 
-// The address to listen at in place of "any address": that of the interface `wanted`, given by its name or
-// address. Where `wanted` is empty: the only address beyond the loopback that is up. Nothing: there is no
-// such interface, or there are several to choose from.
+// The address to listen at instead of "any address". `wanted` is the name or the address of an interface. If
+// it is empty, the result is the only address that is up and not a loopback. nullopt: there is no such
+// interface, or there are several.
 std::optional<std::string> address_to_listen_at(const std::vector<NetworkInterface>& interfaces,
                                                 const std::string& wanted);
 

@@ -1,5 +1,5 @@
-// What a program says before it ends because memory or threads are short, or because of an exception that
-// nothing handles. For programs alone: a library leaves this to whoever links it.
+// The line that a program prints before it ends because memory or threads are short, or because of an
+// unhandled exception. Only programs install these handlers; libraries must not.
 #pragma once
 
 #include <thread>
@@ -7,22 +7,22 @@
 
 namespace shoal::base {
 
-// Installs a handler of std::terminate. For std::bad_alloc, and for a std::system_error that says that memory
-// or threads are short, the handler writes one line to stderr, which names `program` and the limits to raise,
-// and ends the process with `exit_status`. For anything else it writes a line and aborts. `program` lives as
-// long as the process.
+// Installs a handler of std::terminate. For std::bad_alloc, and for a std::system_error whose code means that
+// memory or threads are short, it writes one line to stderr, which names `program` and the limits to raise.
+// It then ends the process with `exit_status`. For any other cause it writes a line and aborts. `program`
+// must be valid as long as the process lives.
 //
-// A handler of SIGABRT does the same where nothing is thrown: libraries, glibc's among them, abort for want
-// of memory. Whether memory is the cause is guessed: the process has a limit of address space (ulimit -v) and
+// Also installs a handler of SIGABRT that does the same, because libraries such as glibc abort when they get
+// no memory. It guesses whether memory is the cause: the process has a limit of address space (ulimit -v) and
 // has nearly reached it.
 void install_last_words(const char* program, int exit_status);
-// The same for an exception that main has caught, with a line and no end. Called in a catch clause; returns
-// the exit status that was installed, for std::_Exit: destructors that need memory would have their own
-// words.
+// Writes the same line for an exception that main has caught, but does not end the process. Call it in a
+// catch clause. Returns the installed exit status; pass it to std::_Exit, because destructors that need
+// memory could throw again.
 int say_last_words();
 
-// A thread without which the process cannot go on: if the system gives none, the process ends
-// (std::terminate), rather than by destructors that wait for threads that were never started.
+// Starts a thread that the process cannot do without. If the system cannot start it, the process ends at once
+// (std::terminate). A destructor could otherwise wait for threads that were never started.
 template <class Run>
 std::thread vital_thread(Run&& run) noexcept {
   return std::thread(std::forward<Run>(run));

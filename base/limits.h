@@ -1,10 +1,10 @@
-// Bounds that several folders have in common.
+// Bounds that several folders share.
 #pragma once
 
 #include <cstddef>
 
 namespace shoal::base {
 
-inline constexpr size_t kMaxJobIdBytes = 512;  // of a job id: on disk, on the wire and on the local socket
+inline constexpr size_t kMaxJobIdBytes = 512;  // on disk, in messages between nodes and on the local socket
 
 }  // namespace shoal::base

@@ -1,4 +1,4 @@
-// Ranks in a line for people.
+// Lists of ranks in messages.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,9 @@
 
 namespace shoal::base {
 
-inline constexpr size_t kRanksNamed = 8;  // of many; the others are counted
+inline constexpr size_t kRanksNamed = 8;  // further ranks are only counted
 
-// "rank 3", "ranks 3, 9"; of more than kRanksNamed the first, as in "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 5
-// more". Of none "no rank".
+// "rank 3", "ranks 3, 9", or "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 5 more". "no rank" if there is none.
 std::string name_ranks(std::span<const uint32_t> ranks);
 
 }  // namespace shoal::base

@@ -1,4 +1,4 @@
-// A copy of bytes that nobody reads again soon: past the caches, where the machine knows how.
+// Copies bytes that will not be read again soon, bypassing the caches where the machine can do that.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace shoal::base {
 
-// Below this, memcpy is as good: a copy that fits the caches is better left in them.
+// Smaller copies use memcpy: a copy that fits into the caches should stay there.
 inline constexpr uint64_t kStreamCopyBytesMin = uint64_t{64} << 10;
 
-// As memcpy(target, source, bytes); the ranges do not overlap. From kStreamCopyBytesMin on, on x86-64, four
-// pages at a time with stores that leave the caches alone: the target is not read first, and several banks of
-// memory work at once. Visible to other threads and processes when it returns, like any other store.
+// Like memcpy(target, source, bytes); the ranges must not overlap. On x86-64, from kStreamCopyBytesMin on, it
+// copies four pages at a time with non-temporal stores. These do not read the target first, and use several
+// memory banks at once. When it returns, the bytes are visible to other threads and processes like any store.
 void stream_copy(std::byte* target, const std::byte* source, uint64_t bytes);
 
 }  // namespace shoal::base

@@ -1,5 +1,5 @@
-// Stager: copies of a rank's bytes into memory that the node will write from. A back end is chosen where the
-// tensors lie: gpu/host/ copies between host memory.
+// Stager: copies a rank's bytes into the memory from which the node writes them. A back end is chosen by
+// where the tensors are: gpu/host/ copies between host memory.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace shoal::gpu {
 
-// `rows` rows of `row_bytes`, of which each begins `source_stride` bytes after the one before, to contiguous
-// bytes: a gather of a box of a row-major tensor. One row: a plain copy.
+// Copies `rows` rows of `row_bytes` bytes to contiguous memory: it gathers a box of a row-major tensor. In
+// the source each row begins `source_stride` bytes after the row before it. One row is a plain copy.
 struct CopyTask {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
@@ -21,22 +21,21 @@ struct CopyTask {
   uint64_t source_stride = 0;  // unused with one row
 };
 
-// One thread submits and waits. Ranges of different tasks that are under way together do not overlap in their
-// targets.
+// Only one thread may submit and wait. The targets of tasks in progress must not overlap.
 class Stager {
  public:
   using Ticket = uint64_t;  // ascending
 
   virtual ~Stager() = default;
-  // Begins the copies; the tasks themselves are not kept. What they point to must live, sources unchanged,
-  // until wait() has returned for this ticket or a later one.
+  // Starts the copies. The stager does not keep `tasks`. The memory that they point to must be valid, and the
+  // sources unchanged, until wait() has returned for this ticket or a later one.
   virtual Ticket submit(std::span<const CopyTask> tasks) = 0;
-  // Blocks until all copies of this ticket and of earlier ones are done. An error says that targets of these
-  // tickets hold nothing of use.
+  // Blocks until all copies of this ticket and of earlier ones are done. After an error the targets of these
+  // tickets have undefined contents.
   virtual Status wait(Ticket ticket) = 0;
 };
 
-// Host memory to host memory, in the caller's thread: submit copies, wait finds it done.
+// Copies from host memory to host memory on the caller's thread: submit copies at once, wait does nothing.
 std::unique_ptr<Stager> make_host_stager();
 
 }  // namespace shoal::gpu

@@ -1,6 +1,6 @@
-// The kernels behind block_digest: the same function compiled for several instruction sets. C types only: an
-// inline C++ function compiled in such a unit could be the one the linker keeps for all, and crash a lesser
-// processor.
+// The kernels of block_digest: one function compiled for several instruction sets. They use C types only. The
+// linker might keep an inline C++ function of such a unit for the whole program, which would crash on a
+// processor without those instructions.
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 namespace shoal::base {
 
-// `bytes` at most kDigestBlockBytes.
+// `bytes` is at most kDigestBlockBytes.
 using DigestKernel = uint64_t (*)(const void* data, size_t bytes);
 
 struct DigestKernelInfo {

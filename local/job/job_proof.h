@@ -1,6 +1,6 @@
-// Proofs that a process knows a key that it does not tell: the job's token, for what passes beside the nodes'
-// sessions. HMAC-SHA256 (RFC 2104) over a label, which keeps proofs of different purposes apart, and over
-// parts, each with its length before it.
+// Proofs that a process knows the job token, without sending the token. Connections other than the nodes'
+// sessions use them. A proof is HMAC-SHA256 (RFC 2104) over a label and parts, each part preceded by its
+// length. The label separates proofs of different purposes.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ using JobNonce = std::array<std::byte, kJobNonceBytes>;
 using JobProof = std::array<std::byte, kJobProofBytes>;
 
 JobNonce random_job_nonce();
-// The key is not empty.
+// `key` must not be empty.
 JobProof job_proof(ByteView key, std::string_view label, std::initializer_list<ByteView> parts);
-// Takes the same time whatever the bytes are.
+// Compares in constant time.
 bool is_same_proof(const JobProof& a, const JobProof& b);
 
 }  // namespace shoal::local

@@ -1,4 +1,4 @@
-// What the decoders of local messages share, and those of loads, which are a file of their own.
+// Functions that the decoders of local messages share, and the decoders of decode_loads.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ inline Status malformed(std::string_view what) {
   return Status(Code::corrupt, fmt::format("malformed {}", what));
 }
 
-// What bytes say is never our caller's fault.
+// Turns Code::invalid_argument into Code::corrupt: the fault is in the bytes, not in the caller's arguments.
 inline Status as_corrupt(const Status& status, std::string_view what) {
   Code code = status.code() == Code::invalid_argument ? Code::corrupt : status.code();
   return Status(code, status.message()).with_context(what);
@@ -58,8 +58,8 @@ inline std::string fit_to_print(std::string_view given) {
   return text;
 }
 
-// For every message with `code` and `cause`. Codes of a newer program become Code::internal; the text is made
-// fit to print.
+// Reads `code` and `cause` of any message that has both. A code that this program does not know becomes
+// Code::internal. Control characters in the cause become spaces.
 template <class Reader>
 Status read_status(Reader in, Status& out) {
   auto cause = in.getCause();
@@ -87,7 +87,7 @@ inline Result<LayoutEntry::Kind> read_kind(schema::LayoutEntry::Kind in) {
   return static_cast<LayoutEntry::Kind>(in);
 }
 
-// For TensorInfo and LoadTarget: fqn, kind, dtype and shape, each valid by itself.
+// Reads fqn, kind, dtype and shape of a TensorInfo or LoadTarget, and validates each separately.
 template <class Reader, class Value>
 Status read_value(Reader in, Value& out) {
   auto fqn = in.getFqn();
@@ -128,7 +128,7 @@ Result<std::shared_ptr<const World>> read_world(Reader in) {
   return world;
 }
 
-// messages_decode_loads.cpp
+// decode_loads.cpp
 Result<LocalMessage> read_load_message(schema::LocalMessage::Load::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in);
 Result<LocalMessage> read_load_message(schema::LocalMessage::LoadDone::Reader in);

@@ -1,4 +1,4 @@
-// LoadTargets: what a load asks for, value by value.
+// LoadTargets: the values that a load requests.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ struct LoadTarget {
   LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
   DType dtype = DType::u8;
   Dims shape;
-  std::vector<Box> boxes;  // what this rank wants of it; empty for an object
+  std::vector<Box> boxes;  // the boxes that this rank needs; empty for an object
   friend bool operator==(const LoadTarget&, const LoadTarget&) = default;
 };
 
-// A sequence of targets: one buffer of names and one of numbers, for there may be hundreds of thousands.
-// Copies share them until one of them changes; they may live in several threads.
+// A sequence of targets in one buffer of names and one of numbers, because there may be hundreds of
+// thousands. Copies share the buffers until one copy changes; several threads may have copies.
 class LoadTargets {
  public:
   LoadTargets() = default;
@@ -39,10 +39,10 @@ class LoadTargets {
     read(at, out);
     return out;
   }
-  void read(size_t at, LoadTarget& out) const;  // the same, into memory that is there
-  std::string_view fqn(size_t at) const;        // until something is added
+  void read(size_t at, LoadTarget& out) const;  // the same, but reuses the memory of `out`
+  std::string_view fqn(size_t at) const;        // valid until a target is added
   LayoutEntry::Kind kind(size_t at) const { return table_->entries[at].kind; }
-  // The same for copies that share their memory.
+  // Equal for copies that share their memory.
   const void* identity() const { return table_.get(); }
 
   void reserve(size_t size);
@@ -61,7 +61,7 @@ class LoadTargets {
     uint8_t dims = 0;
     LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
     DType dtype = DType::u8;
-    bool is_whole = false;  // one box, which is the tensor: not among the numbers
+    bool is_whole = false;  // the only box is the whole tensor; `numbers` does not have it
   };
   struct Table {
     PagedVector<Entry> entries;

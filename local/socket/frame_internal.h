@@ -1,4 +1,4 @@
-// An encoded message as it is sent: from where it was written, without a copy.
+// LocalFrame: an encoded message that a socket sends without copying it.
 #pragma once
 
 #include "local/messages/messages.h"
@@ -17,7 +17,7 @@ class LocalFrame {
 
  private:
   schema::PagedMessageBuilder builder_;
-  schema::FramedParts parts_;  // of the builder's
+  schema::FramedParts parts_;  // they point into builder_
 };
 
 }  // namespace shoal::local

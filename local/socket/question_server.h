@@ -1,12 +1,12 @@
-// QuestionServer: a door to which anybody may come. A connection asks one question, gets one answer, and is
-// closed. One thread serves all of them with poll; nobody waits for anybody else.
+// QuestionServer: a server for unauthenticated peers. A connection sends one question, gets one answer, and
+// is closed. One thread serves all connections with poll, and no connection delays another.
 //
-// Connections are few and live for a short time, whatever they send. When another one comes, the oldest that
-// has asked nothing yet is closed; each is kept for `life_min` at least, which bounds how fast a flood of
-// them is let in and gives each the time to ask.
+// The number of connections and their lifetime are bounded, whatever they send. When there are too many, the
+// server closes the oldest one that has sent nothing yet. It keeps each for at least `life_min`: that gives
+// each the time to send its question, and bounds how fast a flood of connections is accepted.
 //
-// Where memory is short, the connection that needs it is closed, and the server goes on: what it serves is
-// never worth the process.
+// If memory is short, the server closes the connection that needs it and continues: its answers are not worth
+// ending the process.
 #pragma once
 
 #include <chrono>
@@ -31,23 +31,24 @@ struct QuestionLimits {
 
 class QuestionServer {
  public:
-  // Called on the thread of run().
+  // The texts that the server sends. The thread of run() calls these functions.
   struct Words {
-    // Is sent first, to each connection one of its own; at most a few hundred bytes. Not set: nothing is.
+    // Makes the greeting that is sent first, a new one for each connection; at most a few hundred bytes. Not
+    // set: the server sends no greeting.
     std::function<std::string()> greet;
-    // The answer to what has come of a question, on the connection that was greeted so. Nothing: more is
-    // needed. Empty: the connection is closed without a word.
+    // Makes the answer. `question` is what has arrived so far, `greeting` the connection's greeting. nullopt:
+    // more bytes are needed. Empty: the server closes the connection without an answer.
     std::function<std::optional<std::string>(std::string_view greeting, std::string_view question)> answer;
     std::string too_long;  // the answer to a question longer than question_bytes_max
-    // A connection was closed unanswered, for others came, or no descriptor was left for it. Not set:
-    // nothing.
+    // Called when a connection was closed without an answer, because others needed its place or there was no
+    // descriptor for it. May be empty.
     std::function<void()> turned_away = nullptr;
   };
 
-  // `listener` listens, and does not block.
+  // `listener` is a listening, non-blocking socket.
   QuestionServer(OwnedFd listener, const QuestionLimits& limits, Words words);
   ~QuestionServer();           // closes every connection
-  void run(int stop_fd = -1);  // until that descriptor can be read
+  void run(int stop_fd = -1);  // serves until stop_fd is readable
 
  private:
   struct Connection;
@@ -65,8 +66,8 @@ class QuestionServer {
   const OwnedFd listener_;
   const QuestionLimits limits_;
   const Words words_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // in the order they came
-  std::optional<Time> shut_until_;                        // all are too young to be closed
+  std::vector<std::unique_ptr<Connection>> connections_;  // in the order of their accept
+  std::optional<Time> shut_until_;                        // until then all are too young to be closed
   base::SpareDescriptor spare_descriptor_;
 };
 

@@ -1,5 +1,5 @@
-// The unix stream socket between client and node: framed LocalMessages with at most one descriptor each, and
-// where it lies.
+// The unix stream socket between client and node. It carries framed LocalMessages with at most one descriptor
+// each. NodePaths has the path of the socket.
 #pragma once
 
 #include <memory>
@@ -35,32 +35,36 @@ struct ReceivedLocal {
 
 // How long send waits for a peer that does not read.
 inline constexpr int kLocalSendTimeoutMs = 30000;
-// What a socket takes whole or not at all: the kernel cuts at half of its default buffer of 208 KiB.
+// A socket accepts a message up to this size whole or not at all: the kernel splits messages at half of its
+// default buffer of 208 KiB.
 inline constexpr size_t kTrySendBytesMax = size_t{64} << 10;
 
 class LocalFrame;
 
-// One end of a connection. send: any thread, whole messages. receive: one thread. Neither raises SIGPIPE.
+// One end of a connection. Any thread may send; messages are sent whole. Only one thread may receive. Neither
+// raises SIGPIPE.
 class LocalSocket {
  public:
   explicit LocalSocket(OwnedFd fd);
-  // Code::unavailable: nobody listens. Code::refused: a process of another user (neither ours nor root) does.
+  // Code::unavailable: no process listens. Code::refused: the listening process runs as another user, who is
+  // not root.
   static Result<std::unique_ptr<LocalSocket>> connect(const std::string& path);
 
-  // fd_to_pass is borrowed. Code::too_large: beyond kMaxLocalMessageBytes, nothing was sent. Any other error
-  // ends the connection. Code::unavailable: the other side closed. Code::deadline_exceeded: it did not read
-  // for kLocalSendTimeoutMs.
+  // The caller keeps fd_to_pass. Code::too_large: the message is longer than kMaxLocalMessageBytes and was
+  // not sent. All other errors end the connection. Code::unavailable: the peer closed it.
+  // Code::deadline_exceeded: the peer did not read for kLocalSendTimeoutMs.
   Status send(const LocalMessage& message, int fd_to_pass = -1);
-  // If it can go without waiting. False: it is longer than kTrySendBytesMax, another thread is sending, or
-  // the peer has not read what came before; nothing was sent. Errors are those of send.
+  // Sends if that does not have to wait. False: it sent nothing, because the message is longer than
+  // kTrySendBytesMax, another thread is sending, or the peer has not read earlier messages. Errors: see send.
   Result<bool> try_send(const LocalMessage& message, int fd_to_pass = -1);
-  // Blocks up to timeout_ms (-1: for ever); nullopt on timeout, and what had come of a message is kept.
-  // Code::unavailable: the other side closed. Code::corrupt, too_large or version: it sent what it must not;
-  // every later receive says the same, and no descriptor stays open.
+  // Blocks up to timeout_ms (-1: without limit). nullopt: timeout; the next call continues with what has
+  // arrived of a message. Code::unavailable: the peer closed the connection. Code::corrupt, too_large or
+  // version: the peer sent an invalid message. Every later receive returns the same error, and no received
+  // descriptor stays open.
   Result<std::optional<ReceivedLocal>> receive(int timeout_ms);
-  int32_t peer_pid() const;         // 0: unknown, as where it lives in another PID namespace
-  uint64_t bytes_received() const;  // of the receiving thread: progress within a long message
-  void shutdown();                  // any thread: receive and send end with Code::unavailable
+  int32_t peer_pid() const;         // 0: unknown, for example in another PID namespace
+  uint64_t bytes_received() const;  // by the receiving thread only: shows progress of a long message
+  void shutdown();                  // by any thread: receive and send end with Code::unavailable
   int fd() const { return fd_.get(); }
 
  private:
@@ -70,16 +74,17 @@ class LocalSocket {
   std::shared_ptr<State> state_;
 };
 
-// What passes as a slab: a memfd of exactly `bytes`, sealed against growing and shrinking, so that mapping it
-// can raise no SIGBUS. Code::refused says what is wrong.
+// Checks a slab: it must be a memfd of exactly `bytes` bytes, sealed against growing and shrinking, so that
+// access to its mapping cannot raise SIGBUS. Code::refused names the violation.
 Status check_slab(int fd, uint64_t bytes);
 
 class LocalListener {
  public:
-  // Takes over a stale socket file at `path` (the caller holds the host's lock). Mode 0600.
+  // Creates the socket file with mode 0600, and replaces a stale one at `path`. The caller must hold the
+  // node's lock file.
   static Result<std::unique_ptr<LocalListener>> listen(const std::string& path);
   ~LocalListener();  // removes the socket file
-  // nullopt on timeout. Only peers of the same user, or root (SO_PEERCRED), are accepted, others closed.
+  // nullopt: timeout. Accepts peers of the same user or of root only (SO_PEERCRED), and closes others.
   Result<std::optional<OwnedFd>> accept(int timeout_ms);
   int fd() const { return fd_.get(); }
 
@@ -89,18 +94,19 @@ class LocalListener {
   std::string path_;
 };
 
-// One node a user, host and root, and one for each job that only reads it. The runtime directory is
-// $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else /tmp/shoal-<uid>; made with mode 0700, refused if it
-// belongs to somebody else or others may write in it. File names carry a hash of the root's real path, so
-// that all names of one root mean one node.
+// Paths of a node's files. There is one node for each user, host and root, and one more for each job that
+// only reads the root. Its runtime directory is $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else
+// /tmp/shoal-<uid>. It is created with mode 0700, and rejected if it belongs to another user or others may
+// write to it. File names contain a hash of the root's real path, so that all paths to one root lead to one
+// node.
 struct NodePaths {
-  std::string lock_file;  // held by the node for its life, never unlinked; holds its pid as text
+  std::string lock_file;  // the node locks it for its lifetime; never unlinked; contains the pid as text
   std::string socket_file;
   std::string log_file;     // of a node that a client started
-  std::string catalog_dir;  // default place of the coordinator's catalog
+  std::string catalog_dir;  // default directory of the coordinator's catalog
 };
-// Code::not_found: there is no folder `root`. `reader`: names a job that only reads, whose node has files of
-// its own beside those of the job that trains; empty: none.
+// `reader`: the job id of a job that only reads, whose node has separate files; empty: a job that trains.
+// Code::not_found: there is no directory `root`.
 Result<NodePaths> node_paths(const std::string& root, const std::string& reader = "");
 
 }  // namespace shoal::local

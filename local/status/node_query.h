@@ -1,4 +1,4 @@
-// Asks running nodes of this host what they do. For commands: nothing of a save or load passes here.
+// Requests the status of running nodes of this host. Only commands use it; saves and loads do not.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@ namespace shoal::local {
 
 inline constexpr int kNodeAnswerTimeoutMs = 5'000;
 
-// The status of the node that listens on this socket. Code::unavailable: nobody does.
-// Code::deadline_exceeded: it did not answer in time; the message has its pid where the kernel tells it.
+// The status of the node that listens on this socket. Code::unavailable: no node listens.
+// Code::deadline_exceeded: it did not answer in time; the message has its pid if the kernel provides it.
 Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms = kNodeAnswerTimeoutMs);
 
-// $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else /tmp/shoal-<uid>; it need not be there.
+// $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else /tmp/shoal-<uid>. It may not exist.
 std::string runtime_folder();
-// Of every node that this user started on this host, running or not, by name.
+// The sockets of all nodes that this user started on this host, running or not, ascending by name.
 std::vector<std::string> list_node_sockets();
-// Of these, of jobs that only read this root. Code::not_found: there is no such folder.
+// Those of jobs that only read this root. Code::not_found: there is no directory `root`.
 Result<std::vector<std::string>> list_reader_sockets(const std::string& root);
 
 }  // namespace shoal::local

@@ -1,6 +1,5 @@
-// NodeStatus: what a node says of itself and of the job, for `shoal status` and `shoal top`. A snapshot:
-// nothing waits for it, and nothing follows from it. The coordinator's node knows what every host reported;
-// each other node knows its own ranks.
+// NodeStatus: a snapshot of a node and of its job, for `shoal status` and `shoal top`. It does not affect
+// saves and loads. The coordinator's node knows what every host reported; any other node knows its own ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +13,18 @@
 
 namespace shoal::local {
 
-inline constexpr size_t kMaxStatusSaves = 256;     // newest of those in flight
-inline constexpr size_t kMaxStatusErrors = 16;     // newest
-inline constexpr size_t kMaxStatusPeers = 1024;    // the rest is counted
-inline constexpr size_t kMaxStatusSlowCalls = 16;  // oldest
+inline constexpr size_t kMaxStatusSaves = 256;     // the newest of those in flight
+inline constexpr size_t kMaxStatusErrors = 16;     // the newest
+inline constexpr size_t kMaxStatusPeers = 1024;    // further ones are only counted
+inline constexpr size_t kMaxStatusSlowCalls = 16;  // the oldest
 inline constexpr size_t kMaxStatusRanks = 4096;
 inline constexpr size_t kMaxStatusTextBytes = 4096;
 
 enum class SavePhase : uint8_t {
-  staging = 0,     // ranks of this host have not staged yet
-  writing = 1,     // all have; their shards are being written
-  waiting = 2,     // all is written here; other hosts, or the coordinator's word, are awaited
-  committing = 3,  // the decision is being published
+  staging = 0,     // some ranks of this host have not staged yet
+  writing = 1,     // all ranks have staged, and the node writes their shards
+  waiting = 2,     // this host has written; the node waits for other hosts or for the decision
+  committing = 3,  // the coordinator publishes the decision
 };
 std::string_view phase_name(SavePhase phase);
 
@@ -36,23 +35,24 @@ struct SaveStatus {
   // Ranks of this host: those attached, those that have staged, those whose share is durable.
   uint32_t ranks_here = 0, ranks_staged = 0, ranks_written = 0;
   uint64_t bytes_staged = 0;    // in slabs of this host
-  uint64_t bytes_to_write = 0;  // of the files that this host has begun; grows while ranks stage
-  uint64_t bytes_written = 0;   // of them, handed to the file system; all of them durable once ranks_written
-  // Of the whole job, at the coordinator's node; 0 elsewhere.
+  uint64_t bytes_to_write = 0;  // of the files that this host has started; grows while ranks stage
+  uint64_t bytes_written = 0;   // of these, passed to the file system; durable for the ranks_written ranks
+  // Totals of the whole job, at the coordinator's node; 0 elsewhere.
   uint32_t ranks_reported = 0;
   uint64_t bytes_reported = 0;
-  std::vector<Rank>
-      awaited;  // ranks that are behind, ascending: not staged, else not written, else not reported
-  uint64_t awaited_count = 0;  // of all, where `awaited` is cut
-  std::string trouble;         // the first thing that went wrong with it here; empty: nothing
+  // Ranks that have not staged; if all have, those that have not written; else those that have not reported.
+  // Ascending.
+  std::vector<Rank> awaited;
+  uint64_t awaited_count = 0;  // number of all of them; `awaited` may be cut
+  std::string trouble;         // the first error of this save on this node; empty: none
 };
 
 struct CommitStatus {
   AttemptKey key;
   int64_t unix_time_ns = 0;
-  uint64_t duration_ms = 0;  // from the first staged bytes that this node heard of to the decision
+  uint64_t duration_ms = 0;  // from the first staged bytes that this node knows of to the decision
   uint64_t payload_bytes = 0;
-  std::optional<Rank> slowest_rank;  // the last that staged, wrote or reported, as far as this node knows
+  std::optional<Rank> slowest_rank;  // the last rank that staged, wrote or reported, as far as the node knows
 };
 
 struct ErrorStatus {
@@ -92,9 +92,9 @@ struct NodeStatus {
   bool read_only = false;   // generation is then the job's number under readers/
   std::vector<Rank> ranks;  // attached here, ascending
   std::vector<PeerStatus> peers;
-  uint64_t peers_count = 0;       // of all, where `peers` is cut
+  uint64_t peers_count = 0;       // number of all peers; `peers` may be cut
   std::vector<SaveStatus> saves;  // in flight, ascending
-  uint64_t saves_count = 0;       // of all, where `saves` is cut
+  uint64_t saves_count = 0;       // number of all saves in flight; `saves` may be cut
   std::optional<CommitStatus> last_commit;
   std::vector<ErrorStatus> errors;         // oldest first
   std::vector<SlowCallStatus> slow_calls;  // oldest first

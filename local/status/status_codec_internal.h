@@ -1,4 +1,4 @@
-// NodeStatus to and from its Cap'n Proto struct. Used by the codec of local messages.
+// Converts NodeStatus to and from its Cap'n Proto struct. The codec of local messages uses it.
 #pragma once
 
 #include "local/status/node_status.h"
@@ -7,7 +7,7 @@
 
 namespace shoal::local {
 
-// Lists and texts beyond their bounds are cut.
+// Cuts lists and texts at their bounds.
 void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status);
 Result<NodeStatus> read_node_status(schema::NodeStatus::Reader in);  // untrusted
 
