@@ -1,4 +1,4 @@
-// What Checkpointer::open makes of its options, and of a state where they name a process group.
+// Completes the options of Checkpointer::open, and renumbers the ranks of a state in a process group.
 #pragma once
 
 #include "shoal/checkpointer.h"
@@ -6,18 +6,18 @@
 
 namespace shoal::client {
 
-inline constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // of a load; what a node asks for
+inline constexpr uint64_t kMinWindowBytes = uint64_t{4} << 20;  // of a load window; nodes require it
 
-// Checks them, and fills in what is left open: the job's id, which may wait for rank 0, and what the
-// environment and the mode say. From then on rank and world_size are those within the process group.
-// Code::invalid_argument, or what agreeing on an id says.
+// Checks the options and fills in unset ones from the environment and the mode. Gets the job id, for which it
+// may have to wait for rank 0. Afterwards rank and world_size are those in the process group.
+// Code::invalid_argument, or an error of agree_on_job_id.
 Status complete_options(CheckpointerOptions& options);
 
-// The state as the ranks of the process group call each other: its meshes, and the owners of its devices.
-// Code::invalid_argument, naming fqn and rank: a mesh goes beyond the group.
+// The state with meshes and owners of devices renumbered to positions in the process group.
+// Code::invalid_argument names fqn and rank: a mesh has a rank that is not in the group.
 Result<StateDict> in_process_group(const CheckpointerOptions& options, const StateDict& state);
 
-// This rank as meshes that are given to a Checkpointer call it.
+// This rank's number in the launcher's world, which the caller's meshes use.
 inline Rank rank_in_world(const CheckpointerOptions& options) {
   return options.process_group.empty() ? options.rank : options.process_group[options.rank];
 }

@@ -1,5 +1,5 @@
-// JobEnvironment: what a launcher's variables say about the job and this rank's place in it. Pure: variables
-// in, facts out; docs/how-to/clusters.md is the same as prose.
+// JobEnvironment: the job and this rank's place in it, from a launcher's variables. read_job_environment is a
+// pure function of the variables. docs/how-to/clusters.md describes it in prose.
 #pragma once
 
 #include <cstdint>
@@ -12,44 +12,44 @@
 
 namespace shoal::client {
 
-// Where a job's coordinator listens if the host is known, but no port is said. The next port is where rank 0
-// tells the job's id (client/launch/job_id_service.h).
+// The port of a job's coordinator if its host is known but no port is given. Rank 0 serves the job id on the
+// next port (client/launch/job_id_service.h).
 inline constexpr uint16_t kDefaultCoordinatorPort = 7070;
 
 struct JobEnvironment {
-  // Who started this process. `variables`: somebody who set RANK and WORLD_SIZE, as shoal launch does.
+  // What started this process. `variables`: a program that sets RANK and WORLD_SIZE, such as shoal launch.
   enum class Launcher { none, variables, torchrun, open_mpi, slurm };
   Launcher launcher = Launcher::none;
   Rank rank = 0;
   uint32_t world_size = 1;
 
-  // The generation's token. Empty: nobody says, or, where mints_job_id, rank 0 has to make one and tell the
-  // others.
+  // Empty: the variables have none. If mints_job_id, rank 0 then creates one and serves it to the other
+  // ranks.
   std::string job_id;
   bool mints_job_id = false;
 
-  std::string coordinator;  // "HOST:PORT"; empty: none is said, or one host needs none
-  // Whether the node of this host is the coordinator. nullopt: the variables do not say, it is so where HOST
-  // is this one.
+  std::string coordinator;  // "HOST:PORT"; empty: unknown, or a job on one host needs none
+  // Whether this host's node is the coordinator. nullopt: the variables do not tell; it is the coordinator if
+  // HOST is this host.
   std::optional<bool> coordinates;
-  std::optional<uint32_t> ranks_on_host;  // on this one; nullopt: not said
-  std::optional<bool> is_one_host;        // all ranks are here; nullopt: not said
-  std::string node_name;                  // of this host, as the launcher calls it; empty: its host name
+  std::optional<uint32_t> ranks_on_host;  // nullopt: unknown
+  std::optional<bool> is_one_host;        // whether all ranks are on this host; nullopt: unknown
+  std::string node_name;                  // the launcher's name of this host; empty: the host name
 };
 
-// The value of a variable; nullopt where it is not set or empty.
+// Returns the value of a variable; nullopt if it is not set or empty.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
 
-// Code::invalid_argument names the variable that is missing or wrong. Several hosts without a coordinator, or
-// several ranks without a job id, are such errors.
+// Code::invalid_argument names the missing or wrong variable. Several hosts without a coordinator, and
+// several ranks without a job id, are such errors too.
 Result<JobEnvironment> read_job_environment(const Variables& variables);
-// SHOAL_READ_ONLY, which is 0 or 1; false where it is not set.
+// SHOAL_READ_ONLY, which is 0 or 1; false if it is not set.
 Result<bool> read_only_of(const Variables& variables);
-// Of this process.
+// The Variables of this process.
 std::optional<std::string> environment_variable(const char* name);
 
-// The job's id by its launcher alone: SHOAL_JOB_ID, Open MPI's job, Slurm's job, step and restart; "" if none
-// says.
+// The job id from the launcher's variables: SHOAL_JOB_ID, Open MPI's job, or Slurm's job, step and restart.
+// "": there is none.
 std::string job_id_of(const Variables& variables);
 
 }  // namespace shoal::client

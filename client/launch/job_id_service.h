@@ -1,10 +1,10 @@
-// How ranks come to one job id that is new, where no launcher has one to say: under torchrun the run's id
-// stays the same over restarts, and its restart count does when hosts come and go. Rank 0's process makes a
-// random one and tells it for as long as it lives. torchrun ends every worker of a rendezvous before it
-// starts the next one's, so that whoever asks hears of its own.
+// How ranks agree on a new job id if the launcher provides none. torchrun keeps its run id over restarts, and
+// keeps its restart count when hosts join or leave. Rank 0's process therefore makes a random id and serves
+// it as long as it lives. torchrun ends all workers of a rendezvous before it starts those of the next, so
+// that a rank gets the id of its own run.
 //
-// On several hosts strangers may come to that port: rank 0 answers those who prove that they know the job's
-// token, and listens at the address by which the others know its host.
+// On several hosts any process may connect to that port. Rank 0 only answers processes that prove that they
+// know the job token. It listens at the address that the other ranks use for its host.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,10 @@ namespace shoal::client {
 inline constexpr size_t kMaxRunBytes = 256;
 inline constexpr size_t kMaxJobIdTextBytes = 512;
 
-// Rank 0: its process's id, told from now on. Others: asks until `deadline`. Code::unavailable names the
-// address and the last cause, also where rank 0 has another token; Code::refused: rank 0 there is of another
-// run, or of another world size; Code::invalid_argument: there are several hosts and no token.
+// Rank 0 returns the id of its process and serves it from now on. Other ranks request it until `deadline`.
+// Code::unavailable names the address and the last cause; a different token is such a cause.
+// Code::refused: that rank 0 has another run or world size. Code::invalid_argument: there are several hosts
+// and no token.
 Result<std::string> agree_on_job_id(const CheckpointerOptions& options,
                                     std::chrono::steady_clock::time_point deadline);
 

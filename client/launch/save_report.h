@@ -1,5 +1,5 @@
-// SaveReport: what the trainers of a host tell their launcher of their saves, a line each, by the FIFO that
-// SHOAL_SAVE_REPORT names. From it the launcher knows of failures that no trainer ever asked for.
+// SaveReport: the lines that the trainers of a host send to their launcher about their saves, through the
+// FIFO that SHOAL_SAVE_REPORT names. They let the launcher report failures that no trainer noticed.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,28 @@ namespace shoal::client {
 inline constexpr const char* kSaveReportVariable = "SHOAL_SAVE_REPORT";
 
 struct SaveEvent {
-  // told: the trainer was told of a failure. too_many: as many failed in a row as may be; the last was `key`.
+  // told: a call returned the failure to the trainer. too_many: max_failed_saves saves failed in a row, the
+  // last of them `key`.
   enum class Kind { staged, committed, failed, told, too_many };
   Kind kind = Kind::staged;
   Rank rank = 0;
   AttemptKey key;
-  std::string cause;  // of failed and too_many
+  std::string cause;  // for failed and too_many
 
   friend bool operator==(const SaveEvent&, const SaveEvent&) = default;
 };
 
-// One line with its end, at most PIPE_BUF bytes, so that lines of several writers never mix; a longer cause
-// is cut.
+// One line with its newline. It has at most PIPE_BUF bytes, so that lines of several writers never mix; a
+// longer cause is cut.
 std::string save_event_line(const SaveEvent& event);
-// nullopt: no such line. Without its end.
+// `line` has no newline. nullopt: it is no such line.
 std::optional<SaveEvent> parse_save_event(std::string_view line);
 
-// Never blocks, never raises SIGPIPE; what finds no room is lost. One thread at a time.
+// Never blocks and never raises SIGPIPE; drops a line if the FIFO is full. One thread at a time may use it.
 class SaveReportWriter {
  public:
-  SaveReportWriter();  // to the FIFO that the variable names; without one, or one that opens, to nobody
+  // Opens the FIFO that the variable names. If there is none, or it cannot be opened, write does nothing.
+  SaveReportWriter();
   void write(const SaveEvent& event);
 
  private:

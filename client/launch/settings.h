@@ -1,4 +1,4 @@
-// Settings (local/settings/settings.h) as fields of CheckpointerOptions.
+// Copies settings (local/settings/settings.h) to the fields of CheckpointerOptions.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,12 @@ struct NodeField {
 };
 std::span<const NodeField> node_fields();
 
-// The fields by which this trainer acts, as variables and files say them; others stay.
+// Sets the fields of the trainer's settings that variables or files give; leaves the others unchanged.
 void apply_trainer_settings(const local::Settings& settings, CheckpointerOptions* options);
-// What options.node says, then variables, then files, checked and put into options.node; and what other
-// options follow from settings where they are left open. Code::invalid_argument names the field, variable or
-// line.
+// Completes options.node: its own values, then variables, then files, all checked. Also sets unset options
+// that follow from settings. Code::invalid_argument names the field, variable or line.
 Status settle_settings(CheckpointerOptions& options);
-// Arguments of `shoal node`.
+// The arguments of `shoal node` for these settings.
 std::vector<std::string> node_arguments(const NodeSettings& settings);
 
 }  // namespace shoal::client

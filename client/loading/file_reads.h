@@ -1,5 +1,5 @@
-// FileReads: what a load reads by itself: the client reads from the files that its node names, verifies, and
-// places, with no window between storage and tensors. docs/reference/client-node.md, "Loading".
+// FileReads: direct reads of a load. The client itself reads from the files that its node names, verifies the
+// bytes and places them, without the load window. docs/reference/client-node.md, "Loading".
 #pragma once
 
 #include <array>
@@ -17,27 +17,28 @@ namespace shoal::client {
 
 inline constexpr unsigned kMaxLoadThreads = 64;
 
-// How many threads a load reads by: as many as asked for, but no more than this process may have processors.
+// The number of threads with which a load reads: `asked_for`, but at most the number of processors that this
+// process may use.
 unsigned load_threads_of(unsigned asked_for);
 
-// Of one load. Not thread-safe; has threads of its own while it reads.
+// Direct reads of one load. Not thread-safe. It starts its own threads while it reads.
 class FileReads {
  public:
-  // What is read lies in: a digest block a thread, made when it is first needed. Kept from load to load, for
-  // memory that is fresh from the system takes longer to fill than to read.
+  // One digest block for each thread, allocated when the thread first needs it. They are kept from load to
+  // load: a page fault of new memory takes longer than reading into it.
   using Buffers = std::array<PageBuffer, kMaxLoadThreads>;
-  // Files are opened under `root`, by 1 to kMaxLoadThreads threads. `buffers` outlive this, and are its
-  // alone.
+  // Opens files relative to `root`. `threads`: 1 to kMaxLoadThreads. `buffers` must outlive this object, and
+  // no other object may use them meanwhile.
   FileReads(std::string root, unsigned threads, Buffers& buffers);
   ~FileReads();
 
-  // Reads the batch block by block; a block is held against its digest before any of it reaches a tensor.
-  // What could not be opened or read, or differs from its digest, is returned, and nothing of it was placed.
-  // Code::corrupt: the node says what cannot be. Other errors are those of the placer.
+  // Reads the batch block by block, and verifies each block against its digest before placing it. Returns the
+  // ranges that it could not open or read, or that differ from their digest; it places nothing of them.
+  // Code::corrupt: the node's message contradicts itself. Other errors are those of the placer.
   Result<std::vector<local::UnreadRange>> read(const local::FilesToRead& batch, Placer& placer);
 
-  // So far: the time of all threads divided by their number.
-  uint64_t reading_ns() const { return reading_ns_; }  // digests included
+  // Times so far: the sum over all threads, divided by their number.
+  uint64_t reading_ns() const { return reading_ns_; }  // includes digests
   uint64_t placing_ns() const { return placing_ns_; }
 
  private:
