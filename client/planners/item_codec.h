@@ -1,4 +1,4 @@
-// Items of plans as bytes, where they are kept or passed on: little-endian, lengths before what they count.
+// Encodes items of plans, to store or send them. Numbers are little-endian; a length precedes what it counts.
 // docs/reference/format.md, "Custom storage".
 #pragma once
 
@@ -18,7 +18,7 @@ class ByteWriter {
   void u64(uint64_t value);
   void text(std::string_view text);
   void dims(const Dims& dims);
-  void index(const MetadataIndex& index);  // without its hint
+  void index(const MetadataIndex& index);  // without MetadataIndex::index
   void item(const WriteItem& item);        // index, type and tensor_data
   std::string take() { return std::move(out_); }
 
@@ -26,7 +26,7 @@ class ByteWriter {
   std::string out_;
 };
 
-// After the first thing that cannot be, everything is 0 and ok() is false.
+// After the first invalid byte, every read returns 0 or an empty value, and ok() is false.
 class ByteReader {
  public:
   explicit ByteReader(ByteView bytes) : rest_(bytes) {}
@@ -47,13 +47,13 @@ class ByteReader {
   bool ok_ = true;
 };
 
-// A whole local plan, to the planner of coordinator_rank; without the shardings of its items.
+// A whole local plan without the shardings of its items, for the planner of coordinator_rank.
 std::string encode_local_plan(const SavePlan& plan);
 Result<SavePlan> decode_local_plan(ByteView bytes);
 
-// What a rank is to have of its local plan.
+// The items of its local plan that a rank keeps.
 struct PartOfPlan {
-  std::vector<uint32_t> items;  // their numbers there, in the order of the final plan
+  std::vector<uint32_t> items;  // indices in the local plan, in the order of the final plan
   std::string storage_data, planner_data;
 };
 std::string encode_part(const PartOfPlan& part);

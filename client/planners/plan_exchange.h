@@ -1,6 +1,5 @@
-// The global plan of planners that make one, over the exchange of a collective save: each rank's local plan
-// goes to coordinator_rank, whose planner makes the plans of all, and what a rank gets back is which of its
-// own items it keeps.
+// The global plan of planners in a collective save. Each rank sends its local plan to coordinator_rank, whose
+// planner makes the plans of all ranks. Each rank gets back which of its own items it keeps.
 #pragma once
 
 #include <functional>
@@ -13,24 +12,24 @@
 
 namespace shoal::dcp::internal {
 
-// All plans, by rank, to those of all. An error names the step.
+// Gets and returns the plans of all ranks, by rank. An error names the planner's or storage's method.
 using GlobalStep = std::function<Result<std::vector<SavePlan>>(std::vector<SavePlan>)>;
 
-// How bytes pass between the ranks of one save: offers `mine`, and returns this rank's part of what `make`
-// gives on coordinator_rank. Called once a save, on the trainer's thread; waits for all ranks.
+// Exchanges plans between the ranks of one save: offers `mine`, and returns this rank's part of the result of
+// `make` on coordinator_rank. Called once per save, on the trainer's thread; waits for all ranks.
 using MakePlans =
     std::function<Result<std::vector<plan::PlannerPlan>>(const std::vector<plan::PlannerPlan>& offered)>;
 using ExchangePlans = std::function<Result<plan::PlannerPlan>(plan::PlannerPlan mine, const MakePlans& make)>;
 
-// The step of a planner. Code::invalid_argument: not one plan for each rank.
+// Calls the planner's create_global_plan. Code::invalid_argument: it did not return one plan for each rank.
 GlobalStep global_step_of(SavePlanner& planner);
 
-// This rank's final plan: items of `local`, as they are there. Code::invalid_argument, naming rank and item:
-// the step gave a rank what its local plan has not.
+// This rank's final plan, with unchanged items of `local`. Code::invalid_argument names rank and item: the
+// step assigned a rank an item that its local plan does not have.
 Result<SavePlan> follow_global_plan(const SavePlan& local, const GlobalStep& step,
                                     const ExchangePlans& exchange);
 
-// A planner that is given the exchange before its other steps.
+// A planner that gets the exchange before its other steps are called.
 class ExchangingPlanner : public LocalSavePlanner {
  public:
   virtual void use(SaveMode mode, ExchangePlans exchange) = 0;

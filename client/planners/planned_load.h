@@ -1,5 +1,5 @@
-// PlannedLoad: a planner's load as an ordinary one, of the stored boxes that its items name into the memory
-// that it gives.
+// PlannedLoad: turns a planner's load into an ordinary load, of the stored boxes that its items name into the
+// memory that the planner provides.
 #pragma once
 
 #include <functional>
@@ -12,31 +12,31 @@
 
 namespace shoal::client {
 
-// A load of one planner, on one thread.
+// One load with a planner. One thread uses it.
 class PlannedLoad {
  public:
   explicit PlannedLoad(dcp::LoadPlanner& planner) : planner_(planner) {}
   PlannedLoad(const PlannedLoad&) = delete;
   PlannedLoad& operator=(const PlannedLoad&) = delete;
 
-  // set_up_planner to resolve_tensor. An error names the step.
+  // Calls the planner's methods from set_up_planner to resolve_tensor. An error names the method.
   Status plan(const StateDict& state, const dcp::Metadata& metadata, const dcp::Role& role);
-  // What to load, under the stored names; its memory is good as long as this object is.
+  // The values to load, under their stored names. Its memory is valid as long as this object exists.
   const StateDict& state_dict() const { return state_; }
-  // All of this value of state_dict() has arrived: commit_tensor, where that was not done before, since a
-  // load may be begun again when a node goes away.
+  // This value of state_dict() has arrived completely. Calls commit_tensor unless it was called before: after
+  // the end of a node, the load starts again.
   Status arrived(const std::string& stored_fqn);
   bool has_arrived(const std::string& stored_fqn) const { return values_.at(stored_fqn).is_committed; }
-  // The load has ended well: what is left of commit_tensor, and load_bytes.
+  // The load has succeeded. Calls the outstanding commit_tensor, and load_bytes.
   Status finish();
 
  private:
   struct Value {
     std::shared_ptr<StateDict::Entry> entry;
-    std::vector<uint32_t> items;     // of the plan
-    std::vector<dcp::Tensor> homes;  // parallel to items; of a tensor
-    std::vector<Box> stored;         // likewise, what each item reads
-    std::map<Box, uint32_t> places;  // of the entry, by box
+    std::vector<uint32_t> items;     // indices in the plan
+    std::vector<dcp::Tensor> homes;  // for a tensor: the destination of each of `items`
+    std::vector<Box> stored;         // for a tensor: the stored box that each of `items` reads
+    std::map<Box, uint32_t> places;  // indices in entry->places, by box
     bool is_committed = false;
     std::string object;
   };
@@ -51,8 +51,8 @@ class PlannedLoad {
   StateDict state_;
 };
 
-// The local plan as all steps of planning leave it; `planner` has been set up. `prepare`: the storage's
-// steps.
+// Calls all planning methods and returns the final local plan. Requires that `planner` has been set up.
+// `prepare` calls the storage's methods.
 using PrepareLoad = std::function<Result<dcp::LoadPlan>(dcp::LoadPlan)>;
 Result<dcp::LoadPlan> make_load_plan(dcp::LoadPlanner& planner, const dcp::Role& role,
                                      const PrepareLoad& prepare = nullptr);

@@ -1,5 +1,5 @@
-// PlannedSave: a planner's save as an ordinary one. Its local plan becomes a state whose memory is named only
-// when the share of this rank is known.
+// PlannedSave: turns a planner's save into an ordinary save. The local plan becomes a state, which gets its
+// memory once this rank's assignment is known.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace shoal::client {
 // The class of a planner or storage, for messages.
 std::string class_name(const std::type_info& type);
 
-// A save of one planner, on one thread.
+// One save with a planner. One thread uses it.
 class PlannedSave {
  public:
   explicit PlannedSave(dcp::SavePlanner& planner) : planner_(planner) {}
@@ -24,23 +24,23 @@ class PlannedSave {
   PlannedSave(const PlannedSave&) = delete;
   PlannedSave& operator=(const PlannedSave&) = delete;
 
-  // set_up_planner and create_local_plan; in mode collective create_global_plan, if the planner has one of
-  // its own, which waits for all ranks. An error names the step.
+  // Calls set_up_planner and create_local_plan. If the planner overrides create_global_plan, calls it too, in
+  // mode collective; that waits for all ranks. An error names the method.
   Status plan(const StateDict& state, const AttemptKey& key, const dcp::Role& role, SaveMode mode,
               const dcp::internal::ExchangePlans& exchange);
-  // The exchange was used: what is saved follows from what the ranks' planners said to each other.
+  // plan() used the exchange: the saved items depend on the plans of all ranks.
   bool has_exchanged() const { return has_exchanged_; }
-  // What the local plan amounts to; of the structure alone.
+  // The values of the local plan, without memory before resolve().
   const StateDict& state_dict() const { return state_; }
-  // finish_plan and resolve_data, for the rank's share; nullptr: everything held. `bound` is of state_dict().
-  // After it the state has memory, until this object ends.
+  // Calls finish_plan and resolve_data for the rank's assignment `share`; nullptr: for everything it holds.
+  // `bound` is state_dict() bound to this rank. Afterwards the state has memory, until this object ends.
   Status resolve(const BoundState& bound, const SavePlan* share);
 
  private:
   struct Value {
     std::shared_ptr<StateDict::Entry> entry;
-    std::vector<uint32_t> items;        // of the local plan
-    std::vector<uint32_t> item_of_box;  // by local box; of a tensor
+    std::vector<uint32_t> items;        // indices in the local plan
+    std::vector<uint32_t> item_of_box;  // for a tensor, by local box
     std::string object;
   };
   Status make_value(const std::string& fqn, std::vector<uint32_t> items);
@@ -53,7 +53,7 @@ class PlannedSave {
 
   dcp::SavePlanner& planner_;
   dcp::Role role_;
-  dcp::SavePlan local_;  // or, of a planner with a global plan of its own, what that left of it
+  dcp::SavePlan local_;  // the local plan, or what a planner's global plan left of it
   bool follows_planner_ = false;
   bool has_exchanged_ = false;
   std::vector<std::unique_ptr<Value>> values_;  // in the order of state_

@@ -1,4 +1,4 @@
-// StateItems: a state as the items of one rank, and the bytes of each; what the default planners share.
+// StateItems: the items of one rank's state, and the bytes of each. The default planners share it.
 #pragma once
 
 #include <map>
@@ -14,15 +14,15 @@ namespace shoal::dcp::internal {
 
 class StateItems {
  public:
-  // Costs little where the structure is that of the last time.
+  // Cheap if the structure of the state is that of the call before.
   Status set_up(const StateDict& state, Rank rank);
-  // One item for each box that the rank holds; one without elements where it holds none. Kept by the names
-  // that the rules give.
+  // One item for each box that the rank holds of each value that the rules keep. A value of which the rank
+  // holds no element gives one item without elements.
   std::vector<WriteItem> write_items(const KeyRules& keys);
   // Code::not_found: no item of write_items() has this index.
   Result<Data> resolve(const MetadataIndex& index) const;
-  // Where the element at `offsets` of the item's chunk lies, in each of the copies that this rank holds, to
-  // be filled; and the object to be replaced. Code::invalid_argument: its memory is const.
+  // homes: the place of the element at `offsets` of the item's chunk, in each copy that this rank holds, for
+  // a load. object: the object to replace. Code::invalid_argument: the memory is const.
   Result<std::vector<Tensor>> homes(const MetadataIndex& index, const Dims& offsets) const;
   Result<BytesRef> object(const MetadataIndex& index) const;
 
@@ -39,10 +39,10 @@ class StateItems {
   std::map<MetadataIndex, Place> places_;
 };
 
-// The sharding that a layout's entry has; of explicit boxes none. `given` is what the entry was made of.
+// The sharding of a layout's entry; nullptr for explicit boxes. The entry was made from `given`.
 ValueShardingPtr sharding_of(const Layout& layout, const LayoutEntry& entry, const StateDict::Entry& given);
 
-// The elements of `box` of a row-major buffer of shape `whole`, row-major.
+// The row-major elements of `box`, from a row-major buffer that has the elements of `whole`.
 Bytes gather(const std::byte* buffer, const Box& whole, const Box& box, uint64_t element_bytes);
 
 }  // namespace shoal::dcp::internal

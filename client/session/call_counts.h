@@ -1,4 +1,4 @@
-// What a process counts of a rank's saves, over all the Checkpointers that it opens for it.
+// CallCounts: the numbers of a rank's saves and loads, over all Checkpointers that a process opens for it.
 #pragma once
 
 #include <algorithm>
@@ -11,29 +11,28 @@
 
 namespace shoal::client {
 
-// How often a rank has called save in a generation, whichever Checkpointer it used: that names its next saves
-// and loads.
+// How often a rank has called save and load in a generation. These numbers identify its next saves and loads.
 struct CallCounts {
   Nonce process;
   uint32_t generation = 0;
   AttemptCount attempts;
-  uint32_t saves = 0;  // of a job that only reads: loads of the latest that have ended
-  uint32_t loads = 0;  // since the last save, but direct ones; as often on all ranks, else they share nothing
-                       // until the next
+  uint32_t saves = 0;  // in a job that only reads: loads of the latest that have ended
+  // Loads since the last save, without direct ones. Ranks with different numbers share no loads until the
+  // next save.
+  uint32_t loads = 0;
 
-  // What follows is named anew.
   void begin_next() {
     ++saves;
     loads = 0;
   }
-  // By which ranks know a load: each save begins anew, so that a rank that loads more often than the others
-  // comes back to them.
+  // The number by which ranks recognize the same load. It restarts with each save, so that a rank that loaded
+  // more often than the others has the same number again after the next save.
   uint32_t round() const { return saves * kLoadsBetweenSaves + std::min(loads, kLoadsBetweenSaves - 1); }
-  static constexpr uint32_t kLoadsBetweenSaves = 4096;  // beyond, they share nothing
+  static constexpr uint32_t kLoadsBetweenSaves = 4096;  // further loads share nothing
 };
 
-// What this process has counted so far, kept for the next Checkpointer of the rank: a node serves one at a
-// time.
+// The counts of this process for the rank. The next Checkpointer of the rank continues them: a node serves
+// one Checkpointer of a rank at a time.
 std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation);
 
 }  // namespace shoal::client

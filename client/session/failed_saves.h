@@ -1,6 +1,6 @@
-// FailedSaves: which saves of a Checkpointer failed, and which of these failures nobody has been told yet.
-// Each is told once: by its handle, by the next save, by wait_all or close, else by a line as the
-// Checkpointer ends.
+// FailedSaves: which saves of a Checkpointer failed, and which of these failures no call has returned to the
+// trainer yet. Each failure is returned ("told") once: by its handle, by the next save, or by wait_all or
+// close. Otherwise the Checkpointer prints it when it ends.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace shoal::client {
 
-// All methods by any thread. Handles share it, and may outlive the Checkpointer.
+// Any thread may call its methods. Handles share ownership and may outlive the Checkpointer.
 class FailedSaves {
  public:
   using Callback = std::function<void(const AttemptKey&, const Status&)>;
@@ -29,7 +29,7 @@ class FailedSaves {
   };
   struct Untold {
     Failure first;
-    uint64_t others = 0;  // failed as well
+    uint64_t others = 0;  // number of further failures
   };
 
   FailedSaves(Rank rank, Callback callback, uint32_t most_in_a_row);
@@ -37,27 +37,27 @@ class FailedSaves {
 
   void on_staged(const AttemptKey& key);
   void on_decided(const AttemptKey& key, const Status& outcome);
-  void on_told(const AttemptKey& key);  // of its failure, by its handle
-  // The call of save itself failed, and said so.
+  void on_told(const AttemptKey& key);  // the handle has returned the failure
+  // The call of save itself returned the failure.
   void on_failed_call(const AttemptKey& key, const Status& why);
-  // From now on, a save that ends was given up, not failed: nobody knows what becomes of it.
+  // Saves that end from now on do not count as failed: the Checkpointer no longer learns their outcome.
   void stop_listening();
 
-  // What nobody was told of, in the order in which it was saved.
+  // The failures that no call has returned, in the order of their saves. nullopt: there is none.
   std::optional<Untold> untold() const;
-  // The same, but of `but`; it counts as told from now on.
+  // The same without the save `but`. The failures count as told afterwards.
   std::optional<Untold> take_untold(const std::optional<AttemptKey>& but = std::nullopt);
-  // Of those alone that failed of themselves: not because another rank refused to go on after a failure.
+  // Whether untold() has a save that did not fail merely because another rank refused to save after a
+  // failure.
   bool has_own_untold() const;
-  // How many saves in a row failed, once they are as many as may be; the last one's cause.
+  // Set once most_in_a_row saves have failed in a row.
   struct TooMany {
     uint32_t count = 0;
     Failure last;
   };
   std::optional<TooMany> too_many() const;
 
-  // Calls the callback for each failure that on_decided has heard of and it was not called for. By one
-  // thread.
+  // Calls the callback for each failure that on_decided got since the last call. Only one thread may call it.
   void call_back();
 
  private:
@@ -65,7 +65,7 @@ class FailedSaves {
 
   const Rank rank_;
   const Callback callback_;
-  const uint32_t most_in_a_row_;  // 0: any number
+  const uint32_t most_in_a_row_;  // 0: no limit
   SaveReportWriter report_;       // to the launcher
 
   mutable std::mutex mutex_;
@@ -79,7 +79,7 @@ class FailedSaves {
 // "rank 0: the save of step 7 (g1a1) failed: ...; and 2 more failed".
 std::string describe_untold(Rank rank, const FailedSaves::Untold& untold);
 
-// In the cause of a save that a rank refused after an earlier failure.
+// A part of the cause of a save that a rank refused after an earlier failure.
 inline constexpr const char* kRefusedAfterFailure = "on_failed = refuse";
 
 }  // namespace shoal::client

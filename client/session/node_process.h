@@ -1,4 +1,4 @@
-// The node of this host and run: where its socket is, and how one is started.
+// Finds the node of this host and run, starts one, and attaches to it.
 #pragma once
 
 #include <chrono>
@@ -11,29 +11,29 @@
 
 namespace shoal::client {
 
-// $SHOAL_SOCKET, else where node_paths puts it.
+// $SHOAL_SOCKET, else the path in `paths`.
 Result<std::string> socket_of(const CheckpointerOptions& options, const local::NodePaths& paths);
 
-// Starts a node that outlives this process: a session of its own, standard output and error appended to
-// `log_file`. Code::not_found names the program that cannot be run. That the node then serves is not said:
-// several candidates may start, their lock elects one.
-// `generation`: which the node is to go on with; 0: a run starts.
+// Starts a node that outlives this process. It is in its own process session, and appends standard output and
+// error to `log_file`. Several processes may start candidates; the lock file lets one of them serve, so that
+// this one may end again. `generation`: the generation that the node continues; 0: a new run.
+// Code::not_found names the program that cannot be run.
 Status start_node(const CheckpointerOptions& options, const std::string& log_file, uint32_t generation = 0);
 
 // The command of start_node. Code::not_found: there is no program to start.
 Result<std::vector<std::string>> node_command(const CheckpointerOptions& options, uint32_t generation = 0);
 
-// Looks for the node of this host, one try after the other. Where nobody listens, it starts a candidate now
-// and then; candidates that die before they serve are followed by others, ever more seldom.
+// Looks for the node of this host with repeated tries. If no node listens, it starts a candidate. If
+// candidates end before they serve, it starts further ones at increasing intervals.
 class NodeFinder {
  public:
-  // Where a node listens is settled here, from the environment of this moment.
+  // Takes the path of the node's socket from the environment, once.
   static Result<NodeFinder> make(const CheckpointerOptions& options);
-  // Code::unavailable: nobody listens yet; names the socket, the log and, if a process holds the lock, its
-  // pid.
+  // Code::unavailable: no node listens yet. The message names the socket, the log and the pid of the process
+  // that holds the lock, if there is one.
   Result<std::unique_ptr<local::LocalSocket>> try_once(bool may_start);
-  void found() { candidate_pause_ = {}; }  // the next search begins afresh
-  // This client has been served in that generation: candidates go on with it.
+  void found() { candidate_pause_ = {}; }  // the next search starts with the shortest interval
+  // A node has served this client in that generation: candidates continue it.
   void rejoin(uint32_t generation) { generation_ = generation; }
 
  private:
@@ -47,7 +47,7 @@ class NodeFinder {
   std::chrono::milliseconds candidate_pause_{0};
 };
 
-// A node that took this client in.
+// A connection to a node that accepted this client.
 struct NodeLink {
   std::unique_ptr<local::LocalSocket> socket;
   local::Attached said;
@@ -56,7 +56,7 @@ struct NodeLink {
 // Finds or starts a node and attaches to it, within options.attach_timeout.
 Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& options);
 local::Attach attach_message(const CheckpointerOptions& options);
-// Of this process, drawn once; another one in a child that it forks.
+// A random number of this process. A forked child has another one.
 Nonce process_nonce();
 Status silent_at_attach(const local::LocalSocket& socket, const CheckpointerOptions& options);
 

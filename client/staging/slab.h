@@ -1,4 +1,5 @@
-// MemorySlab: shared memory that the node maps too. A memfd sealed against growing, shrinking and unsealing.
+// MemorySlab: shared memory that the node maps too. It is a memfd, sealed against growing, shrinking and
+// unsealing.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +13,9 @@ namespace shoal::client {
 
 class MemorySlab {
  public:
-  // Every page is faulted in. Code::no_space where the kernel has none.
+  // Faults in every page. Code::no_space: the kernel has no memory.
   static Result<MemorySlab> make(uint64_t bytes);
-  // No page is: each comes when the node first writes to it.
+  // Faults in no page: the kernel allocates each when the node first writes to it.
   static Result<MemorySlab> make_empty(uint64_t bytes);
   MemorySlab() = default;
   MemorySlab(MemorySlab&& other) noexcept
@@ -34,7 +35,7 @@ class MemorySlab {
   uint64_t bytes_ = 0;
 };
 
-// The size to allocate for a save of `bytes`: with room to grow by a sixteenth, so that objects which differ
+// The size to allocate for a save of `bytes` bytes. It adds a sixteenth, so that objects whose length changes
 // from save to save seldom need a new slab.
 uint64_t slab_bytes_for(uint64_t bytes);
 

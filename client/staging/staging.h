@@ -1,4 +1,4 @@
-// From a plan to copies: which bytes of the caller's memory go where in a slab.
+// StageRecipe: the copies that stage a plan: which bytes of the caller's memory go where in a slab.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace shoal::client {
 
-// Where pieces begin in a slab: a cache line.
+// The alignment of pieces in a slab: a cache line.
 inline constexpr uint64_t kPieceAlignmentBytes = 64;
 
-// Made once for a (layout, plan), used by every save.
+// Made once for each pair of layout and plan; every save with that pair uses it.
 class StageRecipe {
  public:
   StageRecipe() = default;
-  // The plan is of the state's layout and this rank.
+  // The plan must be for the state's layout and this rank.
   StageRecipe(const BoundState& state, const SavePlan& plan);
 
-  // This save's pieces, with their places in the slab, and the bytes of slab they need.
-  // Code::invalid_argument: no memory is given for a value, or an object is beyond every slab.
+  // The pieces of one save with their places in the slab, and the bytes that they need there.
+  // Code::invalid_argument: a value has no memory, or an object is larger than the largest slab.
   struct Staging {
     std::vector<local::StagedPiece> pieces;
     uint64_t slab_bytes = 0;
     uint64_t payload_bytes = 0;
   };
   Result<Staging> lay_out(const BoundState& state) const;
-  // The copies of a laid-out save.
+  // Makes the copies of a whole save.
   void make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
                   std::vector<gpu::CopyTask>& tasks) const;
-  // Those of some of its bytes: each range lies within one piece, and goes to its place in `slab`.
-  // Code::invalid_argument: a node asks for what is not there.
+  // Makes the copies of some of its bytes. Each range lies within one piece, and has its own place in `slab`.
+  // Code::invalid_argument: the node requested bytes that the save does not have.
   Status make_part_tasks(const BoundState& state, const Staging& staging,
                          const std::vector<local::PartRange>& ranges, MutableByteView slab,
                          std::vector<gpu::CopyTask>& tasks) const;
@@ -48,8 +48,8 @@ class StageRecipe {
   static void add_rows(const Copy& copy, const std::byte* buffer, uint64_t begin, uint64_t end,
                        std::byte* target, std::vector<gpu::CopyTask>& tasks);
 
-  std::vector<local::StagedPiece> pieces_;  // without places; an object's without bytes
-  std::vector<Copy> copies_;                // by piece; of tensors only
+  std::vector<local::StagedPiece> pieces_;  // slab_offset is not set, nor the bytes of objects
+  std::vector<Copy> copies_;                // of tensors only, ordered by piece
 };
 
 }  // namespace shoal::client
