@@ -7,7 +7,8 @@
 
 namespace {
 
-// As the standard has it: the handler is called until there is memory, or it throws, or there is none.
+// As the standard requires: calls the new-handler until there is memory, the handler throws, or there is no
+// handler.
 template <class Take>
 void* take_or_throw(Take take) {
   for (;;) {
@@ -20,9 +21,9 @@ void* take_or_throw(Take take) {
 
 }  // namespace
 
-// mimalloc is built as C, where nothing can be thrown: its own operators abort without a word where memory is
-// short. A program's definitions take the place of those. Its operators that free, and those that do not
-// throw, are right for memory that comes from here.
+// mimalloc is built as C, where it cannot throw: its own operators abort without a message if memory is
+// short. The definitions of a program replace them. mimalloc's operators that free, and those that do not
+// throw, are correct for memory from these operators.
 void* operator new(std::size_t bytes) {
   return take_or_throw([=] { return mi_malloc(bytes); });
 }

@@ -78,7 +78,7 @@ Result<uint64_t> parse_bytes(std::string_view text) {
 
 namespace {
 
-// Whether all bytes are printable ASCII, which most names are made of.
+// Whether all bytes are printable ASCII, as in most names.
 bool is_plain_ascii(uint64_t word) {
   constexpr uint64_t kOnes = 0x0101010101010101u, kHigh = 0x80 * kOnes;
   const uint64_t below_space = (word - 0x20 * kOnes) & ~word;
@@ -121,7 +121,7 @@ std::string clean_line(std::string_view text, size_t bytes_max) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   if (is_clean_utf8(out)) return out;
-  if (text.size() > bytes_max) {  // a character cut in two goes altogether
+  if (text.size() > bytes_max) {  // removes a character that the bound would split
     std::string shorter = out;
     for (int i = 0; i < 3 && !shorter.empty(); ++i) {
       shorter.pop_back();

@@ -17,7 +17,7 @@ void for_each_by_threads(size_t count, size_t threads, const std::function<void(
   try {
     helpers.reserve(threads);
     for (size_t i = 1; i < std::min(threads, count); ++i) helpers.emplace_back(work_on);
-  } catch (const std::exception&) {  // no thread, or no memory for one: the others do it
+  } catch (const std::exception&) {  // no thread, or no memory for one: the other threads do the work
   }
   work_on();
   for (std::thread& helper : helpers) helper.join();

@@ -20,16 +20,16 @@ namespace shoal::base {
 namespace {
 
 constexpr size_t kLineBytes = 1024;  // longer causes are cut
-// Less than a new thread needs for its stack and its first memory.
+// Address space is short if there is less than this: a new thread needs more for its stack and first memory.
 constexpr size_t kShortBytes = size_t{80} << 20;
 constexpr const char* kOutOfMemory =
     "%s: out of memory: raise the limit (ulimit -v, or that of the container), or give it less to do\n";
 
 std::atomic<const char*> program_name{"shoal"};
 std::atomic<int> exit_status{1};
-std::atomic<long> who_ends{0};  // the thread that says the last words
+std::atomic<long> who_ends{0};  // the thread that writes the line and ends the process
 
-// Without memory of the heap, of which there may be none.
+// Writes a line without using the heap, which may be exhausted.
 template <class... Parts>
 void say(const char* format, Parts... parts) {
   char line[kLineBytes];
@@ -60,7 +60,7 @@ bool is_short_of_address_space() {
   return false;
 }
 
-// Says what the exception that is being handled means. true: memory or threads are short.
+// Writes a line about the exception that is being handled. true: memory or threads are short.
 bool say_cause() {
   try {
     throw;
@@ -85,8 +85,8 @@ bool say_cause() {
   return false;
 }
 
-// Returns in one thread of the process, once: the others wait for it to end the process. False: this thread
-// has been here before.
+// True in the first thread that calls it. Other threads wait here until that thread ends the process. False:
+// this thread has called it before.
 bool is_mine_to_say() {
   const long self = ::syscall(SYS_gettid);
   long nobody = 0;
@@ -96,14 +96,14 @@ bool is_mine_to_say() {
 }
 
 [[noreturn]] void end() {
-  if (!is_mine_to_say()) std::abort();  // the words themselves failed
+  if (!is_mine_to_say()) std::abort();  // writing the line failed
   if (std::current_exception() != nullptr) {
     if (say_cause()) ::_exit(exit_status.load());
   } else if (is_short_of_address_space()) {
     say(kOutOfMemory);
     ::_exit(exit_status.load());
   } else if (std::uncaught_exceptions() > 0) {
-    // What unwound the stack met a thread that was not waited for. It cannot be looked at.
+    // The exception reached the destructor of a thread that was not joined. It cannot be examined here.
     say("%s: ended by an error that nothing handles; memory or threads may be short (ulimit -v, ulimit "
         "-u)\n");
   } else {
@@ -112,7 +112,7 @@ bool is_mine_to_say() {
   std::abort();
 }
 
-// What abort() calls first; it goes on where this returns.
+// abort() raises SIGABRT first. If this handler returns, abort() ends the process.
 void on_abort(int) {
   if (!is_short_of_address_space() || !is_mine_to_say()) return;
   say(kOutOfMemory);

@@ -29,7 +29,7 @@ std::optional<uint64_t> read_number(const std::string& path) {
   return parse_number(word);
 }
 
-// The number after `key` in a file of "key value" lines.
+// Reads the number after `key` in a file of "key value" lines.
 std::optional<uint64_t> read_keyed_number(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   std::string line;
@@ -63,7 +63,7 @@ void consider(const std::string& folder, const std::string& name, const Controll
                               human_bytes(*limit), human_bytes(taken));
 }
 
-// The cgroup at `path` and all above it; inside a container only some of them can be seen.
+// Applies the limits of the cgroup at `path` and of all above it. In a container only some are visible.
 void consider_path(const std::string& root, std::string path, const ControllerFiles& files,
                    MemoryHeadroom& least) {
   while (true) {

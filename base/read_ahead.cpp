@@ -26,7 +26,7 @@ bool is_of_use(int fd) {
 
 }  // namespace
 
-// A server may have to be asked what file system it is: once a device.
+// A request for the type of a network file system may go to its server, so that it is made once per device.
 bool is_read_ahead(int fd) {
   struct statx info;
   if (::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &info) != 0) return false;

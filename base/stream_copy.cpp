@@ -14,8 +14,8 @@ namespace {
 #if defined(__SSE2__)
 
 constexpr uint64_t kLineBytes = 64, kPageBytes = 4096;
-// Interleaved: pages of one round, lines of one page at a time. With four lines an AMD EPYC takes twice as
-// long.
+// A round interleaves kPages pages, with kLines lines of each at a time. With four lines an AMD EPYC takes
+// twice as long.
 constexpr uint64_t kPages = 4, kLines = 8;
 
 inline void stream_line(std::byte* target, const std::byte* source) {
@@ -49,7 +49,7 @@ void stream(std::byte* target, const std::byte* source, uint64_t bytes) {
     stream_line(target, source);
   }
   std::memcpy(target, source, bytes);
-  _mm_sfence();  // these stores are not ordered with others by themselves
+  _mm_sfence();  // non-temporal stores are not ordered with other stores without a fence
 }
 
 #endif

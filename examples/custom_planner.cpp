@@ -1,5 +1,5 @@
-// A planner of one's own: saves the weights in half precision under other names, without the optimizer. Any
-// trainer loads them by the plain calls. Run it on any number of ranks:
+// A custom planner: saves the weights in half precision under other names, without the optimizer. Any trainer
+// can load them without a planner. Run it on any number of ranks:
 //   shoal launch -n 2 --root /tmp/run --create -- ./custom_planner
 #include <cstdio>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace shoal;
 
-// The upper half of a float is the bfloat16 below it.
+// The upper half of a float is that float, rounded toward zero to bfloat16.
 void truncate(const std::byte* floats, size_t count, std::byte* halves) {
   for (size_t i = 0; i < count; ++i) std::memcpy(halves + i * 2, floats + i * 4 + 2, 2);
 }
@@ -29,7 +29,7 @@ class HalfPrecisionPlanner : public dcp::DefaultSavePlanner {
     return plan;
   }
 
-  // Called for what this rank writes alone; the index says which value of the state it is.
+  // Shoal calls it only for items that this rank writes. The item's index identifies the state's value.
   Result<dcp::Data> resolve_data(const dcp::WriteItem& item) override {
     SHOAL_ASSIGN_OR_RETURN(dcp::Data floats, DefaultSavePlanner::resolve_data(item));
     if (!item.tensor_data || item.tensor_data->properties.dtype != DType::bf16) return floats;

@@ -1,5 +1,5 @@
-// A storage of one's own: each rank appends to a file of its own, and the storage remembers what lies where.
-// Shoal decides whether the checkpoint exists. Run it on any number of ranks:
+// A custom storage: each rank writes one file, and the results of the storage record where each value is in
+// it. Shoal decides whether the checkpoint exists. Run it on any number of ranks:
 //   shoal launch -n 2 --root /tmp/run --create -- ./custom_storage
 #include <unistd.h>
 
@@ -41,7 +41,8 @@ class FileWriter : public dcp::LocalStorageWriter {
       return Status(Code::io, path + ": not written");
     return results;
   }
-  // On one rank, after the commit. This storage needs nothing more; another might publish an index.
+  // Shoal calls it on one rank, after the commit. This storage needs nothing more; another one might publish
+  // an index here.
   Status finish(const dcp::Metadata& metadata,
                 const std::vector<std::vector<dcp::WriteResult>>& results) override {
     std::ofstream(path_ + "/FINISHED")
@@ -151,7 +152,7 @@ int main() {
   dcp::DefaultSavePlanner save_planner;
   auto saved = dcp::save(**checkpointer, 1, state, save_planner, writer);
   if (!saved.ok()) return fail(saved.status());
-  auto committed = saved->wait_committed();  // on rank 0 it runs FileWriter::finish
+  auto committed = saved->wait_committed();  // on rank 0 this calls FileWriter::finish
   if (!committed.ok()) return fail(committed.status());
 
   std::vector<float> loaded_rows, loaded_columns;

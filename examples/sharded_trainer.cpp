@@ -1,10 +1,10 @@
-// A trainer whose state is checked bit for bit. Started once a rank, by `shoal launch`, torchrun, mpirun or
-// srun.
+// A trainer that checks its loaded state bit for bit. `shoal launch`, torchrun, mpirun or srun starts it once
+// per rank.
 //
 //   shoal launch -n 4 --root /tmp/run --create -- sharded_trainer --save-steps 1-3
 //   shoal launch -n 2 --root /tmp/run -- sharded_trainer --sharding tp --load latest
 //
-// Exit status: 0; 1 when a save or load failed or an element differs, naming the first; 2 for bad arguments.
+// Exit status: 0; 1 if a save or load failed or an element differs (it names the first); 2 for bad arguments.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -127,9 +127,10 @@ class Trainer {
   }
 
   Status save(uint64_t step) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(options_.train_ms));  // stands for training
+    std::this_thread::sleep_for(std::chrono::milliseconds(options_.train_ms));  // simulates training
     state_->fill(step);
-    // Measured before the save, while nothing is being written, for as many bytes as the last save staged.
+    // Measured before the save, while the node writes nothing, for the number of bytes that the last save
+    // staged.
     uint64_t copied = saved_.empty() ? state_->held_bytes() : saved_.back().handle.stats().bytes_staged;
     copied = std::min<uint64_t>(copied, warm_.size());
     Clock::time_point start = Clock::now();
@@ -152,7 +153,7 @@ class Trainer {
     return ok_status();
   }
 
-  // An earlier save that failed is printed, not the end of training: this one was staged all the same.
+  // The failure of an earlier save is printed and does not end training: this save was staged nevertheless.
   Result<SaveHandle> save_or_report_earlier(uint64_t step) {
     SaveAttributes attributes;
     for (const std::string& entry : options_.metadata) {
@@ -182,7 +183,7 @@ class Trainer {
     return ok_status();
   }
 
-  // One line a write, so that ranks may share the file.
+  // Writes each line with one call, so that ranks can share the file.
   void append_json(std::string line) const {
     if (options_.json_file.empty()) return;
     line += '\n';
@@ -211,7 +212,7 @@ std::optional<uint64_t> parse_step(const std::string& text) {
   return value;
 }
 
-// What the parser has not checked. nullopt, or what is wrong.
+// Checks what the parser did not check. Returns the error, or nullopt.
 std::optional<std::string> finish(TrainerOptions* options) {
   options->model.sharding = *sharding_kind_from_name(options->sharding);
   options->model.dtype = options->dtype == "bf16" ? DType::bf16 : DType::f32;
@@ -290,7 +291,7 @@ int run(int argc, char** argv) {
   Status status = Trainer(options, *checkpointer_options).run();
   if (status.ok()) return 0;
   fmt::print(stderr, "rank {}: {}\n", checkpointer_options->rank, status.to_string());
-  // Flags that are wrong, or not those of the job that saved.
+  // The flags are wrong, or differ from those of the job that saved.
   return status.code() == Code::invalid_argument || status.code() == Code::key_mismatch ? 2 : 1;
 }
 

@@ -74,7 +74,7 @@ void fill_row(std::byte* out, uint64_t seed, uint64_t first, uint64_t count) {
   }
 }
 
-// How many elements from the first on are right.
+// The number of correct elements before the first wrong one.
 template <class Bits>
 uint64_t count_right(const std::byte* data, uint64_t seed, uint64_t first, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
 // A GPT-2-shaped training state whose every element is a known function of its name, its place in the whole
-// tensor, and the step: whatever a load puts anywhere can be checked bit for bit.
+// tensor, and the step. Every element that a load places can thus be checked bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct ModelOptions {
 
 class SyntheticState {
  public:
-  // Code::invalid_argument where the world does not divide as the sharding needs it.
+  // Code::invalid_argument: the sharding cannot divide this number of ranks.
   static Result<std::unique_ptr<SyntheticState>> make(const ModelOptions& options, Rank rank,
                                                       uint32_t world_size);
   SyntheticState(const SyntheticState&) = delete;
@@ -43,19 +43,19 @@ class SyntheticState {
   const StateDict& state_dict() const { return state_dict_; }
   uint64_t held_bytes() const { return held_bytes_; }  // of tensors on this rank
   void fill(uint64_t step);
-  void clear();  // what a load leaves untouched then differs
+  void clear();  // overwrites all values, so that values which a load leaves unchanged are wrong
 
   struct Check {
-    uint64_t elements = 0;  // that are right; bytes of objects count as elements
+    uint64_t elements = 0;  // number of correct elements; each byte of an object counts as one
     std::optional<std::string> first_difference;
   };
-  // `saved_world_size`: a rank beyond it finds no object of its own in the checkpoint.
+  // `saved_world_size`: the checkpoint has no per-rank object of ranks from this number on.
   Check check(uint64_t step, uint32_t saved_world_size) const;
 
-  // Whether a checkpoint of so many ranks rightly lacks this value: an object of this rank's own.
+  // Whether a checkpoint of that many ranks correctly lacks this value: a per-rank object of this rank.
   bool may_lack(const std::string& fqn, uint32_t saved_world_size) const;
 
-  // Copies `bytes` of tensors to `to`, which has held_bytes(): what a save copies, without a save.
+  // Copies `bytes` bytes of tensors to `to`, which has held_bytes() bytes. This measures the copy of a save.
   void copy_tensors(MutableByteView to, uint64_t bytes) const;
 
  private:

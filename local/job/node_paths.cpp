@@ -16,7 +16,7 @@ namespace shoal::local {
 
 namespace {
 
-constexpr const char* kReaderInfix = "-reader-";  // between the root's hash and that of who reads it
+constexpr const char* kReaderInfix = "-reader-";  // between the hash of the root and the hash of the reader
 
 std::string short_hash(const std::string& text) {
   return xxh3_128(as_view(text)).to_hex().substr(0, 16);
@@ -39,7 +39,7 @@ Result<std::string> real_folder(const std::string& root) {
   return std::string(resolved);
 }
 
-// In a folder that anybody may write to, somebody else may have made it first, or linked it elsewhere.
+// In a directory that all users may write to, another user may have created this one first, or a link.
 Status make_private_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Status(Code::io,

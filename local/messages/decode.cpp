@@ -40,7 +40,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
   return LocalMessage(std::move(out));
 }
 
-// Of every message with a roster and its layouts.
+// For every message with a roster and its layouts.
 
 Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, read_world(in));

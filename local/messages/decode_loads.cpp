@@ -34,7 +34,7 @@ Result<local::Load::Sharing> read_sharing(schema::LoadSharing::Reader in) {
     return Status(Code::corrupt, fmt::format("malformed load: rank {} of {}", out.rank, out.world_size));
   }
   out.round = in.getRound();
-  const ByteView layout = schema::view_of(in.getLayout());  // by whose hash ranks find each other
+  const ByteView layout = schema::view_of(in.getLayout());  // ranks with the same layout hash share the load
   SHOAL_ASSIGN_OR_RETURN(out.layout, plan::decode_layout(layout, xxh3_128(layout)));
   SHOAL_RETURN_IF_ERROR(
       schema::bounded_size(in.getAmong(), kMaxWorldSize, "ranks that share a load").status());
@@ -82,7 +82,7 @@ Status read_range(Reader in, local::StoredRange& out) {
   return ok_status();
 }
 
-// Folders and a name, none of which leads out of where the path begins.
+// Directories and a name, none of which leaves the directory in which the path begins.
 bool stays_under_root(std::string_view path) {
   if (path.empty() || path.size() > kMaxLocalPathBytes) return false;
   if (path.find('\0') != std::string_view::npos) return false;
@@ -132,7 +132,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
   if (!out.outcome.ok() || !in.hasLayouts()) return LocalMessage(std::move(out));
   auto layouts = in.getLayouts();
   Result<std::shared_ptr<const World>> decoded = read_world(layouts);
-  if (!decoded.ok()) {  // the node did not look into them: what is wrong is wrong with the checkpoint
+  if (!decoded.ok()) {  // the node did not decode them: the error is in the checkpoint
     out.outcome = decoded.status().with_context(to_string(out.checkpoint.key));
     out.checkpoint = {};
     return LocalMessage(std::move(out));

@@ -13,7 +13,7 @@ namespace shoal::local {
 
 namespace {
 
-// Encoded layouts from that size on are sent from where they lie, as segments of their own.
+// Encoded layouts of at least this size are sent without a copy, as separate segments.
 constexpr size_t kReferencedFromBytes = size_t{64} << 10;
 constexpr uint32_t kMaxReferenced = 256;
 static_assert(kMaxReferenced <= schema::kMaxSegments / 2);
@@ -87,7 +87,7 @@ void write_values_of(schema::CheckpointInfo::Builder out, const World& world) {
   }
 }
 
-// But for its values.
+// Writes everything except the values.
 void write_checkpoint(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
   auto key = out.initKey();
   key.setGeneration(metadata.key.generation);
@@ -115,7 +115,7 @@ void write_world(Builder out, const World& world, uint32_t rule_version, const S
   plan::write_options(out.initOptions(), options);
 }
 
-// One overload a message.
+// One overload for each message.
 class Writer {
  public:
   explicit Writer(schema::LocalMessage::Builder out) : out_(out) {}
@@ -201,7 +201,7 @@ class Writer {
     out.setOf(in.of);
     out.setWantsLayouts(in.wants_layouts);
     out.setReadsFiles(in.reads_files);
-    // First: to encode a layout takes memory, while there are no targets here yet.
+    // The layout comes first: encoding it takes memory, and the encoded targets do not exist yet.
     if (in.sharing) write_sharing(out.initSharing(), *in.sharing);
     auto targets = out.initTargets(list_size(in.targets.size()));
     local::LoadTarget target;

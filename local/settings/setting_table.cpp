@@ -1,5 +1,5 @@
-// The table. Defaults and bounds are those of RoleTimes, NodeOptions and CheckpointerOptions, which lie
-// above; tests and static_asserts there hold the two equal.
+// The table of settings. Defaults and bounds are those of RoleTimes, NodeOptions and CheckpointerOptions in
+// folders above this one; tests and static_asserts there check that they are equal.
 #include <limits>
 
 #include "local/settings/settings.h"

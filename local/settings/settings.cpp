@@ -48,7 +48,7 @@ Result<uint64_t> parse_number(const Setting& setting, std::string_view text) {
   return invalid(fmt::format("'{}': a number from {} to {} is needed", text, setting.least, setting.most));
 }
 
-// Which of the values it is.
+// The index of `text` among the values.
 Result<uint64_t> parse_choice(const Setting& setting, std::string_view text) {
   std::string_view left = setting.values;
   for (uint64_t place = 0; !left.empty(); ++place) {
@@ -120,7 +120,7 @@ std::string Setting::variable() const {
   return out;
 }
 
-// A field's name says its unit where its type does not.
+// The name of a field ends with its unit unless the type implies it.
 std::string Setting::field() const {
   std::string out = with_underscores(name);
   const bool says_bytes = out.find("bytes") != std::string::npos;
@@ -217,7 +217,8 @@ Status Settings::check() const {
   if (number_of("node-deadline-ms") <= attempt_ms) {
     return too_short("node-deadline-ms", "attempt-deadline-ms", attempt_ms + 1);
   }
-  // Else whoever looks twice between two renewals takes a load that is alive for one that has ended.
+  // Otherwise a process that checks the lease twice between two renewals would take a live load for an ended
+  // one.
   if (number_of("lease-ttl-ms") < 2 * renew_ms)
     return too_short("lease-ttl-ms", "lease-renew-ms", 2 * renew_ms);
   if (find("host-lost-ms") && number_of("host-lost-ms") >= attempt_ms) {

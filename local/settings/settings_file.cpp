@@ -1,4 +1,4 @@
-// shoal.toml. toml++ as headers alone: a trainer's library needs no further library at run time.
+// Reads shoal.toml. toml++ is used as headers only, so that the client needs no further library at run time.
 #define TOML_HEADER_ONLY 1
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ Status at_line(const std::string& path, uint32_t line, std::string_view what) {
   return Status(Code::invalid_argument, fmt::format("{}:{}: {}", path, line, what));
 }
 
-// nullopt: it is not there.
+// nullopt: the file does not exist.
 Result<std::optional<std::string>> read_settings_file(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) {
@@ -42,7 +42,7 @@ Result<std::optional<std::string>> read_settings_file(const std::string& path) {
   return std::optional(std::move(text));
 }
 
-// As it would be said on a command line; nullopt: neither a whole number nor a text.
+// The value as on a command line; nullopt: it is neither an integer nor a string.
 std::optional<std::string> text_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return std::to_string(number->get());

@@ -13,7 +13,8 @@ namespace shoal::local {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPauseAfterFailure{100};  // of poll itself, or for want of memory
+constexpr std::chrono::milliseconds kPauseAfterFailure{
+    100};  // after a failure of poll, or for lack of memory
 
 bool must_wait(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
@@ -26,7 +27,7 @@ struct QuestionServer::Connection {
   Time came, deadline;
   std::string greeting;
   std::string question;
-  std::string answer;  // not empty: the question is over
+  std::string answer;  // not empty: the question is complete
   size_t sent = 0;
   bool has_ended = false;
 };
@@ -46,7 +47,7 @@ void QuestionServer::run(int stop_fd) {
   }
 }
 
-// False: it is to stop.
+// False: the server must stop.
 bool QuestionServer::wait_and_serve(int stop_fd) {
   Time now = std::chrono::steady_clock::now();
   if (shut_until_ && now >= *shut_until_) shut_until_.reset();
@@ -103,7 +104,7 @@ void QuestionServer::accept_all() {
   }
 }
 
-// The oldest that has asked nothing; where all have, the oldest.
+// The oldest connection without a complete question; if there is none, the oldest.
 std::vector<std::unique_ptr<QuestionServer::Connection>>::iterator QuestionServer::first_to_go() {
   const auto silent = std::find_if(connections_.begin(), connections_.end(),
                                    [](const auto& each) { return each->answer.empty(); });
@@ -115,7 +116,7 @@ void QuestionServer::close_for_others(std::vector<std::unique_ptr<Connection>>::
   if (words_.turned_away) words_.turned_away();
 }
 
-// Whoever waits, for there is no descriptor to answer with. False: nobody could be closed.
+// Closes a waiting connection, because there is no descriptor to answer it. False: none could be closed.
 bool QuestionServer::close_in_place() {
   OwnedFd fd(spare_descriptor_.accept_in_place(listener_.get()));
   const bool is_closed = fd.valid();
@@ -132,7 +133,7 @@ void QuestionServer::begin(OwnedFd fd) {
   connection->deadline = connection->came + limits_.life_max;
   if (words_.greet) connection->greeting = words_.greet();
   const std::string& greeting = connection->greeting;
-  // It is short, and the first: it goes whole, or there is nobody.
+  // The greeting is short and the first data: the socket accepts it whole, or the peer is gone.
   if (!greeting.empty() && send(connection->fd.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL) !=
                                static_cast<ssize_t>(greeting.size())) {
     return;

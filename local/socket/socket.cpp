@@ -29,13 +29,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHeaderBytes = 4;
-constexpr size_t kMaxDescriptorsSeen = 16;  // room to see, and close, what nobody may send
+constexpr size_t kMaxDescriptorsSeen =
+    16;  // room to receive, and close, descriptors that a peer must not send
 
 Status closed_by_peer() {
   return Status(Code::unavailable, "the other side closed the connection");
 }
 
-// The milliseconds until `end`, rounded up, for poll; -1 for ever.
+// The milliseconds until `end`, rounded up, for poll; -1: without limit.
 int remaining_ms(int timeout_ms, Clock::time_point end) {
   if (timeout_ms < 0) return -1;
   auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
@@ -50,7 +51,7 @@ bool wait_until_ready(int fd, short events, int timeout_ms) {
     int ready = ::poll(&waiting, 1, remaining_ms(timeout_ms, end));
     if (ready > 0) return true;
     if (ready == 0) return false;
-    if (errno != EINTR) return true;  // the call that follows says what is wrong
+    if (errno != EINTR) return true;  // the next call returns the error
   }
 }
 
@@ -58,8 +59,8 @@ iovec iovec_of(ByteView bytes) {
   return {const_cast<std::byte*>(bytes.data()), bytes.size()};
 }
 
-// A fault of a small page takes as long as the bytes that fill it. Not below some such pages: what comes may
-// be less than was announced.
+// Huge pages: a page fault takes as long as reading the bytes that fill the page. Small messages do not use
+// them, because less may arrive than was announced.
 void ask_for_large_pages(MutableByteView memory) {
   constexpr size_t kFromBytes = size_t{4} << 20;
   constexpr uintptr_t kPageBytes = 4096;
@@ -70,7 +71,8 @@ void ask_for_large_pages(MutableByteView memory) {
                   MADV_HUGEPAGE);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// The first of the vectors, from `first` on, that is left when so many bytes have gone.
+// Removes `bytes` sent bytes from the vectors, and returns the first vector, from `first` on, with bytes
+// left.
 size_t skip(std::vector<iovec>& vectors, size_t first, size_t bytes) {
   for (; first < vectors.size(); ++first) {
     iovec& vector = vectors[first];
@@ -83,7 +85,7 @@ size_t skip(std::vector<iovec>& vectors, size_t first, size_t bytes) {
   return first;
 }
 
-// Takes all descriptors out of what recvmsg returned.
+// Takes all descriptors from the result of recvmsg.
 void take_descriptors(msghdr& received, std::vector<OwnedFd>& out) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&received); control; control = CMSG_NXTHDR(&received, control)) {
     if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
@@ -135,20 +137,19 @@ Result<sockaddr_un> socket_address(const std::string& path) {
 
 struct LocalSocket::State {
   std::mutex send_mutex;
-  bool send_failed = false;  // a message was cut: nothing may follow it
+  bool send_failed = false;  // a message was sent in part: nothing may follow it
 
-  // Of the message being received.
+  // The message that is being received.
   std::array<std::byte, kHeaderBytes> header;
   size_t header_bytes = 0;
   size_t expected_bytes = 0;
-  PageBuffer
-      body;  // of expected_bytes; where it is large, memory follows what arrives, not what is announced
+  PageBuffer body;  // expected_bytes long; a large one takes only the memory of the bytes that arrived
   size_t body_bytes = 0;
   uint64_t total_bytes = 0;
   std::vector<OwnedFd> fds;
   Status broken;
 
-  // Reads at most what is asked into `into`. 0 bytes: nothing there yet.
+  // Reads at most the requested bytes into `into`. 0: there are none yet.
   Result<size_t> read_some(int fd, MutableByteView into);
   Result<std::optional<ReceivedLocal>> advance(int fd);
   Result<std::optional<ReceivedLocal>> finish();
@@ -181,8 +182,8 @@ Result<size_t> LocalSocket::State::read_some(int fd, MutableByteView into) {
   return static_cast<size_t>(got);
 }
 
-// Reads what is there. The header is read alone, so that no read crosses into the next message, whose
-// descriptor comes with its first byte.
+// Reads the available bytes. It reads the header separately, so that no read extends into the next message,
+// whose descriptor comes with its first byte.
 Result<std::optional<ReceivedLocal>> LocalSocket::State::advance(int fd) {
   while (header_bytes < kHeaderBytes) {
     SHOAL_ASSIGN_OR_RETURN(size_t got, read_some(fd, std::span(header).subspan(header_bytes)));
@@ -250,7 +251,7 @@ Result<bool> LocalSocket::try_send(const LocalMessage& message, int fd_to_pass) 
   return send_frame(frame, fd_to_pass, false);
 }
 
-// Holds the mutex for sending. False, where it may not wait: nothing was sent.
+// Takes the mutex for sending. False, only without `may_wait`: nothing was sent.
 Result<bool> LocalSocket::send_frame(const LocalFrame& frame, int fd_to_pass, bool may_wait) {
   std::array<std::byte, kHeaderBytes> header;
   store_le32(header.data(), static_cast<uint32_t>(frame.parts().bytes));
@@ -294,7 +295,8 @@ Result<bool> LocalSocket::send_frame(const LocalFrame& frame, int fd_to_pass, bo
     }
     if (failure.ok()) continue;
     state_->send_failed = true;
-    // A broken pipe may still hold what the other side said last; a cut message ends both directions.
+    // After a broken pipe there may still be messages from the peer to receive. A message sent in part ends
+    // both directions.
     if (failure.code() != Code::unavailable) shutdown();
     return failure;
   }

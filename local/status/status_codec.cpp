@@ -63,7 +63,7 @@ AttemptKey read_key(Reader in) {
 Result<SaveStatus> read_save(schema::SaveStatus::Reader in) {
   SaveStatus save;
   save.key = read_key(in.getKey());
-  // A phase that only a newer node knows is shown as the last one known.
+  // A phase that this program does not know, from a newer node, becomes the last known phase.
   save.phase = static_cast<SavePhase>(std::min<uint16_t>(static_cast<uint16_t>(in.getPhase()), 3));
   save.age_ms = in.getAgeMs();
   save.ranks_here = in.getRanksHere();
