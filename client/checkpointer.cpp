@@ -13,7 +13,7 @@ namespace shoal {
 
 namespace {
 
-constexpr std::chrono::minutes kLongestClose{10};  // for the node to write what is staged
+constexpr std::chrono::minutes kLongestClose{10};  // for the node to write the staged saves
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Result<const StateDict*> Checkpointer::Impl::of_group(const StateDict& state) {
   return &renumbered;
 }
 
-// Makes `bound` be of this state; the first time, tells the node.
+// Binds `bound` to this state. If the layout is new, passes it to the session.
 Status Checkpointer::Impl::bind(const StateDict& state) {
   if (bound && client::same_structure(bound->entries(), state.entries())) return bound->rebind(state);
   SHOAL_ASSIGN_OR_RETURN(client::BoundState fresh, client::BoundState::bind(state, options.rank));
@@ -32,7 +32,7 @@ Status Checkpointer::Impl::bind(const StateDict& state) {
     bound = std::move(fresh);
     return ok_status();
   }
-  // Until there is a roster with this layout, everything held is staged.
+  // Until there is a roster with this layout, this rank stages everything it holds.
   session->set_layout(fresh.layout());
   bound = std::move(fresh);
   return ok_status();
@@ -47,7 +47,7 @@ Status Checkpointer::Impl::refresh_recipe() {
   return ok_status();
 }
 
-// Mode collective: all ranks say what they hold, and wait until each is told its part.
+// Mode collective: all ranks send their layouts, and wait until each gets its plan.
 Status Checkpointer::Impl::agree_on_recipe(const std::shared_ptr<SaveHandle::State>& save,
                                            bool follows_planner) {
   const Clock::time_point begun = Clock::now();
@@ -150,8 +150,8 @@ Status Checkpointer::Impl::check_failures(uint64_t step) const {
                             client::kRefusedAfterFailure));
 }
 
-// Counted by every rank, whatever comes of it. Where it fails, the other ranks' part of it is in vain: they
-// hear so now, not at a deadline.
+// Counts the save, even if it fails, because every rank must count alike. If it fails here, it reports that
+// at once, so that the other ranks' saves abort without waiting for a deadline.
 template <class Save>
 Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
   SHOAL_RETURN_IF_ERROR(check_open());
@@ -174,7 +174,7 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
       return saved;
     }
     last_save = *saved;
-  } catch (const std::exception& thrown) {  // by a planner or a storage: the trainer's to catch
+  } catch (const std::exception& thrown) {  // thrown by a planner or a storage; the trainer must catch it
     give_up(Status(Code::internal, fmt::format("save threw: {}", thrown.what())));
     throw;
   }

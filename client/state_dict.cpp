@@ -37,12 +37,12 @@ bool device_less(const StateDict::DeviceData& shard, Device device) {
   return shard.device < device;
 }
 
-// The name under which this rank's layout has the entry.
+// The name of the entry in this rank's layout.
 std::string fqn_on(const Entry& entry, Rank rank) {
   return entry.form == Entry::Form::rank_object ? rank_fqn(entry.fqn, rank) : entry.fqn;
 }
 
-// One local shard for each device of this rank that the sharding assigns.
+// Checks that there is one local shard for each device of this rank that the sharding assigns.
 Status check_devices(const Entry& entry, Rank rank) {
   const TileSharding& tiles = *entry.tiles;
   if (Status status = tiles.validate_for(entry.shape); !status.ok()) {
@@ -108,7 +108,7 @@ void add_to(LayoutBuilder& builder, const Entry& entry, Rank rank) {
   }
 }
 
-// By local box, the positions of the shards that lie there.
+// By local box, the indices of the shards that hold it.
 std::vector<std::vector<uint32_t>> find_copies(const Entry& entry, const std::vector<Box>& boxes, Rank rank) {
   std::vector<std::vector<uint32_t>> copies(boxes.size());
   for (TileSharding::HeldBox& held : entry.tiles->boxes_of(entry.shape, rank)) {
@@ -123,7 +123,7 @@ std::vector<std::vector<uint32_t>> find_copies(const Entry& entry, const std::ve
   return copies;
 }
 
-// Memory is needed exactly where the rank holds an element.
+// A value needs memory if and only if the rank holds an element of it.
 Status check_memory(const Entry& entry, const client::BoundState::Value& value) {
   if (entry.resolved_later) return ok_status();
   const LocalShards& shards = value.shards();
@@ -258,11 +258,11 @@ bool client::same_structure(const client::StateEntries& a, const client::StateEn
 
 namespace {
 
-// Where values stand in a state, by the names that they have on one rank.
+// The positions of values in a state, by their names on one rank.
 class Positions {
  public:
-  Positions(Positions&&) = default;  // no copy: it would borrow names of this one
-  // Borrows names of `entries`. Code::invalid_argument: one is given twice.
+  Positions(Positions&&) = default;  // no copy constructor: a copy would refer to names in this object
+  // Refers to the names in `entries`. Code::invalid_argument: a name is there twice.
   static Result<Positions> of(const client::StateEntries& entries, Rank rank) {
     Positions out;
     out.by_name_.reserve(entries.size());
@@ -287,10 +287,10 @@ class Positions {
   using Named = std::pair<std::string_view, uint32_t>;
   Positions() = default;
   std::vector<Named> by_name_;
-  std::deque<std::string> made_;  // names that are no entry's fqn
+  std::deque<std::string> made_;  // names that are not an entry's fqn
 };
 
-// Those that are equal to one of the first few, once.
+// Shares equal Held objects. Keeps the first kMostKnown different ones for comparison.
 class SharedHoldings {
  public:
   std::shared_ptr<const client::BoundState::Held> of(client::BoundState::Held held) {
@@ -312,7 +312,8 @@ class SharedHoldings {
   std::set<std::shared_ptr<const client::BoundState::Held>, Less> known_;
 };
 
-// One box is most often all of its local tensor. Then that is nowhere stated again: home_of knows it.
+// Most often there is one box, which is the whole local tensor. Then `local` stays empty, and home_of handles
+// that case.
 void drop_plain_place(LocalShards& shards) {
   if (shards.local.size() != 1 || shards.local.front() != whole(shards.boxes.front().sizes)) return;
   if (shards.local_shape != shards.boxes.front().sizes) return;
@@ -386,7 +387,7 @@ client::BoundState::Home client::BoundState::home_of(uint32_t layout_entry, uint
   }
   std::byte* data = data_of(layout_entry, local_box, copy);
   const LocalShards& shards = value.shards();
-  if (shards.local.empty()) {  // of explicit boxes, of tiles, and of what is all of its local tensor
+  if (shards.local.empty()) {  // explicit boxes, tiles, and a box that is its whole local tensor
     const Box itself = whole(shards.boxes[local_box].sizes);
     return {data, itself, itself};
   }

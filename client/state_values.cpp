@@ -1,4 +1,4 @@
-// Tensors that are stated once, and scalars that a state keeps.
+// ShardedTensor, and scalars that a StateDict stores.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -23,7 +23,7 @@ Status bad(std::string what) {
   return Status(Code::invalid_argument, std::move(what));
 }
 
-// Rank and world size of the launcher's world become those of the group.
+// Replaces rank and world size of the launcher's world by those of the group.
 Status enter_process_group(CheckpointerOptions& options) {
   const std::vector<Rank>& group = options.process_group;
   for (size_t i = 0; i < group.size(); ++i) {
@@ -45,7 +45,7 @@ Status enter_process_group(CheckpointerOptions& options) {
   return ok_status();
 }
 
-// Ranks of the world as those of the group.
+// Converts ranks of the launcher's world to positions in the group.
 class Renumbering {
  public:
   explicit Renumbering(const std::vector<Rank>& group) : group_(group) {}
@@ -66,7 +66,7 @@ class Renumbering {
     return meshes_.emplace(mesh, std::move(own)).first->second;
   }
 
-  // Devices of ranks beyond the group are left out; a sharding that uses one is refused.
+  // The map leaves out devices of ranks that are not in the group; a sharding that uses one is an error.
   Result<TileSharding> of(const TileSharding& tiles) const {
     std::vector<DeviceMap::Owner> owners;
     for (const DeviceMap::Owner& owner : tiles.device_map().owners()) {
@@ -96,7 +96,7 @@ class Renumbering {
 };
 
 Status renumber(Renumbering& numbers, StateDict::Entry& entry) {
-  if (entry.mesh && entry.mesh->status().ok()) {  // else it is refused as without a group
+  if (entry.mesh && entry.mesh->status().ok()) {  // otherwise it is rejected later, as without a group
     SHOAL_ASSIGN_OR_RETURN(entry.mesh, numbers.of(*entry.mesh));
   }
   if (entry.tiles) {
@@ -150,7 +150,7 @@ Status complete_options(CheckpointerOptions& options) {
   if (const char* may = std::getenv("SHOAL_START_NODE"); may && std::string_view(may) == "0") {
     options.start_node = false;
   }
-  // A rank that knows of no other writes all that it holds.
+  // A rank that does not know the others writes everything it holds.
   if (options.save.mode == SaveMode::rank_local) options.save.dedupe = Dedupe::none;
   return validate_options(options.save);
 }

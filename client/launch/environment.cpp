@@ -24,7 +24,7 @@ Result<Place> parse_place(const std::string& text) {
   }
   const char* end = text.data() + text.size();
   auto [rest, error] = std::from_chars(text.data() + std::min(colon, text.size() - 1) + 1, end, out.port);
-  // The next port is that of the job's id.
+  // The next port serves the job id.
   if (colon == std::string::npos || error != std::errc() || rest != end || out.port == 0 ||
       out.port == UINT16_MAX) {
     return Status(Code::invalid_argument,
@@ -33,7 +33,8 @@ Result<Place> parse_place(const std::string& text) {
   return out;
 }
 
-// `environment_variable`, but for SHOAL_JOB_ID where the job's id is what is asked for.
+// Sets the options that follow from the launcher's variables. Looks up the coordinator's host to find whether
+// this host's node coordinates.
 Status apply(const client::JobEnvironment& job, CheckpointerOptions* options) {
   options->rank = job.rank;
   options->world_size = job.world_size;

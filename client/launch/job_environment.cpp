@@ -33,7 +33,7 @@ std::optional<uint32_t> number_if_any(const Variables& variables, const char* na
   return value.ok() ? std::optional(*value) : std::nullopt;
 }
 
-// The one that started this process itself: torchrun and mpirun may have been started by srun in their turn.
+// The launcher that started this process directly: srun may have started torchrun or mpirun.
 Launcher find_launcher(const Variables& variables) {
   if (variables("TORCHELASTIC_RUN_ID")) return Launcher::torchrun;
   if (variables("RANK") || variables("WORLD_SIZE")) return Launcher::variables;
@@ -52,7 +52,7 @@ RankVariables rank_variables(Launcher launcher) {
   return {"RANK", "WORLD_SIZE"};
 }
 
-// Slurm's own name for "how many hosts": of the step, else of the job.
+// Slurm's number of hosts: of the step, else of the job.
 std::optional<uint32_t> slurm_hosts(const Variables& variables) {
   for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}) {
     if (auto hosts = number_if_any(variables, name)) return hosts;
@@ -99,14 +99,15 @@ std::optional<bool> find_is_one_host(const JobEnvironment& job, const Variables&
   return *job.ranks_on_host == job.world_size;
 }
 
-// Which host this is in the job's order, where RANK's launcher says so.
+// The number of this host in the job, if the launcher that set RANK provides it.
 std::optional<uint32_t> host_index(const JobEnvironment& job, const Variables& variables) {
   if (job.launcher != Launcher::torchrun && job.launcher != Launcher::variables) return std::nullopt;
   if (auto index = number_if_any(variables, "GROUP_RANK")) return index;
   return number_if_any(variables, "NODE_RANK");
 }
 
-// Flag and SHOAL_COORDINATOR, MASTER_ADDR, Slurm's first host. SHOAL_COORDINATOR may be ":PORT" alone.
+// The first of these: SHOAL_COORDINATOR (also from the flag), MASTER_ADDR, Slurm's first host.
+// SHOAL_COORDINATOR may be ":PORT" alone.
 Status find_coordinator(const Variables& variables, JobEnvironment* job) {
   std::string host, port = std::to_string(kDefaultCoordinatorPort);
   if (auto given = variables("SHOAL_COORDINATOR")) {
@@ -141,7 +142,7 @@ Status find_coordinator(const Variables& variables, JobEnvironment* job) {
   return ok_status();
 }
 
-// A requeued job keeps its number, so that the restart count belongs to the id.
+// A requeued job keeps its number, so that the id must contain the restart count.
 std::string slurm_job_id(const Variables& variables, bool with_step) {
   auto job = variables("SLURM_JOB_ID");
   if (!job) return "";
@@ -150,9 +151,8 @@ std::string slurm_job_id(const Variables& variables, bool with_step) {
   return fmt::format("slurm-{}-{}-{}", *job, variables("SLURM_STEP_ID").value_or("0"), restart);
 }
 
-// PMIx's namespace follows from a process id, and may come again. Open MPI's transport key is random, one a
-// job and the same on all ranks. Inside of Slurm the step is that of mpirun's daemon, and differs from host
-// to host.
+// PMIx derives its namespace from a process id, so that it may repeat. Open MPI's transport key is random and
+// the same on all ranks of a job. Inside Slurm the step is that of mpirun's daemon and differs between hosts.
 std::string open_mpi_job_id(const Variables& variables) {
   auto name = variables("PMIX_NAMESPACE");
   if (!name) return "";

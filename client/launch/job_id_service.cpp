@@ -26,13 +26,15 @@
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
 
-// Rank 0 greets each connection with "SHJ2" and a nonce, 32 bytes. A question is a packet: "SHJ2", world
-// size, length of the run's id, a nonce of the asker, a proof, and that id. The answer is a packet: "SHJ2", 0
-// or 1 for refused, length, rank 0's nonce again, a proof, and the job's id or why not. Numbers are 32 bits,
-// little-endian. A proof is local/job/job_proof.h's, under the job's token, of both nonces, number and text.
-// Who proves nothing is closed without a word. One of each a connection.
+// The protocol: on each connection rank 0 sends a greeting, gets one question and sends one answer. Numbers
+// are 32 bits, little-endian.
+// - Greeting: "SHJ2" and a nonce of 32 bytes.
+// - Question: "SHJ2", world size, length of the run id, the client's nonce, a proof, the run id.
+// - Answer: "SHJ2", 0 or 1 (refused), length, rank 0's nonce again, a proof, the job id or the reason.
+// A proof (local/job/job_proof.h) covers both nonces, the number and the text, under the job token. Rank 0
+// closes a connection whose proof is wrong without an answer.
 //
-// On one host the socket lies in a folder that is the user's alone, and the key is a constant.
+// On one host the socket is in a directory that only the user can access, and the key is a constant.
 
 namespace shoal::client {
 
@@ -45,7 +47,7 @@ constexpr std::string_view kQuestionLabel = "shoal-job-id-question", kAnswerLabe
 constexpr std::string_view kKeyOnOneHost = "one host";
 constexpr size_t kGreetingBytes = kMagic.size() + local::kJobNonceBytes;
 constexpr size_t kHeadBytes = kMagic.size() + 4 + 4 + local::kJobNonceBytes + local::kJobProofBytes;
-constexpr int kBacklog = 4096;  // ranks that ask at once
+constexpr int kBacklog = 4096;  // ranks that connect at the same time
 constexpr std::chrono::seconds kExchangeMost{2};
 constexpr std::chrono::milliseconds kPause{100};
 constexpr std::chrono::seconds kFloodLineEvery{10};
@@ -63,9 +65,9 @@ Status failed(const std::string& shown, int error) {
   return Status(Code::unavailable, fmt::format("{}: {}", shown, std::strerror(error)));
 }
 
-// Of a socket beside the node's.
+// The path of a unix socket in the directory of the node's socket.
 Result<Address> local_address(const CheckpointerOptions& options) {
-  // The job's id, which names a reader's other files, is not known yet.
+  // This file's name cannot contain the job id, which is not known yet.
   const std::string reader = options.read_only ? "run " + options.job_id_exchange->run : "";
   SHOAL_ASSIGN_OR_RETURN(local::NodePaths paths, local::node_paths(options.root, reader));
   SHOAL_ASSIGN_OR_RETURN(std::string node_socket, socket_of(options, paths));
@@ -86,7 +88,7 @@ Result<Address> address_of(const CheckpointerOptions& options, bool to_listen) {
   if (text.empty()) return local_address(options);
   const size_t colon = text.rfind(':');
   std::string host = text.substr(0, colon), port = text.substr(std::min(colon, text.size() - 1) + 1);
-  // A rank beside rank 0 goes where that one listens, whatever the name leads to here.
+  // A rank on rank 0's host uses the address at which rank 0 listens, whatever the name resolves to here.
   if (to_listen || own_address(host)) {
     SHOAL_ASSIGN_OR_RETURN(host, address_to_serve_at(host));
   }
@@ -126,7 +128,7 @@ struct Nonces {
 
 struct Packet {
   uint32_t number = 0;
-  local::JobNonce nonce{};  // the sender's
+  local::JobNonce nonce{};  // nonce of the sender
   local::JobProof proof{};
   std::string text;
 };
@@ -153,7 +155,8 @@ std::string encode(const Packet& packet) {
   return out + packet.text;
 }
 
-// How long the packet is that begins so; kHeadBytes while that is not known. Nothing: it is none of ours.
+// The length of the packet that begins with these bytes; kHeadBytes if there are too few to know it. nullopt:
+// it is not such a packet.
 std::optional<size_t> packet_bytes(std::string_view begun, size_t text_most) {
   if (!begun.starts_with(kMagic.substr(0, begun.size()))) return std::nullopt;
   if (begun.size() < kHeadBytes) return kHeadBytes;
@@ -161,7 +164,7 @@ std::optional<size_t> packet_bytes(std::string_view begun, size_t text_most) {
   return length <= text_most ? std::optional(kHeadBytes + length) : std::nullopt;
 }
 
-// Of a whole one.
+// Decodes a whole packet.
 Packet decode(std::string_view bytes) {
   const std::byte* at = as_view(bytes).data() + kMagic.size();
   Packet out;
@@ -172,18 +175,18 @@ Packet decode(std::string_view bytes) {
   return out;
 }
 
-// After the magic.
+// The fields after the magic.
 local::JobNonce nonce_in(std::string_view greeting) {
   local::JobNonce out;
   std::memcpy(out.data(), greeting.data() + kMagic.size(), out.size());
   return out;
 }
 
-// Of rank 0's process: one id, and one place where it is told.
+// The service of rank 0's process: one id, served at one address.
 class Service {
  public:
-  // The process's, made by its first call. Lives as long as the process, as the id does: never destroyed, so
-  // that its thread outlives every other part.
+  // The only instance of this process, made by the first call. It is never destroyed: its thread must serve
+  // the id as long as the process lives.
   static Result<std::string> job_id(const CheckpointerOptions& options, Clock::time_point deadline) {
     SHOAL_ASSIGN_OR_RETURN(Bytes key, key_of(options));
     static std::mutex mutex;
@@ -192,7 +195,7 @@ class Service {
     if (service != nullptr) return service->job_id_;
     local::OwnedFd listener;
     Status listening;
-    do {  // a child of the last rank 0 may still hold the port
+    do {  // a child process of the rank 0 before may still hold the port
       listening = listen(options, &listener);
       if (!listening.ok()) std::this_thread::sleep_for(kPause);
     } while (!listening.ok() && Clock::now() < deadline);
@@ -228,7 +231,7 @@ class Service {
     *listener = new_socket(address);
     const int on = 1;
     ::setsockopt(listener->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    // The folder is ours alone, and there is one rank 0: what lies there is of one that has ended.
+    // Only this user can write to the directory, and there is one rank 0: an existing socket is stale.
     if (address.storage.ss_family == AF_UNIX) ::unlink(address.shown.c_str());
     if (!listener->valid() || ::bind(listener->get(), address.get(), address.bytes) != 0 ||
         ::listen(listener->get(), kBacklog) != 0) {
@@ -238,7 +241,7 @@ class Service {
     return ok_status();
   }
 
-  // One line on stderr in so many seconds: whoever floods this port can fill no log.
+  // Writes at most one line to stderr in this many seconds, so that a flood of connections cannot fill a log.
   void turned_away() {
     ++turned_away_;
     const Clock::time_point now = Clock::now();
@@ -278,12 +281,12 @@ class Service {
   const Bytes key_;
   const uint32_t world_size_;
   const std::string run_, job_id_;
-  uint64_t turned_away_ = 0;  // since the last line; of the server's thread
+  uint64_t turned_away_ = 0;  // since the last line; only the server's thread uses it
   std::optional<Clock::time_point> turned_away_since_;
-  local::QuestionServer server_;  // of its thread
+  local::QuestionServer server_;  // only its thread uses it
 };
 
-// Until `out` has so many bytes. False: they did not come in time.
+// Reads until `out` has that many bytes. False: they did not arrive in time.
 bool receive(int fd, size_t bytes, Clock::time_point until, std::string* out) {
   while (out->size() < bytes) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
@@ -309,7 +312,7 @@ Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, false));
   const Clock::time_point until = Clock::now() + kExchangeMost;
   local::OwnedFd socket = new_socket(address);
-  const timeval limit{kExchangeMost.count(), 0};  // of connect, too
+  const timeval limit{kExchangeMost.count(), 0};  // also limits connect
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(socket.get(), address.get(), address.bytes) != 0) return failed(address.shown, errno);
   std::string greeting;
@@ -326,7 +329,7 @@ Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   const bool is_sent =
       ::send(socket.get(), sent.data(), sent.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(sent.size());
   const auto answer = is_sent ? receive_packet(socket.get(), kMaxJobIdTextBytes, until) : std::nullopt;
-  // It closes without a word on who has another token.
+  // Rank 0 closes the connection without an answer if the tokens differ.
   if (!answer || !local::is_same_proof(answer->proof,
                                        proof_of(key, kAnswerLabel, nonces, answer->number, answer->text))) {
     return Status(Code::unavailable,

@@ -48,7 +48,7 @@ std::set<std::string> addresses_of(const std::string& host) {
   return out;
 }
 
-// "n1" is "n1.cluster", but "n1.here" is not "n1.there".
+// "n1" equals "n1.cluster", but "n1.here" does not equal "n1.there".
 bool is_own_name(const std::string& host) {
   std::array<char, 256> own{};
   if (::gethostname(own.data(), own.size() - 1) != 0) return false;

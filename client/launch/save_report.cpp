@@ -19,7 +19,7 @@ constexpr size_t kMaxCauseBytes = 1024;
 constexpr std::array<std::string_view, 5> kKinds = {"staged", "committed", "failed", "told", "too_many"};
 static_assert(kMaxCauseBytes + 128 <= PIPE_BUF);
 
-// The number at the start of `text`, which then begins behind it and one space.
+// Reads the number at the start of `text`, and removes it and one space from `text`.
 template <class Number>
 bool take_number(std::string_view* text, Number* value) {
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), *value);
@@ -59,7 +59,8 @@ std::optional<SaveEvent> parse_save_event(std::string_view line) {
 SaveReportWriter::SaveReportWriter() {
   const char* path = std::getenv(kSaveReportVariable);
   if (path == nullptr || *path == '\0') return;
-  // For reading too: a FIFO that has a reader of its own raises no SIGPIPE where the launcher has gone.
+  // Opened for reading too: while this process is a reader, writing raises no SIGPIPE if the launcher has
+  // ended.
   local::OwnedFd fifo(::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   struct stat found {};
   if (fifo.valid() && ::fstat(fifo.get(), &found) == 0 && S_ISFIFO(found.st_mode)) fifo_ = std::move(fifo);
@@ -68,7 +69,8 @@ SaveReportWriter::SaveReportWriter() {
 void SaveReportWriter::write(const SaveEvent& event) {
   if (!fifo_.valid()) return;
   const std::string line = save_event_line(event);
-  if (::write(fifo_.get(), line.data(), line.size()) < 0) return;  // full, or gone: nobody to tell
+  if (::write(fifo_.get(), line.data(), line.size()) < 0)
+    return;  // the FIFO is full or broken: the line is lost
 }
 
 }  // namespace shoal::client

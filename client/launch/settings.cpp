@@ -10,9 +10,8 @@ namespace {
 using Value = local::Settings::Value;
 using std::chrono::milliseconds;
 
-// How long to look for a node that serves, where nobody says. Several hosts do not start their trainers at
-// the same moment: a node looks for its coordinator, and the next one, once it has given up, for that long
-// again.
+// The default of attach_timeout. Several hosts do not start their trainers at the same moment: a node looks
+// for its coordinator, and if it gives up, the next node looks for the same time again.
 constexpr milliseconds kAttachTimeout{30'000};
 constexpr milliseconds kBesideCoordinator{60'000};
 
@@ -42,7 +41,7 @@ constexpr NodeField kNodeFields[] = {
     {"lease-ttl-ms", &NodeSettings::lease_ttl_ms},
 };
 
-// Values of a choice stand in the table in the order of the enumerators, but for the mode.
+// The table has the values of a choice in the order of the enumerators, except for the mode.
 struct TrainerField {
   const char* setting;
   void (*apply)(const Value& value, CheckpointerOptions* options);
@@ -72,7 +71,7 @@ std::string text_of(const std::string& value) {
   return value;
 }
 
-// The fields that are set, as settings.
+// Adds the fields of NodeSettings that are set to the settings.
 Status add_fields(const NodeSettings& node, local::Settings* settings) {
   for (const NodeField& field : kNodeFields) {
     const std::string source = "CheckpointerOptions::" + local::find_setting(field.setting)->field();

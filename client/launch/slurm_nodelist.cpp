@@ -9,8 +9,8 @@ namespace shoal::client {
 
 namespace {
 
-constexpr size_t kMostShown = 80;  // of a malformed list
-constexpr size_t kMaxDigits = 18;  // a number of them fits 64 bits
+constexpr size_t kMostShown = 80;  // bytes of a malformed list in a message
+constexpr size_t kMaxDigits = 18;  // a number with this many digits fits into 64 bits
 
 Status malformed(std::string_view text, std::string_view why) {
   return Status(Code::invalid_argument,
@@ -45,7 +45,7 @@ Result<std::vector<Range>> parse_ranges(std::string_view list, std::string_view 
   }
 }
 
-// One entry between commas, "r[1-2]n[0-1]": each prefix so far with each of what follows.
+// Expands one entry between commas, such as "r[1-2]n[0-1]": combines each prefix with each suffix.
 Status expand_entry(std::string_view entry, std::string_view text, size_t most,
                     std::vector<std::string>* hosts) {
   std::vector<std::string> names = {""};
@@ -76,7 +76,7 @@ Status expand_entry(std::string_view entry, std::string_view text, size_t most,
   return ok_status();
 }
 
-// The length of the first entry: up to a comma that is in no bracket.
+// The length of the first entry, up to a comma outside of brackets.
 size_t entry_length(std::string_view list) {
   bool is_inside = false;
   for (size_t i = 0; i < list.size(); ++i) {

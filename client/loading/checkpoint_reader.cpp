@@ -77,8 +77,7 @@ Result<std::vector<Box>> CheckpointReader::boxes_of(std::string_view fqn, Rank r
   return layout.shards_of(layout.entries()[*entry], rank).boxes;
 }
 
-// The value of that name, which must be a tensor; and how many bytes the box of it has. Values are not listed
-// for it.
+// The tensor of that name, and the number of bytes of `box`. Does not list the checkpoint's values.
 Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const Box* box,
                                                     uint64_t* bytes) const {
   const LayoutEntry* value = find_value(world(), fqn);

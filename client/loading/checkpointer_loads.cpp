@@ -153,8 +153,8 @@ local::Load Checkpointer::Impl::choice_of(const WantedCheckpoint& which) const {
   local::Load load;
   load.latest = !which.step;
   load.step = which.step.value_or(0);
-  // Ranks call save alike: what they load after the same call of it is one choice, also where some of them
-  // try again.
+  // All ranks call save equally often. Loads of all ranks after the same call of save use one load choice,
+  // even if some ranks load several times.
   load.ordinal = load.latest ? 1 + counts->saves : 0;
   if (which.fallback == LoadFallback::previous) load.ordinal |= kFallbackOrdinal;
   return load;
@@ -168,7 +168,7 @@ Result<client::OpenedCheckpoint> Checkpointer::Impl::open(const WantedCheckpoint
 
 Result<client::OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedCheckpoint& which,
                                                                  bool wants_layouts) {
-  SHOAL_RETURN_IF_ERROR(session->wait_all_decided());  // before the newest is chosen, of all or of a step
+  SHOAL_RETURN_IF_ERROR(session->wait_all_decided());  // before the node chooses the newest attempt
   local::Load load = choice_of(which);
   load.keeps_open = true;
   load.wants_layouts = wants_layouts;
@@ -188,7 +188,7 @@ Result<client::OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedChe
   return opened;
 }
 
-// By its step: nobody but the node chose the attempt.
+// Opens by step, because a client cannot name an attempt.
 Status Checkpointer::Impl::reopen(client::OpenedCheckpoint& opened) {
   auto again = with_patience([&] { return open({opened.metadata.key.step}, false); });
   if (!again.ok()) {
@@ -209,8 +209,8 @@ void Checkpointer::Impl::close(const client::OpenedCheckpoint& opened) {
   if (opened.request_id != 0) session->say_to(opened.link, local::Close{opened.request_id});
 }
 
-// A window for a load of `bytes`: as large as they are, within the bounds. How much of it is used, and gets
-// memory, the node says, which knows the other windows of this host.
+// Makes a window for a load of `bytes` bytes: that size, within the bounds. The node decides how much of it
+// is used, and thus gets memory, because it knows the other windows of this host.
 Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
   const uint64_t wanted = std::clamp(client::slab_bytes_for(bytes), client::kMinWindowBytes,
                                      std::max(client::kMinWindowBytes, options.load_window_bytes));
@@ -224,7 +224,7 @@ Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
 
 Result<Metadata> Checkpointer::Impl::load_targets(client::Placer& placer, local::Load load,
                                                   client::OpenedCheckpoint* opened, const OnFound& on_found) {
-  load.slab_id = options.max_in_flight;  // slots have the numbers before it
+  load.slab_id = options.max_in_flight;  // slots of slabs have smaller numbers
   load.targets = placer.targets();
   load.reads_files = options.load_threads > 0;
   const bool reads = !load.targets.empty();
@@ -240,7 +240,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(client::Placer& placer, local:
     load.of = opened->request_id;
   }
   if (reads && window_link != link) {
-    // One that another node has filled has memory that this one would not count.
+    // An earlier node has faulted in pages of the old window, which the new node would not count.
     if (window_link != 0) {
       SHOAL_ASSIGN_OR_RETURN(window, client::MemorySlab::make_empty(window.bytes()));
     }
@@ -248,16 +248,17 @@ Result<Metadata> Checkpointer::Impl::load_targets(client::Placer& placer, local:
     window_link = link;
   }
   session->ask(load);
-  load.targets = {};  // what the node knows now
+  load.targets = {};  // frees memory: the node has the targets now
   load.sharing.reset();
   bool ended = false;
   auto loaded = receive_load(load.request_id, placer, on_found, &ended);
-  if (!ended) {  // its node may still fill the window, and that of the next one under the same number
+  if (!ended) {  // the node may still write to this window, and would take the next one, with the same
+                 // number, for it
     session->abandon();
     window = client::MemorySlab();
     window_link = 0;
   } else if (opened && !loaded.ok() && loaded.status().code() == Code::unavailable) {
-    opened->request_id = 0;  // its pin was lost
+    opened->request_id = 0;  // the node has lost its pin
   }
   return loaded;
 }
@@ -274,7 +275,8 @@ Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, client::P
 }
 
 Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& placer, bool* ended) {
-  Status broken;  // what came was wrong: the rest is let by, so that the next request starts clean
+  Status
+      broken;  // a message was wrong: skip the remaining ones, so that they do not disturb the next request
   std::chrono::nanoseconds placing{0};
   client::FileReads files(root, client::load_threads_of(options.load_threads), read_buffers);
   while (true) {
@@ -285,9 +287,9 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& p
       times.reading_ns += files.reading_ns();
       times.placing_ns = static_cast<uint64_t>(placing.count()) + files.placing_ns();
       Status outcome = done->outcome;
-      // The checkpoint was found: what is missing now is a file of it.
+      // The checkpoint exists: the missing thing is one of its files.
       if (outcome.code() == Code::not_found) outcome = Status(Code::corrupt, outcome.message());
-      // Neither keys that differ nor a node that went away is of what this rank reads.
+      // Differing keys, and a node that ended, are not errors of reading.
       const bool is_of_reading = outcome.code() != Code::key_mismatch &&
                                  outcome.code() != Code::invalid_argument &&
                                  outcome.code() != Code::unavailable;
@@ -328,7 +330,7 @@ Status Checkpointer::Impl::read_files(const local::FilesToRead& batch, client::P
   return status;
 }
 
-// What is saved is most often what is loaded.
+// A load most often has the state that was saved.
 Result<client::BoundState> Checkpointer::Impl::bound_for_load(const StateDict& state) {
   if (!bound || !client::same_structure(bound->entries(), state.entries())) {
     return client::BoundState::bind(state, options.rank);
@@ -342,7 +344,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   const Clock::time_point begun = Clock::now();
   const KeyPolicies& policies = wanted.options.policies;
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target, bound_for_load(wanted.state));
-  // Whatever this rank has saved is decided before the newest is chosen, of all or of a step.
+  // The saves of this rank must be decided before the node chooses the newest attempt.
   if (!wanted.opened) SHOAL_RETURN_IF_ERROR(session->wait_all_decided());
 
   client::KeyComparison comparison;
@@ -354,7 +356,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   };
 
   std::vector<uint32_t> entries;
-  if (wanted.planned) {  // begun again: what was handed over is the trainer's now
+  if (wanted.planned) {  // after a new start of the load, do not load values that the planner already got
     for (uint32_t i = 0; i < target.values().size(); ++i) {
       if (!wanted.planned->has_arrived(target.fqn_of(i))) entries.push_back(i);
     }
@@ -375,7 +377,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   }
   const bool compares_when_found = !wanted.planned && !wanted.opened;
   local::Load request = choice_of(wanted_by(wanted.options));
-  if (options.world_size > 1) {  // else there is nobody to share with
+  if (options.world_size > 1) {  // otherwise there is no other rank to share with
     request.sharing =
         local::Load::Sharing{wanted.options.way, options.rank,    options.world_size,
                              counts->round(),    target.layout(), wanted.options.data_parallel_group};
@@ -383,7 +385,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   Result<Metadata> loaded = load_targets(placer, std::move(request), wanted.opened,
                                          compares_when_found ? OnFound(compare) : nullptr);
   if (!wanted.opened && !wanted.options.step) end_of_latest(loaded.status());
-  SHOAL_RETURN_IF_ERROR(comparison.outcome);  // which names more than the node's own
+  SHOAL_RETURN_IF_ERROR(comparison.outcome);  // it names more keys than the node's error
   if (!loaded.ok()) return loaded.status();
   PassedOver passed_over;
   if (wanted.opened) passed_over = wanted.opened->passed_over;
@@ -438,7 +440,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, const LoadOp
   const client::ForEachKey keys_here = [state](const std::function<void(std::string_view)>& see) {
     for (const auto& entry : state->entries()) see(entry->fqn);
   };
-  // A subtree without a key of the state may still hold one of the checkpoint.
+  // A subtree without a key of the state may still have one of the checkpoint.
   if (!client::needs_comparison_first(load_options.policies) &&
       client::subtrees_without_keys(load_options.policies, keys_here).empty()) {
     return with_patience([&] { return load({*state, load_options}); });

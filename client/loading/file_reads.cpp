@@ -23,17 +23,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxOpenFiles = 64;                     // of one load
+constexpr size_t kMaxOpenFiles = 64;                     // for each load
 constexpr size_t kReadAheadRuns = 24;                    // announced to the kernel before they are read
-constexpr uint64_t kRunBytes = base::kDigestBlockBytes;  // read by one call
-constexpr uint64_t kBytesAThread = uint64_t{4} << 20;    // less is not worth a thread
+constexpr uint64_t kRunBytes = base::kDigestBlockBytes;  // bytes of one read call
+constexpr uint64_t kBytesAThread = uint64_t{4} << 20;    // fewer bytes are not worth a thread
 
 uint64_t ns_since(Clock::time_point begun) {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
 }
 
-// False: an error, or the file ends earlier.
+// False: a read failed, or the file ends earlier.
 bool read_all(int fd, uint64_t offset, MutableByteView out) {
   while (!out.empty()) {
     const ssize_t got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
@@ -50,13 +50,13 @@ bool read_all(int fd, uint64_t offset, MutableByteView out) {
 unsigned load_threads_of(unsigned asked_for) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  // Fails where there are more processors than the set holds: then there are enough.
+  // The call fails if there are more processors than the set holds: then there are enough.
   const int known =
       ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : CPU_SETSIZE;
   return std::min({asked_for, static_cast<unsigned>(std::max(known, 1)), kMaxLoadThreads});
 }
 
-// The files of a load that were used last. Any thread.
+// A cache of the files that a load used last. Any thread.
 class FileReads::OpenFiles {
  public:
   using File = std::shared_ptr<const local::OwnedFd>;
@@ -79,7 +79,7 @@ class FileReads::OpenFiles {
  private:
   const std::string root_;
   std::mutex mutex_;
-  std::list<std::pair<std::string, File>> by_use_;  // the latest first
+  std::list<std::pair<std::string, File>> by_use_;  // the most recently used first
 };
 
 struct FileReads::Block {  // a digest block of a range
@@ -90,10 +90,10 @@ struct FileReads::Block {  // a digest block of a range
   uint64_t arrived = 0;  // elements
 };
 
-struct FileReads::Run {  // blocks that lie one after the other in a file
+struct FileReads::Run {  // adjacent blocks of a file
   uint32_t file = 0;
   uint64_t offset = 0, bytes = 0;
-  size_t first = 0, count = 0;  // of the blocks
+  size_t first = 0, count = 0;  // indices of its blocks
 };
 
 struct FileReads::Work {
@@ -102,7 +102,7 @@ struct FileReads::Work {
   std::vector<Block> blocks = {};
   std::vector<Run> runs = {};
   uint64_t bytes = 0;
-  std::atomic<size_t> next{0};  // of the runs
+  std::atomic<size_t> next{0};  // index of the next run
   std::atomic<uint64_t> reading_ns{0}, placing_ns{0};
 };
 
@@ -156,7 +156,7 @@ Result<std::vector<local::UnreadRange>> FileReads::read(const local::FilesToRead
     try {
       others.emplace_back([this, &work, i] { read_runs(work, buffers_[i]); });
     } catch (const std::exception&) {  // no thread, or no memory for one
-      break;                           // fewer do it as well
+      break;                           // fewer threads do the work
     }
   }
   read_runs(work, buffers_[0]);
@@ -192,7 +192,7 @@ void FileReads::read_runs(Work& work, PageBuffer& buffer) {
       announce(work, run + kReadAheadRuns);
       read_run(work, work.runs[run], buffer);
     }
-  } catch (const std::bad_alloc&) {  // what is left stays unread
+  } catch (const std::bad_alloc&) {  // the remaining runs stay unread
   }
 }
 

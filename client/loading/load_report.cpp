@@ -57,7 +57,7 @@ std::string describe(const TensorMetadata& value) {
   return fmt::format("{}[{}]", dtype_name(value.dtype), fmt::join(value.shape, ", "));
 }
 
-// Names what is not allowed, up to the bounds.
+// Names the keys that the policies do not allow, up to the bounds.
 class Refusal {
  public:
   void add(std::string line) {
@@ -81,14 +81,14 @@ class Refusal {
   std::string text_;
 };
 
-// What another rank has of its own.
+// Whether the key is a per-rank object of another rank.
 bool is_of_another_rank(const TensorMetadata& value, Rank rank) {
   if (value.kind != LayoutEntry::Kind::object) return false;
   const std::optional<RankFqn> own = split_rank_fqn(value.fqn);
   return own && own->rank != rank;
 }
 
-// Positions of the wanted keys, ascending by the state's name.
+// Indices of the wanted keys, ascending by the state's name.
 std::vector<uint32_t> by_name(const client::WantedKeys& wanted) {
   std::vector<uint32_t> order(wanted.count);
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;

@@ -19,21 +19,22 @@ struct RowRun {
   uint64_t at, count;  // in elements
 };
 
-// Where the row-major elements of `inner` lie in `outer`, as runs in that order.
+// The runs of `outer` that contain the row-major elements of `inner`, in that order.
 std::vector<RowRun> runs_in(const Box& outer, const Box& inner) {
   std::vector<RowRun> runs;
   for_each_run(inner, outer, [&](uint64_t, uint64_t at, uint64_t count) { runs.push_back({at, count}); });
   return runs;
 }
 
-// Copies what a local box shares with `part`, which lies row-major at `source`, to one home of the box.
+// Copies the intersection of a local box and `part` to one home of the box. `source` has the row-major
+// elements of `part`.
 void put(const BoundState::Home& home, const Box& held, const Box& part, const Box& shared,
          const std::byte* source, uint64_t element_bytes) {
   auto copy = [&](uint64_t from, uint64_t to, uint64_t count) {
     base::stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
   };
   if (home.box == home.whole) return for_each_run(part, held, copy);
-  // The local box is a part of a larger local tensor: both sides have runs of their own.
+  // The local box is a part of a larger local tensor, so that source and target have different runs.
   Box in_buffer = shared;
   for (size_t d = 0; d < in_buffer.dims(); ++d) {
     in_buffer.offsets[d] = in_buffer.offsets[d] - held.offsets[d] + home.box.offsets[d];
@@ -170,7 +171,8 @@ Status Placer::arrived(uint32_t number, uint64_t count) {
   return is_last ? told_(state_.fqn_of(target.entry)) : ok_status();
 }
 
-// `part` lies row-major at `source`; what it shares with the local box goes to every copy of that.
+// Copies the intersection of `part` and the local box to every copy of the box. `source` has the row-major
+// elements of `part`.
 uint64_t Placer::copy_part(const Target& target, uint32_t local_box, const Box& held, const Box& part,
                            const std::byte* source) const {
   const std::optional<Box> shared = intersect(held, part);
@@ -182,7 +184,7 @@ uint64_t Placer::copy_part(const Target& target, uint32_t local_box, const Box& 
   return shared->elements();
 }
 
-// All of them or none: room comes first.
+// Replaces all objects or none: it reserves memory for all of them first.
 Status Placer::replace_objects() {
   for (auto& [i, object] : objects_) {
     const StateDict::Entry& entry = state_.entry_of(targets_[i].entry);

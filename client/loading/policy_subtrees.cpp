@@ -1,4 +1,4 @@
-// Subtrees of policies that hold no key: most often they are misspelt.
+// Finds subtrees of policies that have no key: most often they are misspelt.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,9 +12,9 @@ namespace shoal::client {
 namespace {
 
 constexpr size_t kMaxSuggested = 3;
-constexpr size_t kMaxCandidates = 4096;      // of one subtree
-constexpr size_t kMaxComparedLength = 64;    // of a name's part; what follows counts as equal
-constexpr size_t kMaxSubtreesDescribed = 8;  // with their nearest keys
+constexpr size_t kMaxCandidates = 4096;      // for each subtree
+constexpr size_t kMaxComparedLength = 64;    // of a part of a name; further bytes count as equal
+constexpr size_t kMaxSubtreesDescribed = 8;  // with their most similar keys
 
 using Names = std::set<std::string, std::less<>>;
 
@@ -40,7 +40,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Length of the longest common beginning of whole parts, with the dot behind it: "a.b.x" and "a.b.y" have 4.
+// Length of the longest common prefix of whole parts, including the dot: 4 for "a.b.x" and "a.b.y".
 size_t common_parts(std::string_view a, std::string_view b) {
   size_t end = 0;
   for (size_t i = 0; i < a.size() && i < b.size() && a[i] == b[i]; ++i) {
@@ -49,7 +49,7 @@ size_t common_parts(std::string_view a, std::string_view b) {
   return end;
 }
 
-// The keys, or what comes before their dots, that are most like `subtree`.
+// The keys, or prefixes of keys that end before a dot, that are most similar to `subtree`.
 class Nearest {
  public:
   explicit Nearest(std::string_view subtree) : subtree_(subtree), inside_(fmt::format(".{}", subtree)) {}
@@ -63,7 +63,7 @@ class Nearest {
     if (common == common_ && children_.size() < kMaxCandidates) {
       children_.emplace(key.substr(0, key.find('.', common)));
     }
-    const size_t at = key.find(inside_);  // "layers.0" of "model.layers.0.weight"
+    const size_t at = key.find(inside_);  // "layers.0" in "model.layers.0.weight"
     if (at == std::string_view::npos || moved_.size() == kMaxSuggested) return;
     const size_t end = at + inside_.size();
     if (end == key.size() || key[end] == '.') moved_.emplace(key.substr(0, end));
@@ -92,7 +92,7 @@ class Nearest {
   const std::string_view subtree_;
   const std::string inside_;
   size_t common_ = 0;
-  Names children_;  // with everything before them
+  Names children_;  // with their full prefix
   Names moved_;
 };
 

@@ -15,7 +15,7 @@ struct Copy {
   size_t item = 0;  // in that rank's plan
 };
 
-// All copies of one chunk, by ascending rank.
+// All copies of one chunk, ascending by rank.
 struct Chunk {
   const WriteItem* item = nullptr;
   uint64_t bytes = 0;
@@ -26,7 +26,7 @@ struct Chunk {
 struct Value {
   const WriteItem* first = nullptr;
   Rank rank = 0;                // of `first`
-  std::map<Box, Chunk> chunks;  // of an object: one, by the box without dimensions
+  std::map<Box, Chunk> chunks;  // an object has one, with a box without dimensions
 };
 
 std::string name_on(const WriteItem& item, Rank rank) {
@@ -79,12 +79,12 @@ Status check_values(const Values& values) {
   return ok_status();
 }
 
-// Whether a chunk is to be in the checkpoint: one without elements is only where all of its tensor is.
+// Whether the checkpoint has the chunk: it has a chunk without elements only if the whole tensor has none.
 bool counts(const Value& value, const Box& box) {
   return !value.first->tensor_data || !box.empty() || whole(value.first->tensor_data->size).empty();
 }
 
-// By rank and item: whether it stays.
+// By rank and item: whether the plan keeps the item.
 using Kept = std::vector<std::vector<bool>>;
 
 Kept deal(const Values& values, const std::vector<SavePlan>& plans, GlobalDedupe dedupe) {
@@ -108,7 +108,7 @@ Kept deal(const Values& values, const std::vector<SavePlan>& plans, GlobalDedupe
       }
     }
   }
-  // Chunks come by (name, offset), which the sort keeps.
+  // Chunks are ordered by (name, offset), and the stable sort keeps that order.
   std::stable_sort(shared.begin(), shared.end(),
                    [](const auto& a, const auto& b) { return a.second->bytes > b.second->bytes; });
   for (const auto& [name, chunk] : shared) {

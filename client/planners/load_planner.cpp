@@ -13,7 +13,7 @@ namespace shoal::dcp {
 
 namespace {
 
-// What a checkpoint holds, ascending by name.
+// The values of a checkpoint, ascending by name.
 std::vector<TensorMetadata> stored_values(const Metadata& metadata) {
   std::vector<TensorMetadata> values;
   values.reserve(metadata.state_dict_metadata.size());
@@ -116,7 +116,7 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<client::Wante
     auto as_stored = [&](std::string name) {
       return item.per_rank ? rank_fqn(name, role_.rank) : std::move(name);
     };
-    if (i > 0 && item.index.fqn == items[i - 1].index.fqn) {  // items of one value follow each other
+    if (i > 0 && item.index.fqn == items[i - 1].index.fqn) {  // items of one value are adjacent
       key_of[i] = key_of[i - 1];
     } else if (std::optional<std::string> stored_fqn = options_.keys.stored_name(item.index.fqn)) {
       key_of[i] = keys.size();
@@ -145,7 +145,7 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<client::Wante
     const WriteItem& item = items[i];
     const std::string& stored_fqn = keys[*key_of[i]].stored_fqn;
     if (!item.tensor_data) {
-      SHOAL_RETURN_IF_ERROR(items_->object(item.index).status());  // before anything is placed
+      SHOAL_RETURN_IF_ERROR(items_->object(item.index).status());  // fails before anything is placed
       plan.items.push_back({LoadItemType::byte_io, item.index, {}, MetadataIndex{stored_fqn}, {}, {}});
       continue;
     }
@@ -171,7 +171,7 @@ Result<Tensor> DefaultLoadPlanner::resolve_tensor(const ReadItem& read_item) {
   return Status(Code::invalid_argument, fmt::format("{} has no elements", to_string(read_item.dest_index)));
 }
 
-// Other local shards that hold the same tile get it too.
+// Copies it to other local shards that hold the same tile.
 Status DefaultLoadPlanner::commit_tensor(const ReadItem& read_item, const Tensor& tensor) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<Tensor> homes,
                          items_->homes(read_item.dest_index, read_item.dest_offsets));

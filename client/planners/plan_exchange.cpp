@@ -13,7 +13,7 @@ bool same_item(const WriteItem& a, const WriteItem& b) {
   return a.index == b.index && a.type == b.type && a.tensor_data == b.tensor_data && a.per_rank == b.per_rank;
 }
 
-// The numbers that the items of `plan` have in the rank's local plan.
+// The indices of the items of `plan` in the rank's local plan.
 Result<PartOfPlan> part_of(const SavePlan& plan, const SavePlan& local, Rank rank) {
   std::multimap<MetadataIndex, uint32_t> numbers;
   for (uint32_t i = 0; i < local.items.size(); ++i) numbers.emplace(local.items[i].index, i);

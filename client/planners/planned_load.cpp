@@ -14,7 +14,7 @@ Status bad(const dcp::ReadItem& item, std::string_view what) {
   return Status(Code::invalid_argument, fmt::format("{}: {}", to_string(item.storage_index), what));
 }
 
-// The box of the stored tensor that an item reads.
+// The box that an item reads from the stored tensor.
 Result<Box> stored_box(const dcp::ReadItem& item, const Dims& shape) {
   if (!item.storage_index.offset || item.storage_index.offset->size() != shape.size() ||
       item.storage_offsets.size() != shape.size() || item.lengths.size() != shape.size()) {
@@ -122,7 +122,7 @@ Status PlannedLoad::commit(Value& value) {
     const dcp::ReadItem& item = plan_.items[value.items[i]];
     const dcp::Tensor& home = value.homes[i];
     if (auto found = value.places.find(value.stored[i]); found != value.places.end()) {
-      // A box that several items ask for came to the first of them.
+      // If several items request one box, the load placed it at the first item's destination.
       const Entry::Place& place = value.entry->places[found->second];
       if (place.data != home.data || place.box.offsets != home.offsets) {
         const Bytes bytes = dcp::internal::gather(place.data, place.whole, place.box, home.element_bytes);

@@ -18,7 +18,7 @@ Status bad(const std::string& fqn, std::string_view what) {
   return Status(Code::invalid_argument, fmt::format("'{}': {}", fqn, what));
 }
 
-// Items of one value say the same of it.
+// Checks that two items of one value agree on its type, dtype, shape and sharding.
 Status check_alike(const dcp::WriteItem& first, const dcp::WriteItem& item) {
   const bool alike = first.type != dcp::WriteItemType::byte_io && item.tensor_data &&
                      item.tensor_data->properties == first.tensor_data->properties &&
@@ -117,7 +117,7 @@ Status PlannedSave::make_tensor(const dcp::WriteItem& first, Value& value) {
     }
   }
   std::vector<Box> boxes;
-  if (!first.sharding || follows_planner_) {  // who has what is the planner's word
+  if (!first.sharding || follows_planner_) {  // a global plan decides itself who writes a chunk
     entry.form = Entry::Form::boxes;
     for (uint32_t i = 0; i < value.items.size(); ++i) {
       entry.boxes.push_back({local_.items[value.items[i]].tensor_data->chunk, nullptr});
@@ -154,7 +154,7 @@ Status PlannedSave::make_tensor(const dcp::WriteItem& first, Value& value) {
   return match_boxes(boxes, value);
 }
 
-// Each chunk is a buffer of its own, wherever it will lie.
+// Each chunk is a separate buffer, whose memory is not known yet.
 void PlannedSave::name_places(Value& value) {
   for (uint32_t item : value.item_of_box) {
     const Box all = whole(local_.items[value.items[item]].tensor_data->chunk.sizes);
@@ -162,7 +162,7 @@ void PlannedSave::name_places(Value& value) {
   }
 }
 
-// The items with elements are the boxes that the sharding gives, each once.
+// Checks that the items with elements are exactly the boxes that the sharding gives, each once.
 Status PlannedSave::match_boxes(const std::vector<Box>& boxes, Value& value) {
   std::map<Box, uint32_t> given;
   for (uint32_t i = 0; i < value.items.size(); ++i) {
@@ -192,10 +192,10 @@ Status PlannedSave::match_boxes(const std::vector<Box>& boxes, Value& value) {
                                            role_.rank, to_string(given.begin()->first)));
 }
 
-// What this rank is to write, as items of the local plan; `chosen`: their numbers there.
+// This rank's assignment as items of the local plan; `chosen` gets their indices there.
 dcp::SavePlan PlannedSave::final_plan(const BoundState& bound, const SavePlan* share,
                                       std::vector<uint32_t>& chosen) {
-  std::map<uint32_t, std::vector<Box>> parts;  // by number of the item
+  std::map<uint32_t, std::vector<Box>> parts;  // by index of the item
   if (share) {
     for (const WriteItem& piece : share->items) {
       const Value& value = *values_[bound.values()[piece.entry].position];
@@ -248,7 +248,7 @@ Status PlannedSave::take(const dcp::WriteItem& item, uint32_t number, dcp::Data 
   }
   if (data.bytes.empty()) return ok_status();
   if (!data.bytes.data()) return bad(item.index.fqn, "no memory is given for what this rank holds");
-  auto* bytes = const_cast<std::byte*>(data.bytes.data());  // a save only reads it
+  auto* bytes = const_cast<std::byte*>(data.bytes.data());  // a save only reads the bytes
   Entry& entry = *value.entry;
   for (uint32_t i = 0; i < value.item_of_box.size(); ++i) {
     if (value.items[value.item_of_box[i]] == number) entry.places[i].data = bytes;

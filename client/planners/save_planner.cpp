@@ -46,7 +46,7 @@ Status check_item(const WriteItem& item) {
   return ok_status();
 }
 
-// Chunks of one tensor, none with no elements: no two share an element.
+// Checks that no two chunks of one tensor share an element. No chunk may be empty.
 Status check_overlaps(const std::string& fqn, std::vector<const Box*> chunks) {
   std::sort(chunks.begin(), chunks.end(), [](const Box* a, const Box* b) { return *a < *b; });
   for (size_t i = 0; i < chunks.size(); ++i) {

@@ -51,7 +51,7 @@ Result<SavePlan> SpmdSavePlanner::create_local_plan() {
     std::vector<TileSharding::HeldBox> held = tensor.sharding.boxes_of(tensor.shape, role_.rank);
     for (TileSharding::HeldBox& box : held) add(std::move(box));
     if (!held.empty()) continue;
-    // Its name stays in this rank's layout, where a device of it is assigned though nothing lies there.
+    // The layout of this rank keeps the name if a device of the rank is assigned, even with an empty tile.
     for (Device device : tensor.sharding.device_map().devices_of(role_.rank)) {
       std::optional<Box> box = tensor.sharding.box_of(tensor.shape, device);
       if (!box) continue;
@@ -80,7 +80,7 @@ Result<Data> SpmdSavePlanner::resolve_data(const WriteItem& write_item) {
   return cut(tensor, tile, fetched.shards);
 }
 
-// The tile's part of a shard that may be padded: without a copy where only the outermost dimension is.
+// The tile's part of a shard that may be padded. Needs no copy if only the outermost dimension is padded.
 Result<Data> SpmdSavePlanner::cut(const SpmdTensor& tensor, const Tile& tile,
                                   const std::vector<HostShard>& shards) const {
   auto shard = std::find_if(shards.begin(), shards.end(), [&](const HostShard& given) {

@@ -88,7 +88,7 @@ void StateItems::add_tensor(const std::string& name, uint32_t entry, std::vector
     if (!value.shards().boxes[i].empty()) add(value.shards().boxes[i], i);
   }
   if (out.size() > before) return;
-  // What has no elements here keeps its name, so that ranks of one sharding keep one layout.
+  // A value without elements on this rank keeps its name, so that ranks of one sharding have one layout.
   Box nothing = whole(of.shape);
   if (!nothing.empty()) std::fill(nothing.sizes.begin(), nothing.sizes.end(), 0);
   add(nothing, 0);

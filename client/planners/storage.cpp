@@ -44,7 +44,7 @@ Result<std::vector<Plan>> prepare_global(Storage& storage, std::vector<Plan> pla
                 fmt::format("prepare_global_plan: {} plans for {} ranks", global->size(), ranks));
 }
 
-// Where there is one rank alone, what a storage does with all plans.
+// Calls the storage's prepare_global_plan, if there is a single rank.
 template <class Plan, class Storage>
 Result<Plan> prepare_alone(Storage& storage, Plan plan) {
   if (!storage.overrides_global_plan()) return plan;
@@ -52,7 +52,7 @@ Result<Plan> prepare_alone(Storage& storage, Plan plan) {
   return std::move(global.front());
 }
 
-// Writes through the storage while it plans; what is left for Shoal to save is the record of it.
+// Writes all bytes through the storage during planning. Shoal then saves the record only.
 class RecordPlanner : public internal::ExchangingPlanner {
  public:
   RecordPlanner(SavePlanner& planner, StorageWriter& writer) : planner_(planner), writer_(writer) {}
@@ -101,7 +101,7 @@ class RecordPlanner : public internal::ExchangingPlanner {
  private:
   bool is_collective() const { return mode_ == SaveMode::collective; }
 
-  // As DCP does it: the planner's step on all plans, then the storage's.
+  // As in DCP: first the planner's create_global_plan on all plans, then the storage's prepare_global_plan.
   Result<SavePlan> plan_with_all(const SavePlan& local) {
     return internal::follow_global_plan(
         local,
@@ -121,7 +121,7 @@ class RecordPlanner : public internal::ExchangingPlanner {
   std::string encoded_;
 };
 
-// The records of all ranks of a committed checkpoint.
+// Reads the records of all ranks of a committed checkpoint.
 Result<std::vector<internal::StorageRecord>> load_records(Checkpointer& checkpointer,
                                                           const shoal::Metadata& checkpoint,
                                                           LoadResult* loaded) {
@@ -196,11 +196,12 @@ Result<shoal::Metadata> StorageSave::wait_committed(std::optional<std::chrono::m
 
 namespace {
 
-// What the storage and the planner make of a checkpoint that was found.
+// Loads a checkpoint that was found, through the storage and the planner.
 Result<LoadResult> load_found(Checkpointer& checkpointer, const StateDict& state, LoadPlanner& planner,
                               StorageReader& reader, LoadResult loaded) {
   const Role role = role_of(checkpointer);
-  PassedOver passed_over = std::move(loaded.passed_over);  // the records are loaded by their step
+  PassedOver passed_over =
+      std::move(loaded.passed_over);  // the records are loaded by step, which passes over nothing
   SHOAL_ASSIGN_OR_RETURN(const auto records, load_records(checkpointer, loaded.metadata, &loaded));
   loaded.passed_over = std::move(passed_over);
   SHOAL_ASSIGN_OR_RETURN(Metadata metadata, internal::join_records(records, loaded.metadata.key));
@@ -234,7 +235,7 @@ Result<LoadResult> load(Checkpointer& checkpointer, const StateDict& given, Load
   SHOAL_RETURN_IF_ERROR(client::check_no_policies(options.policies));
   SHOAL_ASSIGN_OR_RETURN(LoadResult found, checkpointer.load(StateDict(), options));
   Result<LoadResult> loaded = load_found(checkpointer, state, planner, reader, std::move(found));
-  // There is a checkpoint: what a storage does not find is damage of it.
+  // The checkpoint exists: if the storage does not find something, the checkpoint is damaged.
   if (loaded.status().code() == Code::not_found) return Status(Code::corrupt, loaded.status().message());
   return loaded;
 }

@@ -88,10 +88,10 @@ Result<Metadata> join_records(const std::vector<StorageRecord>& records, const A
     if (out.planner_data.empty()) out.planner_data = record.plan.planner_data;
     for (size_t i = 0; i < record.results.size(); ++i) {
       const WriteItem& item = record.plan.items[i];
-      // What has no elements is no chunk, unless all of its tensor has none.
+      // An item without elements is no chunk, unless the whole tensor has none.
       if (item.tensor_data && item.tensor_data->chunk.empty() && !whole(item.tensor_data->size).empty())
         continue;
-      out.storage_data.emplace(item.index, record.results[i]);  // of the lowest rank that has it
+      out.storage_data.emplace(item.index, record.results[i]);  // keeps the result of the lowest rank
     }
   }
   return out;

@@ -13,7 +13,7 @@ namespace shoal::client {
 
 std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint32_t generation) {
   static std::mutex mutex;
-  // By root, rank, and whether it only reads: a process may do both.
+  // The key is root, rank, and whether the job only reads: a process may do both.
   static std::map<std::tuple<std::string, Rank, bool>, std::shared_ptr<CallCounts>> last;
   std::error_code error;
   std::string root = std::filesystem::weakly_canonical(options.root, error).string();

@@ -1,4 +1,4 @@
-// Session: collective saves, whose trainer waits for what the ranks agree on.
+// Session: saves in mode collective, whose trainer waits for its plan.
 #include <fmt/format.h>
 
 #include <utility>
@@ -126,7 +126,7 @@ Status Session::on_plans(local::PlanExchange said) {
   if (!is_told && !is_gathered) return Status(Code::corrupt, "it handed on plans that are not for this rank");
   auto record = undecided_.find({said.step, said.attempt});
   if (record == undecided_.end() || !std::holds_alternative<local::PlanExchange>(record->second.offer)) {
-    return ok_status();  // the save has ended, or goes on
+    return ok_status();  // the save has ended, or does not wait for plans any more
   }
   record->second.plans = std::move(said);
   changed_.notify_all();

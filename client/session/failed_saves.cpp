@@ -46,7 +46,7 @@ void FailedSaves::stop_listening() {
   is_listening_ = false;
 }
 
-// With the mutex held.
+// Requires the mutex.
 void FailedSaves::count_failure(const AttemptKey& key, const Status& why) {
   ++in_a_row_;
   if (most_in_a_row_ == 0 || in_a_row_ < most_in_a_row_ || too_many_) return;

@@ -1,4 +1,4 @@
-// Session: its receiving thread, from one node to the next.
+// Session: the receiving thread, which also finds the next node.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,14 +13,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kSearchPause{20};  // while a node is needed
-constexpr std::chrono::milliseconds kIdlePause{1000};  // while none is: one may come back by itself
+constexpr std::chrono::milliseconds kIdlePause{
+    1000};  // while no node is needed: one may start without this client
 constexpr std::chrono::milliseconds kAttachTick{100};
 constexpr Clock::time_point kNever = Clock::time_point::max();
 
 }  // namespace
 
 void Session::receive_all() {
-  std::shared_ptr<NodeLink> link = link_;  // nobody else is here yet
+  std::shared_ptr<NodeLink> link = link_;  // no other thread runs yet
   while (link) {
     Status status;
     while (status.ok()) {
@@ -33,8 +34,8 @@ void Session::receive_all() {
   }
 }
 
-// Silence is counted in ticks in which nothing came, not read off a clock: a trainer that was stopped itself
-// finds what its node has said meanwhile.
+// Measures silence in ticks without a message, not by a clock: a trainer that was itself stopped still finds
+// the messages that its node sent meanwhile.
 Status Session::receive_one(NodeLink& link) {
   const auto tick = std::max<std::chrono::milliseconds>(options_.node_silence / kPingsPerSilence,
                                                         std::chrono::milliseconds(1));
@@ -49,19 +50,19 @@ Status Session::receive_one(NodeLink& link) {
     return handle(std::move(received->message));
   }
   const uint64_t bytes = link.socket->bytes_received();
-  if (std::exchange(bytes_received_, bytes) != bytes) silent_ticks_ = 0;  // a long message is on its way
+  if (std::exchange(bytes_received_, bytes) != bytes) silent_ticks_ = 0;  // a long message is arriving
   if (++silent_ticks_ > kPingsPerSilence) {
     return Status(Code::deadline_exceeded,
                   fmt::format("it gave no sign of life for {} ms: it is stopped, or hangs",
                               options_.node_silence.count()));
   }
   look_for_overdue(link);
-  // An end that this send finds, the next receive explains.
+  // If this send fails, the next receive returns the reason.
   (void)link.socket->try_send(local::Ping{});
   return ok_status();
 }
 
-// A node ends every save by its deadline. One whose storage hangs cannot, though it answers.
+// A node ends every save by its deadline. If its storage hangs it cannot, although it still answers.
 void Session::look_for_overdue(const NodeLink& link) {
   if (link.said.node_deadline_ms == 0) return;
   const auto most = std::chrono::milliseconds(link.said.node_deadline_ms) + kLongestAnswer;
@@ -115,7 +116,7 @@ Status Session::handle(local::LocalMessage message) {
   return ok_status();
 }
 
-// What the slab held is kept as files, or dropped: that is what the next node would be told.
+// The slab's bytes are durable files now, or dropped. Changes the message that the next node would get.
 Status Session::on_slab_free(local::SlabFree said) {
   std::lock_guard lock(mutex_);
   if (said.slab_id >= slots_.size()) return Status(Code::corrupt, "it freed a slab that was never offered");
@@ -139,7 +140,7 @@ Status Session::on_slab_free(local::SlabFree said) {
   return ok_status();
 }
 
-// False: there will be no other node.
+// False: the session must not look for another node.
 bool Session::drop(const std::shared_ptr<NodeLink>& link, const Status& why) {
   const std::string who = fmt::format("the node of this host (pid {})", link->said.node_pid);
   const bool is_silent = why.code() == Code::deadline_exceeded;
@@ -150,13 +151,13 @@ bool Session::drop(const std::shared_ptr<NodeLink>& link, const Status& why) {
   leave(link, is_silent ? why.with_context(who)
                         : Status(Code::unavailable,
                                  fmt::format("the node of this host is gone (pid {})", link->said.node_pid)));
-  // A node that is stopped holds the host's lock: no other can take its place.
+  // A stopped node still holds the lock file, so that no other node can replace it.
   if (is_silent) be_in_trouble(why.with_context(who));
   std::lock_guard lock(mutex_);
   return !is_closing_;
 }
 
-// The connection is of no more use. What the node was doing with a slab whose save is decided is not known.
+// Gives up the connection. If a save is decided and its slab not free, the node may still read that slab.
 void Session::leave(const std::shared_ptr<NodeLink>& link, Status why) {
   link->socket->shutdown();
   std::lock_guard lock(mutex_);
@@ -179,7 +180,7 @@ void Session::leave(const std::shared_ptr<NodeLink>& link, Status why) {
   changed_.notify_all();
 }
 
-// With the mutex held.
+// Requires the mutex.
 bool Session::needs_node() const {
   return !undecided_.empty() || requests_waiting_ != 0;
 }
@@ -209,7 +210,7 @@ std::shared_ptr<NodeLink> Session::find_node() {
       return install(link) ? link : nullptr;
     }
     const Code code = attached.status().code();
-    // A node that was told to stop may have been so to be started anew.
+    // A node that was stopped on request may be starting again.
     const bool may_pass = code == Code::unavailable || code == Code::aborted ||
                           code == Code::already_exists || code == Code::io || code == Code::not_found;
     if (!may_pass) {
@@ -223,8 +224,8 @@ std::shared_ptr<NodeLink> Session::find_node() {
   }
 }
 
-// Waits for the answer however long it takes: each try that is broken off would be a trainer that died, to a
-// node that was stopped and goes on.
+// Waits for the answer without a limit of its own. If the session gave up a connection to a stopped node, the
+// node would take it for a trainer that died once it continues.
 Result<NodeLink> Session::attach_again(std::unique_ptr<local::LocalSocket> socket,
                                        Clock::time_point deadline) {
   SHOAL_RETURN_IF_ERROR(socket->send(attach_message(options_)));
@@ -251,7 +252,7 @@ Result<NodeLink> Session::attach_again(std::unique_ptr<local::LocalSocket> socke
   }
 }
 
-// Handles are told; what is recorded is still offered to the next node.
+// Finishes the handles with an error. The next node still gets the recorded messages.
 void Session::be_in_trouble(Status why) {
   std::lock_guard lock(mutex_);
   trouble_ = gone_.empty() || why.message().find(gone_) != std::string::npos
@@ -264,7 +265,7 @@ void Session::be_in_trouble(Status why) {
   changed_.notify_all();
 }
 
-// False: nobody needs it any more.
+// False: the session is closing.
 bool Session::install(const std::shared_ptr<NodeLink>& link) {
   std::lock_guard lock(mutex_);
   if (is_closing_) return false;
@@ -279,7 +280,7 @@ bool Session::install(const std::shared_ptr<NodeLink>& link) {
   return true;
 }
 
-// With the mutex held.
+// Requires the mutex.
 void Session::offer_again() {
   if (layout_) say(local::LayoutIs{layout_, options_.save});
   for (uint32_t i = 0; i < slots_.size(); ++i) {

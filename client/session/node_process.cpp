@@ -26,15 +26,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstRetry{5}, kLastRetry{100};
-// From one candidate to the next; the first may have lost the lock to a node that was just ending.
+// The pause between candidates. The first one may fail to get the lock from a node that is just ending.
 constexpr std::chrono::milliseconds kFirstCandidatePause{2'000}, kLastCandidatePause{60'000};
-constexpr int kLastClosedFd = 1 << 16;  // where close_range is missing
+constexpr int kLastClosedFd = 1 << 16;  // on systems without close_range
 
 bool is_program(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0;
 }
 
-// The `shoal` that was installed with this library, wherever that stands now; "" if it is not there.
+// The `shoal` that was installed with this library, relative to the library's path; "" if there is none.
 std::string program_of_library() {
   Dl_info library{};
   char path[PATH_MAX];
@@ -45,14 +45,14 @@ std::string program_of_library() {
   return is_program(program) ? program : "";
 }
 
-// What the kernel does not close by itself: the trainer's descriptors must not live on in the node.
+// Closes the trainer's descriptors, which must not stay open in the node.
 void close_others(int keep) {
   for (int fd = 3; fd < kLastClosedFd; ++fd) {
     if (fd != keep) ::close(fd);
   }
 }
 
-// In the grandchild: only calls that are safe after fork in a program with threads.
+// Runs in the grandchild. It must only use calls that are safe after fork in a program with threads.
 [[noreturn]] void become_node(char* const* arguments, int log_fd, int null_fd, int error_fd) {
   ::dup2(null_fd, 0);
   ::dup2(log_fd, 1);
@@ -70,7 +70,7 @@ void close_others(int keep) {
   ::_exit(127);
 }
 
-// The pid in the lock file, if that process lives.
+// The pid in the lock file, if that process is alive.
 std::optional<long> living_lock_holder(const std::string& lock_file) {
   std::ifstream file(lock_file);
   long pid = 0;
@@ -84,7 +84,7 @@ int milliseconds_until(Clock::time_point end) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, INT32_MAX));
 }
 
-// The node's answer to Attach on a fresh connection. `*is_refused`: it said why not.
+// The node's answer to Attach on a new connection. Sets *is_refused if the node refused the client.
 Result<local::Attached> attach(local::LocalSocket& socket, const CheckpointerOptions& options,
                                Clock::time_point deadline, bool* is_refused) {
   SHOAL_RETURN_IF_ERROR(socket.send(attach_message(options)));
@@ -229,7 +229,7 @@ local::Attach attach_message(const CheckpointerOptions& options) {
   attach.job_id = options.job_id;
   attach.pid = ::getpid();
   attach.process = process_nonce();
-  // How many of a group are here, no launcher knows.
+  // No launcher knows how many ranks of a process group are on this host.
   if (options.process_group.empty()) {
     attach.ranks_on_host = std::min(options.ranks_on_host, options.world_size);
   }
@@ -257,7 +257,7 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
     } else if (!options.start_node) {
       return failed;
     }
-    // A node that is stopping says so, or closes the connection: when it has gone, the next one will serve.
+    // A node that is stopping reports that, or closes the connection. After its end the next node can serve.
     const bool may_follow = failed.code() == Code::unavailable && (options.start_node || !is_refused);
     if (!may_follow || Clock::now() >= deadline) return failed;
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - Clock::now()));

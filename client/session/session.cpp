@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLongestDetach{5};  // for what is still to be said
+constexpr std::chrono::seconds kLongestDetach{5};  // for sending the remaining messages
 
 }  // namespace
 
@@ -86,8 +86,8 @@ Status client::Session::status() const {
   return lost_.ok() ? trouble_ : lost_;
 }
 
-// With the mutex held; the caller notifies. Where no node serves, nothing: the next one is told what is
-// recorded.
+// Requires the mutex; the caller notifies. Does nothing if no node serves: the next one gets the recorded
+// messages.
 void client::Session::say(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd) {
   if (!link_) return;
   outgoing_.push_back({std::move(message), std::move(fd)});
@@ -111,8 +111,8 @@ void client::Session::send_all() {
       finish_save({staged->step, staged->attempt}, true, sent, {});
       not_staged(staged->step, staged->attempt, sent);
     } else if (!sent.ok()) {
-      // What the node may have said last explains more than that the pipe is broken: the receiving thread
-      // reads it, then finds the end.
+      // The node's last message explains the failure better than a broken pipe: the receiving thread reads it
+      // and then finds the end of the connection.
       link->socket->shutdown();
     }
     lock.lock();
@@ -122,8 +122,8 @@ void client::Session::send_all() {
   }
 }
 
-// By the trainer's thread: what goes without waiting spares it the sending thread's turn. The rest, and what
-// is wrong, is left to that one.
+// The trainer's thread sends the messages that it can send without waiting, which is faster than a switch to
+// the sending thread. It leaves the remaining ones, and errors, to that thread.
 void client::Session::send_what_goes(std::unique_lock<std::mutex>& lock) {
   while (link_ && !is_sending_ && !outgoing_.empty()) {
     const std::shared_ptr<client::NodeLink> link = link_;
@@ -168,14 +168,14 @@ void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, 
   undecided_.erase(found);
   if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
   give_back_free_slabs();
-  // Before anybody can see that the save is gone: its trainer may wait here for an answer.
+  // Must come before other threads can see that the save has ended: its trainer may wait for an answer.
   if (save) save->finish(std::move(outcome), std::move(metadata));
   changed_.notify_all();
 }
 
 void client::Session::on_roster(const local::RosterIs& said) {
   std::unique_lock lock(mutex_);
-  // Every node of a generation says the same one.
+  // All nodes of a generation send the same roster.
   if (roster_ && plan_ && roster_->world->roster.id() == said.world->roster.id()) return;
   roster_ = said;
   plan_if_possible(lock);
@@ -184,13 +184,13 @@ void client::Session::on_roster(const local::RosterIs& said) {
 void client::Session::set_layout(LayoutPtr layout) {
   std::unique_lock lock(mutex_);
   layout_ = std::move(layout);
-  plan_ = nullptr;  // that of another layout
+  plan_ = nullptr;  // it is the plan of another layout
   say(local::LayoutIs{layout_, options_.save});
   changed_.notify_all();
   plan_if_possible(lock);
 }
 
-// Planning is done outside the lock, so that nobody waits for it.
+// Plans without the lock, so that no other thread waits for it.
 void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
   if (!roster_ || !layout_) return;
   const local::RosterIs said = *roster_;
@@ -203,7 +203,8 @@ void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
                                               said.rule_version, kRuleVersion));
   } else if (options_.rank >= said.world->roster.world_size()) {
     error = Status(Code::internal, fmt::format("the roster has no rank {}", options_.rank));
-  } else if (said.world->layout_of(options_.rank).id() == layout->id()) {  // else that before a change
+  } else if (said.world->layout_of(options_.rank).id() ==
+             layout->id()) {  // otherwise it is the roster of the layout before
     Result<SavePlan> made = plan_save(*said.world, options_.rank, said.options);
     if (made.ok()) {
       plan = std::make_shared<const SavePlan>(std::move(made).value());
@@ -212,7 +213,7 @@ void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
     }
   }
   lock.lock();
-  if (layout_ != layout || roster_->world != said.world) return;  // whoever changed it plans by it
+  if (layout_ != layout || roster_->world != said.world) return;  // the thread that changed it makes the plan
   plan_ = std::move(plan);
   plan_error_ = std::move(error);
   changed_.notify_all();
@@ -357,7 +358,7 @@ void client::Session::on_answer(uint32_t request_id, local::LocalMessage message
   std::lock_guard lock(mutex_);
   if (!is_asking_ || request_id != request_id_) return;
   if (answers_.size() >= client::kMaxLoadMessagesQueued) {
-    if (link_) link_->socket->shutdown();  // more than any window can hold
+    if (link_) link_->socket->shutdown();  // more messages than any window can need
     return;
   }
   answers_.push_back(std::move(message));
@@ -386,7 +387,7 @@ void client::Session::abandon() {
   {
     std::lock_guard lock(mutex_);
     link = link_;
-    is_asking_ = false;  // it is not the node that went away
+    is_asking_ = false;  // the node has not ended
   }
   if (link) leave(link, Status(Code::unavailable, "a load was given up"));
 }

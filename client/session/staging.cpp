@@ -12,7 +12,7 @@ namespace shoal::client {
 
 namespace {
 
-// Its pages go back to the system, though others have it mapped.
+// Returns the file's pages to the system, even if other processes have it mapped.
 void release_pages(int fd, uint64_t bytes) {
   (void)::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));
 }
@@ -49,7 +49,7 @@ Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const loca
                       link->said.node_pid, kLongestAnswer.count()));
     }
     if (granted_) break;
-    if (!needs_answer) return std::optional<StagingGrant>();  // it went away, or is stopped
+    if (!needs_answer) return std::optional<StagingGrant>();  // the node ended, or is stopped
   }
   if (!granted_->outcome.ok()) {
     grant_.reset();
@@ -67,8 +67,8 @@ Status Session::wait_for_node(std::unique_lock<std::mutex>& lock) {
   return waited;
 }
 
-// A node that is stopped must not hold a save up that can do without: one that leaves a ping without an
-// answer is not waited for. Another save waits until the receiving thread gives the node up.
+// A stopped node must not delay a save that can do without a grant: such a save does not wait for a node that
+// does not answer a ping. Other saves wait until the receiving thread gives up the node.
 bool Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
                              bool needs_answer) {
   const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + kLongestAnswer;
@@ -86,8 +86,8 @@ bool Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shar
 void Session::on_granted(local::StagingGranted said) {
   std::lock_guard lock(mutex_);
   if (!asked_) return;
-  // A late answer, to a request that was given up: its memory is less, or more, than is wanted now. The node
-  // counts what it grants last.
+  // This is a late answer to an earlier request, for another amount of memory. The node counts its last
+  // grant.
   if (said.number != 0 && said.number != asked_->number) return;
   granted_ = std::move(said);
   changed_.notify_all();
@@ -207,7 +207,7 @@ Result<std::optional<Session::Part>> Session::next_part(const std::shared_ptr<Sa
 }
 
 void Session::answer_part(const Part& part, Status outcome) {
-  // To no other node: what lies in the slab is not what that one asked for.
+  // Only for the node that requested it: another node requested other bytes of the slab.
   say_to(part.link, local::PartStaged{part.wanted.slab_id, part.wanted.number, std::move(outcome)});
 }
 
@@ -226,7 +226,7 @@ Status Session::on_part_wanted(local::PartWanted wanted) {
   return ok_status();
 }
 
-// The trainer copies no more of it.
+// The trainer copies no further parts.
 void Session::end_parts(const SaveKey& key) {
   if (parts_of_ != key) return;
   parts_of_.reset();
@@ -235,7 +235,7 @@ void Session::end_parts(const SaveKey& key) {
                           Status(Code::aborted, "its trainer has given it up")});
   }
   parts_.clear();
-  // A node that is gone frees no slab.
+  // A node that has ended frees no slab.
   if (const Record* record = in_parts(key); record != nullptr && !link_) {
     slots_[record->save->slot] = Slot{false, false, nullptr, 0};
   }

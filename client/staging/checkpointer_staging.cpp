@@ -1,4 +1,4 @@
-// Checkpointer: where a save's bytes go. docs/reference/client-node.md, "Slabs".
+// Checkpointer: the slabs of its saves. docs/reference/client-node.md, "Slabs".
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,7 @@ uint64_t Checkpointer::Impl::held_bytes() const {
   return held;
 }
 
-// A new slab under the slot's number takes the place of the one that the node knew, whose memory goes first.
+// Replaces the slot's slab by a new one under the same number. Frees the memory of the old one first.
 Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
   drop_slab(slot);
   Result<client::MemorySlab> made = client::MemorySlab::make(bytes);
@@ -33,7 +33,7 @@ void Checkpointer::Impl::drop_slab(uint32_t slot) {
   slabs[slot] = client::MemorySlab();
 }
 
-// Those that went back to the node, or that a node may still read.
+// Unmaps slabs that the session gave back, or that a node may still read.
 void Checkpointer::Impl::forget_dropped_slabs(const std::vector<uint32_t>& free) {
   for (uint32_t slot : free) {
     if (!session->keeps_slab(slot)) slabs[slot] = client::MemorySlab();
@@ -60,11 +60,11 @@ Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::ask_for
   return session->ask_for_staging(wanted, needs_answer);
 }
 
-// What the node grants to slabs of which each holds a save of `bytes`. Nothing: the one in `slot` may be made
+// Requests a grant for slabs that each hold a save of `bytes` bytes. nullopt: the slab in `slot` may be made
 // without a grant.
 //
-// A node that is silent is not waited for where the memory of this host holds such a slab of every rank;
-// where it does not, ranks would count on the same memory.
+// It does not wait for a silent node if the memory of this host can hold such a slab of every rank. If it
+// cannot, it must wait, because several ranks would otherwise use the same memory.
 Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::grant_for(uint64_t bytes,
                                                                                    uint32_t slot) {
   const uint64_t ranks = options.staging_bytes_max != 0 ? 1 : std::max(options.ranks_on_host, 1u);
@@ -82,8 +82,8 @@ Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::grant_f
   }
 }
 
-// Whether a slab of `bytes` in `slot` leaves all slabs within `most`, once the others that are free are gone:
-// they go as far as they must.
+// Drops as many of the other free slabs as necessary, so that all slabs take at most `most` bytes with one of
+// `bytes` bytes in `slot`. False: that is not possible.
 bool Checkpointer::Impl::make_room(uint32_t slot, uint64_t bytes, uint64_t most,
                                    const std::vector<uint32_t>& free) {
   auto others = [&] { return held_bytes() - slabs[slot].bytes(); };
@@ -99,8 +99,8 @@ bool Checkpointer::Impl::make_room(uint32_t slot, uint64_t bytes, uint64_t most,
   return true;
 }
 
-// The free slot whose slab is the smallest that has room; else one without a slab; else the one with the
-// smallest.
+// The free slot with the smallest slab that is large enough; else a slot without a slab; else the slot with
+// the smallest slab.
 uint32_t Checkpointer::Impl::best_slot(uint64_t bytes, const std::vector<uint32_t>& free) const {
   auto rank_of = [&](uint32_t slot) {
     const uint64_t has = slabs[slot].bytes();
@@ -111,14 +111,14 @@ uint32_t Checkpointer::Impl::best_slot(uint64_t bytes, const std::vector<uint32_
                            [&](uint32_t a, uint32_t b) { return rank_of(a) < rank_of(b); });
 }
 
-// The one that the save in parts before this one used, if any.
+// The slot that an earlier save in parts used, else any free one.
 uint32_t Checkpointer::Impl::slot_of_parts(uint64_t bytes, const std::vector<uint32_t>& free) const {
   const auto used =
       std::find_if(free.begin(), free.end(), [&](uint32_t slot) { return slabs[slot].bytes() == bytes; });
   return used != free.end() ? *used : free.front();
 }
 
-// A slot whose slab has room, or that of a save in parts. It is being filled until end_filling.
+// A slot whose slab is large enough, or the slot of a save in parts. The caller must call end_filling.
 Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, SaveStats* stats) {
   const uint64_t whole = client::slab_bytes_for(bytes);
   bool has_asked = false;
@@ -127,7 +127,7 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
     forget_dropped_slabs(free);
     const uint32_t best = best_slot(bytes, free);
     if (slabs[best].bytes() >= std::max<uint64_t>(bytes, 1)) {
-      if (!session->begin_filling(best)) continue;  // it has been given back since
+      if (!session->begin_filling(best)) continue;  // the session has given it back meanwhile
       return Place{best, false};
     }
     std::optional<client::Session::StagingGrant> grant = session->staging_grant();
@@ -145,7 +145,7 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
     if (make_room(slot, slab_bytes, grant->bytes(), free)) {
       if (slabs[slot].bytes() != slab_bytes) SHOAL_RETURN_IF_ERROR(replace_slab(slot, slab_bytes));
       if (session->begin_filling(slot)) return Place{slot, grant->in_parts};
-    } else if (!has_asked) {  // there may be more memory by now
+    } else if (!has_asked) {  // there may be more memory now
       SHOAL_RETURN_IF_ERROR(grant_for(whole, best).status());
       has_asked = true;
     } else if (free.size() == slabs.size()) {  // no save is in flight whose end would free memory
@@ -160,8 +160,8 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
   }
 }
 
-// Slabs for saves of `bytes`, as many as memory is granted for; where they are staged in parts, the one for
-// that.
+// Makes slabs for saves of `bytes` bytes, as many as the grant allows. If saves are staged in parts, makes
+// the slab for parts.
 Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
   const uint64_t whole = client::slab_bytes_for(bytes);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, session->free_slots(true));
@@ -190,7 +190,7 @@ Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
   return ok_status();
 }
 
-// Copies part after part, as the node writes them, until all are durable.
+// Copies the parts that the node requests, until all are durable.
 Status Checkpointer::Impl::stage_in_parts(const std::shared_ptr<SaveHandle::State>& save,
                                           const client::StageRecipe::Staging& staging, local::Staged staged) {
   staged.in_parts = true;

@@ -28,10 +28,10 @@ Status failed(const char* what, uint64_t bytes) {
 }
 
 Status fault_in(int fd, std::byte* data, uint64_t bytes) {
-  ::madvise(data, bytes, MADV_HUGEPAGE);  // helps where the system allows it for shared memory
+  ::madvise(data, bytes, MADV_HUGEPAGE);  // has an effect if the system allows huge pages for shared memory
   if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return ok_status();
   if (errno != EINVAL) return failed("faulting it in", bytes);
-  // Kernels before 5.14: allocating first turns what would be a signal into an error.
+  // For kernels before 5.14: allocating first turns a lack of memory into an error instead of a signal.
   if (int error = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)); error != 0) {
     errno = error;
     return failed("allocating it", bytes);

@@ -30,7 +30,7 @@ StageRecipe::StageRecipe(const BoundState& state, const SavePlan& plan) {
     const BoundState::Home home = state.home_of(piece.entry, piece.local_box);
     const size_t first = copies_.size();
     uint64_t done = 0;
-    // Runs become rows of one task while they are alike and evenly spaced.
+    // Merges runs into the rows of one task as long as they have equal length and spacing.
     auto add_run = [&](uint64_t source_offset, uint64_t bytes) {
       if (copies_.size() > first) {
         Copy& last = copies_.back();
@@ -135,7 +135,7 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
   return ok_status();
 }
 
-// Bytes [begin, end) of a copy: what is left of a row, whole rows, the start of one.
+// Adds tasks for bytes [begin, end) of a copy: the rest of a row, whole rows, the start of a row.
 void StageRecipe::add_rows(const Copy& copy, const std::byte* buffer, uint64_t begin, uint64_t end,
                            std::byte* target, std::vector<gpu::CopyTask>& tasks) {
   while (begin < end) {
