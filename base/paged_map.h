@@ -1,9 +1,9 @@
-// PagedMap and PagedSet: by integers that lie close together, such as ranks and the numbers of nodes, in
-// ascending order. As std::map and std::set, but 64 neighbours share a page: a look-up touches a page or two,
-// an entry takes no memory of its own beside its place. Keys that lie far apart take a page each.
+// PagedMap and PagedSet: like std::map and std::set, for keys that are integers close together, such as ranks
+// or numbers of nodes. 64 adjacent keys share a page, so that a look-up touches one or two pages and an entry
+// needs no separate allocation. A key far from all others takes a whole page.
 //
-// Not thread-safe. References and iterators stay valid until their own entry is erased; iterators, besides,
-// only until an entry is added.
+// Not thread-safe. A reference stays valid until its entry is erased. An iterator stays valid until its entry
+// is erased or any entry is added.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace shoal::base {
 
-// Pages in the order of their numbers. Page: has `uint64_t used`, a bit a slot.
+// Pages, ascending by number. A Page has a member `uint64_t used` with one bit for each slot.
 template <class Page>
 class PageTable {
  public:
@@ -31,7 +31,8 @@ class PageTable {
     Page page;
   };
 
-  // The first page that is not before `number`. Keys are mostly dense: then it lies where it must.
+  // The index of the first page that is not before `number`. Keys are mostly dense, so that the first guess
+  // is most often right.
   size_t lower_bound(uint64_t number) const {
     if (entries_.empty() || number <= entries_.front().number) return 0;
     const uint64_t guess = number - entries_.front().number;
@@ -80,10 +81,10 @@ class PagedSet {
     }
     const PagedSet* set_;
     size_t place_ = 0;
-    uint64_t left_ = 0;  // of this page's slots
+    uint64_t left_ = 0;  // used slots of this page that are still to be visited
   };
 
-  bool insert(Key key) {  // false: it was there
+  bool insert(Key key) {  // false: the set has it already
     const uint64_t number = key / 64, bit = uint64_t{1} << key % 64;
     const size_t place = table_.lower_bound(number);
     auto& entries = table_.entries_;
@@ -225,7 +226,7 @@ class PagedMap {
     erase(there);
     return true;
   }
-  // The entry after it.
+  // Returns the entry after the erased one.
   iterator erase(iterator at) {
     at->~value_type();
     Page& page = *table_.entries_[at.place_].page;
@@ -235,7 +236,7 @@ class PagedMap {
     table_.entries_.erase(table_.entries_.begin() + static_cast<std::ptrdiff_t>(at.place_));
     return at_or_after<iterator>(at.place_, 0);
   }
-  // All that are not before `key`.
+  // Erases all entries that are not before `key`.
   void erase_from(Key key) {
     const_iterator place = lower_bound(key);
     for (iterator each{this, place.place_, place.slot_}; each != end();) each = erase(each);

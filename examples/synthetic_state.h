@@ -1,5 +1,5 @@
-// A GPT-2-shaped training state whose every element is a known function of its name, its place in the whole
-// tensor, and the step. Every element that a load places can thus be checked bit for bit.
+// A GPT-2-shaped training state. Every element is a known function of its name, its place in the whole
+// tensor, and the step, so that every element that a load places can be checked bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -105,7 +105,7 @@ struct NodePaths {
   std::string log_file;     // of a node that a client started
   std::string catalog_dir;  // default directory of the coordinator's catalog
 };
-// `reader`: the job id of a job that only reads, whose node has separate files; empty: a job that trains.
+// `reader`: identifies a job that only reads, whose node has separate files; empty: a job that trains.
 // Code::not_found: there is no directory `root`.
 Result<NodePaths> node_paths(const std::string& root, const std::string& reader = "");
 

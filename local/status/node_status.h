@@ -32,7 +32,7 @@ struct SaveStatus {
   AttemptKey key;
   SavePhase phase = SavePhase::staging;
   uint64_t age_ms = 0;  // since this node first heard of it
-  // Ranks of this host: those attached, those that have staged, those whose share is durable.
+  // Numbers of ranks of this host: attached ones, those that have staged, those whose assignment is durable.
   uint32_t ranks_here = 0, ranks_staged = 0, ranks_written = 0;
   uint64_t bytes_staged = 0;    // in slabs of this host
   uint64_t bytes_to_write = 0;  // of the files that this host has started; grows while ranks stage

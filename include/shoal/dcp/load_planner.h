@@ -27,7 +27,7 @@
 
 namespace shoal::client {
 struct WantedKey;   // client/loading/load_report.h
-struct LeftOutKey;  // likewise
+struct LeftOutKey;  // client/loading/load_report.h
 }  // namespace shoal::client
 
 namespace shoal {}  // namespace shoal
