@@ -14,13 +14,11 @@ T must(shoal::Result<T> result) {  // returns the value; prints an error and end
 
 int main() {
   using namespace shoal;
-  const CheckpointerOptions options =
-      must(CheckpointerOptions::from_environment());            // from the launcher's variables
+  const CheckpointerOptions options = must(CheckpointerOptions::from_environment());  // from the launcher
   const auto checkpointer = must(Checkpointer::open(options));  // finds the node of this host, or starts one
 
   const Mesh mesh = Mesh::contiguous({options.world_size});
-  const ShardedTensor rows{
-      DType::f32, {1000, 64}, mesh, {Placement::shard(0)}};  // sharded by rows, as in FSDP
+  const ShardedTensor rows{DType::f32, {1000, 64}, mesh, {Placement::shard(0)}};  // by rows, as in FSDP
   std::vector<float> weight(must(rows.local_elements(options.rank)), 0.5f);
   StateDict state;  // names, shardings, and pointers to the memory of this rank
   state.add_tensor("weight", rows, weight.data());

@@ -69,8 +69,7 @@ SaveReportWriter::SaveReportWriter() {
 void SaveReportWriter::write(const SaveEvent& event) {
   if (!fifo_.valid()) return;
   const std::string line = save_event_line(event);
-  if (::write(fifo_.get(), line.data(), line.size()) < 0)
-    return;  // the FIFO is full or broken: the line is lost
+  if (::write(fifo_.get(), line.data(), line.size()) < 0) return;  // the FIFO is full or broken
 }
 
 }  // namespace shoal::client

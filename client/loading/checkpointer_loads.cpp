@@ -275,8 +275,8 @@ Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, client::P
 }
 
 Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& placer, bool* ended) {
-  Status
-      broken;  // a message was wrong: skip the remaining ones, so that they do not disturb the next request
+  // The first wrong message. The remaining ones are skipped, so that they do not disturb the next request.
+  Status broken;
   std::chrono::nanoseconds placing{0};
   client::FileReads files(root, client::load_threads_of(options.load_threads), read_buffers);
   while (true) {

@@ -200,8 +200,8 @@ namespace {
 Result<LoadResult> load_found(Checkpointer& checkpointer, const StateDict& state, LoadPlanner& planner,
                               StorageReader& reader, LoadResult loaded) {
   const Role role = role_of(checkpointer);
-  PassedOver passed_over =
-      std::move(loaded.passed_over);  // the records are loaded by step, which passes over nothing
+  // The records are loaded by step, and such a load passes over nothing.
+  PassedOver passed_over = std::move(loaded.passed_over);
   SHOAL_ASSIGN_OR_RETURN(const auto records, load_records(checkpointer, loaded.metadata, &loaded));
   loaded.passed_over = std::move(passed_over);
   SHOAL_ASSIGN_OR_RETURN(Metadata metadata, internal::join_records(records, loaded.metadata.key));

@@ -13,8 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kSearchPause{20};  // while a node is needed
-constexpr std::chrono::milliseconds kIdlePause{
-    1000};  // while no node is needed: one may start without this client
+constexpr std::chrono::milliseconds kIdlePause{1000};  // while none is: one may start by itself
 constexpr std::chrono::milliseconds kAttachTick{100};
 constexpr Clock::time_point kNever = Clock::time_point::max();
 

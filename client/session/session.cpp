@@ -203,8 +203,7 @@ void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
                                               said.rule_version, kRuleVersion));
   } else if (options_.rank >= said.world->roster.world_size()) {
     error = Status(Code::internal, fmt::format("the roster has no rank {}", options_.rank));
-  } else if (said.world->layout_of(options_.rank).id() ==
-             layout->id()) {  // otherwise it is the roster of the layout before
+  } else if (said.world->layout_of(options_.rank).id() == layout->id()) {  // else it is of the layout before
     Result<SavePlan> made = plan_save(*said.world, options_.rank, said.options);
     if (made.ok()) {
       plan = std::make_shared<const SavePlan>(std::move(made).value());

@@ -78,10 +78,8 @@ class TileSharding {
 
   Type type() const { return data_->type; }
   const DeviceMap& device_map() const { return data_->devices; }
-  const Dims& tiles() const { return data_->tiles; }  // of type tiled
-  const std::vector<Device>& assignment() const {
-    return data_->order;
-  }  // row-major; all devices if replicated
+  const Dims& tiles() const { return data_->tiles; }                      // of type tiled
+  const std::vector<Device>& assignment() const { return data_->order; }  // row-major; all if replicated
   bool replicate_on_last_tile_dim() const { return data_->replicates_last; }
   bool is_sharded() const;  // there is more than one tile; otherwise every holder holds the whole tensor
 

@@ -314,8 +314,8 @@ struct PartStaged {  // client -> node
   uint64_t number = 0;
   Status outcome = {};  // not OK: the bytes are not in the slab
 };
-struct Detach {
-};  // client -> node: a clean end; a connection that ends without it means that the trainer died
+// client -> node: a clean end. If a connection ends without it, the trainer has died.
+struct Detach {};
 
 using LocalMessage =
     std::variant<local::Attach, local::Attached, local::Failed, local::LayoutIs, local::RosterIs, local::Slab,

@@ -13,8 +13,7 @@ namespace shoal::local {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPauseAfterFailure{
-    100};  // after a failure of poll, or for lack of memory
+constexpr std::chrono::milliseconds kPauseAfterFailure{100};  // of poll, or for lack of memory
 
 bool must_wait(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;

@@ -29,8 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHeaderBytes = 4;
-constexpr size_t kMaxDescriptorsSeen =
-    16;  // room to receive, and close, descriptors that a peer must not send
+constexpr size_t kMaxDescriptorsSeen = 16;  // room to receive and close unwanted ones
 
 Status closed_by_peer() {
   return Status(Code::unavailable, "the other side closed the connection");

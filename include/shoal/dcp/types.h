@@ -161,8 +161,8 @@ struct Role {
 // The bytes of an item: a chunk's elements row-major, or an object.
 struct Data {
   ByteView bytes;
-  std::shared_ptr<const void>
-      owner;  // Shoal keeps it until it has copied the bytes; null: the state owns them
+  // Shoal keeps it until it has copied the bytes. Null: the state owns them.
+  std::shared_ptr<const void> owner;
   static Data owned(std::string bytes);
   static Data owned(Bytes bytes);
 };
@@ -173,8 +173,8 @@ struct Tensor {
   Dims buffer_shape;
   Dims offsets;
   uint64_t element_bytes = 1;
-  std::shared_ptr<void>
-      owner;  // Shoal keeps it until the tensor is committed; null: the state owns the buffer
+  // Shoal keeps it until the tensor is committed. Null: the state owns the buffer.
+  std::shared_ptr<void> owner;
 };
 
 }  // namespace shoal::dcp
