@@ -45,7 +45,8 @@ void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<storage::Att
   look_later(now, key, out);
 }
 
-// `is_over`: what cannot be completed now is aborted, and the cause says what it lacked.
+// `is_over`: the wait is over. An attempt that cannot be completed is aborted; the cause states what it
+// lacked.
 void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& out) {
   operations_.start(operation::CompleteAttempt{key}, out,
                     [this, key, is_over](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {

@@ -1,5 +1,5 @@
-// Sees undecided attempts decided: waits while somebody still writes, then commits what the root proves
-// complete and puts a tombstone over the rest.
+// AttemptWatch: decides attempts that others left undecided. It waits while somebody still writes. Then it
+// commits what the root proves complete, and publishes a tombstone for the rest.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,19 @@ namespace shoal::actors {
 
 class AttemptWatch {
  public:
-  // state: what became of it. An error: the root could not be read or written.
+  // state: the decision of the attempt. An error: the root could not be read or written.
   using Then = std::function<void(TimeNs now, Result<storage::AttemptInfo::State> state, EffectWriter& out)>;
 
   AttemptWatch(PendingOperations& operations, PendingTimers& timers, TimeNs poll)
       : operations_(operations), timers_(timers), poll_(poll) {}
 
-  // Polls until a decision stands, or until the listing of the attempt's folder has not changed for
-  // `unchanged_for` by this observer's clock. Then commits the attempt if the root proves it complete, or
-  // publishes a tombstone whose cause is `cause` and what the proof lacks; and reports what stands. Reports
-  // an error, and publishes nothing, if the root cannot be read. A complete set of rank manifests is merged
-  // at once; a set that two looks find damaged alike gets its tombstone then.
+  // Polls the attempt until it has a decision, or until the listing of its folder has not changed for
+  // `unchanged_for` by the clock of this observer. Then commits the attempt if the root proves it complete;
+  // otherwise publishes a tombstone whose cause is `cause` and what the proof lacks. Calls `then` with the
+  // decision that exists afterwards. If the root cannot be read, publishes nothing and reports the error.
+  //
+  // A complete set of rank manifests is merged at once. A set that is damaged in the same way at two looks in
+  // a row gets its tombstone at the second.
   void watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for, std::string cause, EffectWriter& out,
              Then then);
 

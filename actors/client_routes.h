@@ -1,11 +1,11 @@
-// Which roles of a node hear what a client says, wherever they run.
+// Which roles of a node receive a message of a client. All hosts of roles use this.
 #pragma once
 
 #include "actors/role.h"
 
 namespace shoal::actors {
 
-// That a client is gone, and all else that is no message of one, every role of the node hears.
+// Every role receives ClientLost and all other events that are not messages of a client.
 bool hears(RoleKind role, const local::LocalMessage& message);
 
 }  // namespace shoal::actors

@@ -1,5 +1,5 @@
-// What a role does when an operation of its is done, a timer fires or a message has left, kept beside the
-// request. Ids count up from 1, so that the same events give the same ids on every host.
+// What a role does when one of its operations completes, a timer fires or a message has left: a function,
+// kept beside the request. Ids count up from 1, so that the same events give the same ids on every host.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace shoal::actors {
 
-// By ids that count up. Few are pending at a time, and those in one place.
+// Functions by ids that count up. Few are pending at a time, so a sorted vector holds them.
 template <class Then>
 class Pending {
  public:
-  // Greater than all before.
+  // Precondition: id is greater than all ids before it.
   void add(uint64_t id, Then then) { pending_.emplace_back(id, std::move(then)); }
   std::optional<Then> take(uint64_t id) {
     const auto found =
@@ -62,7 +62,7 @@ class PendingTimers {
     out.set_timer(id, at);
     return id;
   }
-  // 0 is no timer: nothing happens. Sets *timer to 0.
+  // Cancels *timer and sets it to 0. If *timer is 0, there is no timer, and this does nothing.
   void cancel(TimerId* timer, EffectWriter& out) {
     if (*timer != 0 && pending_.take(*timer)) out.cancel_timer(*timer);
     *timer = 0;
@@ -94,7 +94,8 @@ class PendingSends {
   Pending<Then> pending_;
 };
 
-// The value of an operation's result, or what prevented it. An answer of another kind is the host's fault.
+// The value of an operation's result, or the error that prevented it. Precondition: the result holds a T; a
+// result of another type is a fault of the host.
 template <class T>
 Result<T> result_as(Result<OperationResult> result) {
   if (!result.ok()) return result.status();

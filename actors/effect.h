@@ -1,4 +1,4 @@
-// Effect: all that a role may ask of its host.
+// Effect: everything that a role may request of its host.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,23 @@
 namespace shoal::actors {
 
 namespace effect {
-struct Send {  // to a role of another node, or of this one (kThisNode, or kCoordinatorNode if that is here)
+// To a role of another node, or of this one. `to` is kThisNode, or kCoordinatorNode if the coordinator is
+// here.
+struct Send {
   NodeId to = kThisNode;
   WireMessage message;
-  SendId id = 0;  // not 0, to a node that came by SendTo: SendDone follows, once, at the latest when its
-                  // session has ended
+  // If not 0, and `to` is a node that connected through SendTo: SendDone follows exactly once, at the latest
+  // when the session of that node ends.
+  SendId id = 0;
 };
-struct SendTo {  // to a role of the node that listens there (operation::ListenToPeers); answers come from a
-                 // NodeId, to which one is sent as to any other
+// To a role of the node that listens at this address (operation::ListenToPeers). Its answers come from a
+// NodeId; a role sends to that as to any other.
+struct SendTo {
   std::string address;
   WireMessage message;
 };
-struct Tell {  // to a role of this node, what never leaves it
+// An event for another role of this node. Events never leave the node.
+struct Tell {
   RoleKind to = RoleKind::shard_writer;
   Event event;
 };
@@ -36,7 +41,7 @@ struct ToClient {
   ClientId client = 0;
   std::shared_ptr<const local::LocalMessage> message;
 };
-struct ForgetClient {  // its slabs are needed no more
+struct ForgetClient {  // the node may free its slabs
   ClientId client = 0;
 };
 struct SetTimer {
@@ -50,20 +55,24 @@ struct Start {
   OperationId id = 0;
   Operation operation;
 };
-struct Redirect {  // Planner: kCoordinatorNode is the coordinator of this epoch, at this address, if it is
-                   // later
+// Planner: from now on kCoordinatorNode is the coordinator of this epoch at this address, unless the node
+// already knows one with a later epoch.
+struct Redirect {
   uint32_t epoch = 0;
   std::string address;
 };
-struct Retire {  // Coordinator, last of all: a later epoch stands; this role answers with it and does no more
+// Coordinator, its last effect: a later epoch exists. From now on this role answers every message with it and
+// does nothing else.
+struct Retire {
   storage::EpochRecord by;
 };
 struct Drained {};
-struct EndSession {  // with a node that came by SendTo: what is for it and has not left is dropped
+// Ends the session with a node that connected through SendTo. Messages to it that have not left are dropped.
+struct EndSession {
   NodeId node = kThisNode;
   Status why;
 };
-struct Log {  // for people: one line
+struct Log {  // one human-readable line
   enum class Level : uint8_t { info, warning } level = Level::info;
   std::string line;
 };

@@ -1,4 +1,4 @@
-// EffectWriter: how a role writes down its effects, so that its code reads as what it does.
+// EffectWriter: appends effects to a list, so that the code of a role reads as what the role does.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ class EffectWriter {
   void send(NodeId to, RoleKind role, WireBody body) {
     send(to, role, std::make_shared<const WireBody>(std::move(body)));
   }
-  void send(NodeId to, RoleKind role, std::shared_ptr<const WireBody> body) {  // one for several
+  // one body for several receivers
+  void send(NodeId to, RoleKind role, std::shared_ptr<const WireBody> body) {
     out_.push_back(effect::Send{to, {self_, role, std::move(body)}});
   }
   // event::SendDone follows.
@@ -32,7 +33,8 @@ class EffectWriter {
   void to_client(ClientId client, local::LocalMessage message) {
     to_client(client, std::make_shared<const local::LocalMessage>(std::move(message)));
   }
-  void to_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) {  // one for several
+  // one message for several
+  void to_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) {
     out_.push_back(effect::ToClient{client, std::move(message)});
   }
   void forget_client(ClientId client) { out_.push_back(effect::ForgetClient{client}); }
@@ -55,7 +57,7 @@ class EffectWriter {
   Effects& out_;
 };
 
-// Waiting times between what is said again: doubled each time, up to a bound.
+// Intervals between resends: doubled after each one, up to a bound.
 class Backoff {
  public:
   Backoff(TimeNs first, TimeNs most) : least_first_(first), least_most_(most), first_(first), most_(most) {}
@@ -66,9 +68,10 @@ class Backoff {
     next_ = wait * 2 < most_ ? wait * 2 : most_;
     return wait;
   }
-  // Of what every host of a job says to one node, which has so much time for each before it comes again:
-  // between that of all hosts and eight times that, or `longest`, where the bounds are not longer. The hosts'
-  // number is told from the ranks of this one.
+  // For a message that every host of a job sends to one node. Spreads the resends out, so that this node has
+  // `resend_host_us` for each host: the first interval is that time for all hosts, the longest eight times
+  // that time. `longest` bounds both, but neither falls below the bounds of the constructor. The number of
+  // hosts is estimated from `ranks_here`.
   void spread_over(const RoleTimes& times, uint64_t world_size, uint64_t ranks_here, TimeNs longest) {
     const uint64_t hosts = world_size / std::max<uint64_t>(1, ranks_here);
     const auto all = static_cast<TimeNs>(hosts * times.resend_host_us * 1000);

@@ -1,4 +1,4 @@
-// Event: all that a role may receive.
+// Event: everything that a role may receive.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace shoal::actors {
 
 namespace event {
-struct Started {};  // once, before any other
-struct Received {   // from another node, or from a role of this one
+struct Started {};  // once, before any other event
+struct Received {   // from a role of another node, or of this node
   NodeId from = kThisNode;
   WireMessage message;
 };
@@ -26,21 +26,22 @@ struct FromClient {
   ClientId client = 0;
   std::shared_ptr<const local::LocalMessage> message;
 };
-struct ClientLost {  // its connection ended; after local::Detach, cleanly
+struct ClientLost {  // the connection of a client has ended; after local::Detach it ended cleanly
   ClientId client = 0;
 };
-struct WorldKnown {  // Planner -> ShardWriter and Loader, on this node
+struct WorldKnown {  // Planner -> ShardWriter and Loader of this node
   std::shared_ptr<const World> world;
   SaveOptions options;
-  std::optional<Rank> alone;  // rank-local: what this rank knows by itself (rank_local_world)
+  std::optional<Rank> alone;  // mode rank-local: the rank whose own world this is (rank_local_world)
 };
-struct CommittedAlone {};  // ShardWriter -> Coordinator of this node, if it is here: a rank-local save is
-struct RanksLost {  // Coordinator -> ShardWriter of this node, in mode rank-local. Takes the place of the
-                    // one before
-  std::vector<Rank> ranks;  // ascending: of hosts that are lost. Empty: all have come back
+// ShardWriter -> Coordinator, if it runs on this node: a rank-local save is committed.
+struct CommittedAlone {};
+// Coordinator -> ShardWriter of this node, in mode rank-local. Each replaces the one before.
+struct RanksLost {
+  std::vector<Rank> ranks;  // of hosts that are lost, ascending; empty: all have come back
   std::string cause;
 };
-struct PlanningFailed {  // Planner -> ShardWriter, on this node: no roster will come
+struct PlanningFailed {  // Planner -> ShardWriter of this node: no roster will come
   Status why;
 };
 struct TimerFired {
@@ -50,31 +51,34 @@ struct OperationDone {
   OperationId operation = 0;
   Result<OperationResult> result;
 };
-struct PeerUp {  // only of kCoordinatorNode: a session with it stands, the first or another one
+struct PeerUp {  // only for kCoordinatorNode: a session with it exists, the first one or a new one
   NodeId node = kThisNode;
 };
-struct CoordinatorGone {  // Planner -> ShardWriter, on this node: none of this job will be heard any more
+// Planner -> ShardWriter of this node: no coordinator of this job will answer any more.
+struct CoordinatorGone {
   Status why;
 };
 struct PeerLost {
   NodeId node = kThisNode;
   Status why;
 };
-struct TrainerEnded {  // to the ShardWriter: whoever started this rank says so; it will not attach again
+// To the ShardWriter: the launcher reports that the trainer of this rank has ended. It will not attach again.
+struct TrainerEnded {
   Rank rank = 0;
-  std::string how;  // "exit status 1"
+  std::string how;  // for example "exit status 1"
 };
-// To the Coordinator: its node was told to stop; Drain follows. trainers_live: trainers of its host are still
-// attached, so that another node will take its place and the job goes on.
+// To the Coordinator: its node was requested to stop, and Drain follows. trainers_live: trainers of its host
+// are still attached, so another node will take its place and the job continues.
 struct Stopping {
   bool trainers_live = false;
 };
-struct Drain {                 // finish what is staged, then answer effect::Drained
-  bool told = true;            // the node was told to stop: its ranks are gone. Else nobody needed it
-  bool trainers_live = false;  // as of Stopping, for the Coordinator; the ShardWriter knows its clients
+struct Drain {       // finish what is staged, then return effect::Drained
+  bool told = true;  // the node was requested to stop, and its ranks are gone; false: no client needs it
+  bool trainers_live = false;  // as in Stopping, for the Coordinator; the ShardWriter knows its clients
 };
-struct SendDone {  // of an effect::Send with an id: nothing of its message is held here any more. It has
-                   // left, or was dropped
+// For an effect::Send with an id: the host no longer holds anything of its message. It has sent or dropped
+// it.
+struct SendDone {
   SendId send = 0;
 };
 }  // namespace event

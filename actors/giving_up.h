@@ -1,9 +1,9 @@
-// Why an attempt is given up, and whether what the root holds is looked at first. Read the table.
+// Why an attempt is given up, and whether to look at the root first. Read the table.
 //
-// A coordinator or node that gives up an attempt may not have heard of a shard that is durable all the same:
-// its host died before the report, say. Where something does not come, whoever gives up therefore commits the
-// attempt if the root proves it complete (storage/decisions/completion.h), as those do who find it later.
-// Where something that came is wrong, it is aborted, whatever lies in the root.
+// A coordinator or node that gives up an attempt may not know of a shard that is durable: its host may have
+// died before it reported. So if something did not come, the party that gives up commits the attempt if the
+// root proves it complete (storage/decisions/completion.h). A later coordinator that finds the attempt does
+// the same. If something that came is wrong, the attempt is aborted, whatever the root holds.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 namespace shoal::actors {
 
 enum class GiveUp : uint8_t {
-  // Something does not come.
-  rank_gone,       // a trainer has ended, or the node of its host stops, and it has not staged the save
-  host_lost,       // neither node nor trainers of a host came back
-  deadline,        // the coordinator heard nothing new, or a node no decision
-  stopping,        // the coordinator or the node is told to stop, and what is missing cannot come any more
-  no_coordinator,  // it is lost, or could publish nothing
+  // Something did not come.
+  rank_gone,  // a trainer has ended, or the node of its host stops, before it staged the save
+  host_lost,  // neither the node nor the trainers of a host came back
+  deadline,   // the coordinator received no news, or a node no decision
+  stopping,   // the coordinator or the node was requested to stop, and what is missing cannot come any more
+  no_coordinator,  // the coordinator is lost, or could publish nothing
   // Something is wrong.
   rank_failed,    // a rank could not write its share, or did not stage it: a full disk, a cancelled save
   contradiction,  // reports, layouts, metadata or planners contradict the plan or one another
   files_differ,   // a reported file is missing in the folder, or has another size
-  // Others decide by what lies in the root, or have looked.
+  // Others decide by what the root holds, or somebody has looked at it.
   superseded,  // another run has the root: this one commits nothing more
-  unproven,    // whoever gives up has looked already
+  unproven,    // the party that gives up has looked already
 };
 
 constexpr bool looks_at_root_first(GiveUp why) {
@@ -46,7 +46,7 @@ constexpr bool looks_at_root_first(GiveUp why) {
   return false;
 }
 
-// What a rank's failure means. Code::unavailable: its trainer or node has ended, and nothing came of it here.
+// What the failure of a rank means. Code::unavailable: its trainer or node has ended, and the save with it.
 inline GiveUp give_up_after(const Status& failure) {
   return failure.code() == Code::unavailable ? GiveUp::rank_gone : GiveUp::rank_failed;
 }

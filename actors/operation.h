@@ -1,5 +1,5 @@
-// Operation: storage work that a role starts by an effect and hears of by an event.
-// actors/executor/operation_runner.h carries it out.
+// Operation: storage work that a role starts with effect::Start. event::OperationDone brings its result: the
+// type after "->" below, or an error. actors/executor/operation_runner.h carries operations out.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +44,12 @@ struct WriteShard {  // -> WrittenShard
   uint32_t file = 0;
   SharedVector<storage::ShardPiece> pieces;
   SharedVector<SlabRange> data;  // parallel to pieces
-  // Their bytes come to the slab part by part, by Slabs::parts_of; offsets are those of the staged pieces.
+  // The bytes reach the slab part by part (Slabs::parts_of). The offsets are those of the staged pieces.
   bool in_parts = false;
   UserMetadataPtr user = nullptr;
 };
-// -> Done: that a rank has staged, which writes nothing (storage/decisions/staged_record.h).
-// Code::already_exists where another process of the rank has staged something else.
+// -> Done. Records that a rank which writes no file has staged (storage/decisions/staged_record.h).
+// Code::already_exists: another process of the rank has staged something else.
 struct RecordStaged {
   AttemptKey key;
   Rank rank = 0;
@@ -57,54 +57,58 @@ struct RecordStaged {
   PlanId share_id;
   UserMetadataPtr user = nullptr;
 };
-// -> Decision, the one that stands. nonce, root_id and unix_time_ns are filled in. Where all ranks of a
-// rank-local save have published their manifests, no tombstone of an abort is: the save is committed.
+// -> Decision, the one that exists afterwards. The executor fills in nonce, root_id and unix_time_ns. If all
+// ranks of a rank-local save have published their manifests, the save is committed instead of aborted.
 struct PublishDecision {
   AttemptKey key;
   std::shared_ptr<const storage::DecisionBody> body;  // not null
-  // Of a tombstone: an attempt that the root proves complete is committed instead (actors/giving_up.h).
+  // For a tombstone: if the root proves the attempt complete, commit it instead (actors/giving_up.h).
   bool looks_first = false;
 };
-struct PublishRankManifest {  // -> Done, read back. nonce, root_id and unix_time_ns are filled in
+// -> Done, after a read-back; the executor fills in nonce, root_id, unix_time_ns
+struct PublishRankManifest {
   std::shared_ptr<const storage::RankManifest> manifest;
 };
-struct CompleteRankLocal {  // -> Decision: that which stands, or what a complete set makes. Code::not_found
-  AttemptKey key;           // names the ranks whose manifests are missing
+// -> Decision: the existing one, or the manifest made of a complete set of rank manifests. Code::not_found
+// names the ranks whose manifests are missing.
+struct CompleteRankLocal {
+  AttemptKey key;
 };
-// -> std::vector<uint64_t>: ranks of the world whose manifests are missing, ascending. Code::not_found where
-// nothing of the attempt lies in the root.
+// -> std::vector<uint64_t>: ranks of the world whose manifests are missing, ascending. Code::not_found: the
+// root holds nothing of the attempt.
 struct ListMissingManifests {
   AttemptKey key;
   uint32_t world_size = 0;
 };
-// -> Decision: the one that stands, or the manifest of an attempt that the root proves complete.
-// Code::not_found or corrupt: it does not (storage/decisions/completion.h).
+// -> Decision: the existing one, or the manifest of an attempt that the root proves complete. Code::not_found
+// or corrupt: the root does not prove it complete (storage/decisions/completion.h).
 struct CompleteAttempt {
   AttemptKey key;
 };
 struct ReadDecision {  // -> Decision; Code::not_found while undecided
   AttemptKey key;
-  bool leaves_encoded = false;  // a manifest may be left encoded: then its world is nullptr
+  bool leaves_encoded = false;  // may leave a manifest encoded; its world is then nullptr
 };
-struct DecodeDecision {  // -> Decision: all of one that was left encoded
+struct DecodeDecision {  // -> Decision, with everything that was left encoded
   std::shared_ptr<const storage::Decision> encoded;
 };
-// -> Done: every byte of that checkpoint is as its manifest says. Code::corrupt: it is not, or a file is
-// missing, by name. Code::not_found: it is committed no more. Any other: it could not be read.
+// -> Done: every byte of the checkpoint is as its manifest states. Code::corrupt: a file differs or is
+// missing; the message names it. Code::not_found: the checkpoint is no longer committed. Other codes: a read
+// failed.
 struct VerifyCheckpoint {
   AttemptKey key;
 };
-struct CheckFiles {  // -> Done
+struct CheckFiles {  // -> Done: all files exist with these sizes
   AttemptKey key;
   std::shared_ptr<const std::vector<storage::FileEntry>> files;  // not null
 };
-struct RecordDecision {  // -> Done: into the catalog
+struct RecordDecision {  // -> Done: the catalog has the decision
   std::shared_ptr<const storage::Decision> decision;
 };
-struct PublishRoster {  // -> RosterRecord, the one that stands
+struct PublishRoster {  // -> RosterRecord, the one that exists afterwards
   uint32_t generation = 0;
   storage::RosterRecord record;
-  bool is_first = true;  // else one of the same id stands beside the first
+  bool is_first = true;  // false: publish it under its RosterId, beside the first one
 };
 struct ReadRoster {  // -> RosterRecord; Code::not_found
   uint32_t generation = 0;
@@ -112,41 +116,43 @@ struct ReadRoster {  // -> RosterRecord; Code::not_found
 };
 struct ReadEpoch {};           // -> EpochRecord, the highest; Code::not_found
 struct ListAttempts {};        // -> AttemptList
-struct ListNewestAttempts {};  // -> AttemptList: the newest checkpoint and what stands above it
+struct ListNewestAttempts {};  // -> AttemptList: the newest checkpoint and all newer attempts
 struct ListAttemptsOfStep {    // -> AttemptList
   uint64_t step = 0;
 };
-struct ListCheckpoints {  // -> CheckpointList: the newest attempts, for whoever asks
+struct ListCheckpoints {  // -> CheckpointList of the newest attempts, for clients that list them
   uint32_t newest = 0;
 };
 struct InspectAttempt {  // -> AttemptInfo
   AttemptKey key;
 };
-struct SweepAttempt {  // -> uint64_t, the bytes removed
+struct SweepAttempt {  // -> uint64_t, the number of bytes removed
   AttemptKey key;
 };
-struct PinAttempt {  // -> Mark, a lease under a name of its own
+struct PinAttempt {  // -> Mark: a pin lease with a unique name
   AttemptKey key;
-  std::string holder;  // for people
+  std::string holder;  // human-readable
 };
-struct RenewPin {  // -> Done; Code::not_found where somebody has ended it. The counter is the new one
+// -> Done. `pin` has the new counter. Code::not_found: the pin was removed, so the lease has ended.
+struct RenewPin {
   std::shared_ptr<const storage::Mark> pin;  // not null
 };
 struct RemovePin {                   // -> Done
-  std::string name;                  // "": none stands
-  std::optional<AttemptKey> unused;  // no load here needs it any more: its shards are closed
+  std::string name;                  // "": there is no pin to remove
+  std::optional<AttemptKey> unused;  // no load of this node needs this attempt any more: close its shards
 };
 struct PlanRetention {  // -> RetentionPlan
   storage::RetentionPolicy policy;
 };
-struct DeleteCheckpoint {  // -> DeletionResult; a tombstone goes into the catalog, if there is one
+// -> DeletionResult; also records the tombstone in the catalog, if the node has one
+struct DeleteCheckpoint {
   AttemptKey key;
   std::string cause;
 };
 struct RemoveRemains {  // -> Done
   std::string folder;
 };
-struct PublishLoadChoice {  // -> LoadChoice, the one that stands. nonce is filled in
+struct PublishLoadChoice {  // -> LoadChoice, the one that exists afterwards; the executor fills in nonce
   uint32_t generation = 0;
   uint32_t ordinal = 0;
   storage::LoadChoice choice;
@@ -158,67 +164,68 @@ struct ReadLoadChoice {  // -> LoadChoice; Code::not_found
   storage::ChoiceOf of = storage::ChoiceOf::generation;
 };
 struct PiecePlace {
-  Rank rank = 0;  // that wrote the file
+  Rank rank = 0;  // the rank that wrote the file
   std::string file_name;
   uint64_t file_size = 0;
   Hash128 header_digest;
-  std::string piece_key;  // in the file
+  std::string piece_key;  // key of the piece in the header of the file
 };
-// A piece by what the manifest and the rule say of it. Where the file's own header disagrees: Code::corrupt
-// by name.
+// A piece as the manifest and the planning rule describe it. If the header of the file differs, reading it
+// fails with Code::corrupt, which names the piece.
 struct PieceRef : PiecePlace {
   AttemptKey key;
   std::string fqn;
   LayoutEntry::Kind kind = LayoutEntry::Kind::tensor;
   DType dtype = DType::u8;
   Box box;                         // no dimensions for an object
-  std::vector<PiecePlace> copies;  // read in this order where its own file is damaged or gone
+  std::vector<PiecePlace> copies;  // read in this order if the piece's own file is damaged or missing
 };
 struct MeasureObjects {  // -> std::vector<uint64_t>, the length of each
   std::vector<std::shared_ptr<const PieceRef>> pieces;
 };
-// Reads whole digest blocks: bytes [begin, end) of the piece, begin on a block's start, end on one or at the
-// piece's end, verified, to the slab.
+// A range of whole digest blocks, verified and read into the slab: bytes [begin, end) of the piece. begin is
+// the start of a block; end is the start of a block or the end of the piece.
 struct ReadRange {
   std::shared_ptr<const PieceRef> piece;
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t slab_offset = 0;
 };
-struct ReadBatch {  // -> Done; DamageList, where something was read from a copy
+struct ReadBatch {  // -> Done; or DamageList, if something was read from a copy
   ClientId client = 0;
   uint32_t slab_id = 0;
   std::vector<ReadRange> ranges;
 };
-// -> LocatedRangesPtr, for a client that reads files itself. Of the files nothing but headers is read.
-// slab_offset is not used.
+// -> LocatedRangesPtr, for a client that reads the files itself. Reads only the headers of the files. Ignores
+// slab_offset.
 struct LocateRanges {
   ClientId client = 0;
   std::vector<ReadRange> ranges;
 };
-// -> std::string, the address by which other nodes' Loaders reach this one; opened the first time.
-// Code::unavailable: none can.
+// -> std::string, the address at which Loaders of other nodes reach this one. The first call opens it.
+// Code::unavailable: other nodes cannot reach this one.
 struct ListenToPeers {};
-struct ReadChunk {  // -> ChunkPtr: the ranges, one after the other, verified; slab_offset is not used
+struct ReadChunk {  // -> ChunkPtr: the ranges one after the other, verified; ignores slab_offset
   std::vector<ReadRange> ranges;
 };
-// -> Done: a peer's chunk is the ranges, one after the other, by the digests in the headers of their files,
-// which this node reads where it does not know them. Code::corrupt: it is not. slab_offset is not used.
+// -> Done: the bytes of a peer's chunk are the ranges, one after the other. Checked against the digests in
+// the headers of their files; this node reads headers that it does not have. Code::corrupt: the bytes differ.
+// Ignores slab_offset.
 struct CheckChunk {
   ChunkPtr chunk;
   std::vector<ReadRange> ranges;
 };
-// -> ChunkPtr: the header of the piece's file, for others too. Code::too_large beyond kMaxPassedHeaderBytes.
+// -> ChunkPtr: the header of the piece's file, for other hosts. Code::too_large beyond kMaxPassedHeaderBytes.
 struct ReadHeader {
   std::shared_ptr<const PieceRef> piece;
 };
-// -> Done: a peer's chunk is the header of the piece's file, by the digest that the manifest has of it; it is
-// not read again. Code::corrupt: it is not.
+// -> Done: a peer's chunk is the header of the piece's file, as the manifest's digest proves. This node keeps
+// the header and does not read it from storage. Code::corrupt: the digest differs.
 struct CheckHeader {
   ChunkPtr chunk;
   std::shared_ptr<const PieceRef> piece;
 };
-struct CopyChunk {  // -> Done
+struct CopyChunk {  // -> Done: copies bytes of the chunk into windows
   ChunkPtr chunk;
   struct Copy {
     ClientId client = 0;
@@ -229,22 +236,22 @@ struct CopyChunk {  // -> Done
   };
   std::vector<Copy> copies;
 };
-struct ReleaseWindow {  // -> Done: nothing that lies in that slab is needed any more, nor its memory
+struct ReleaseWindow {  // -> Done: the node may free the memory of this window
   ClientId client = 0;
   uint32_t slab_id = 0;
 };
 struct Done {};
 }  // namespace operation
 
-// Where ranges of pieces lie in the files that the manifest names, and what they are.
+// Where ranges of pieces lie in the files that the manifest names, and the digests of their blocks.
 struct LocatedRanges {
   struct Place {
-    std::optional<uint32_t> file;  // into files; none: that file or its header is damaged, or gone
-    uint64_t offset = 0;           // of the range's first byte
+    std::optional<uint32_t> file;  // index into files; none: that file or its header is damaged or missing
+    uint64_t offset = 0;           // of the first byte of the range
   };
-  std::vector<std::string> files;  // paths under the root
+  std::vector<std::string> files;  // paths relative to the root
   std::vector<Place> places;       // parallel to the ranges
-  std::vector<uint64_t> digests;   // of the blocks of those that have a file, one range after the other
+  std::vector<uint64_t> digests;   // of the blocks of all ranges that have a file, one range after the other
 };
 using LocatedRangesPtr = std::shared_ptr<const LocatedRanges>;
 
@@ -260,7 +267,7 @@ using Operation = std::variant<
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
     operation::CompleteAttempt, operation::ListCheckpoints, operation::ListMissingManifests,
     operation::VerifyCheckpoint, operation::RecordStaged>;
-// Few are as large as a Mark, and of many that are not there are a great number at once in the simulator.
+// Large results are held by pointer: the simulator holds a great number of results at once.
 using OperationResult =
     std::variant<operation::Done, storage::WrittenShard, std::shared_ptr<const storage::Decision>,
                  storage::RosterRecord, storage::AttemptList, storage::AttemptInfo, uint64_t,
@@ -271,8 +278,8 @@ using OperationResult =
 
 std::string_view operation_name(const Operation& operation);
 
-// Whether an operation changes the root, or what a catalog says of it. A job that only reads may carry out
-// those alone that do not, but for its own pins and choices of what it loads.
+// Whether an operation changes the root or the catalog. A job that only reads may carry out those that change
+// neither, and those that keep its own pins and load choices.
 enum class RootUse : uint8_t { reads, keeps_what_is_read, writes };
 RootUse root_use(const Operation& operation);
 

@@ -1,4 +1,4 @@
-// What to do when a record that decides could not be created: whether to try again, and how long.
+// What to do if a decision or a roster could not be published: whether to try again, and for how long.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace shoal::actors {
 
-// An error that another try would meet again: no permission, a read-only or vanished root, a damaged record
-// under that name, a value that is refused.
+// Whether another try would fail likewise: no permission, a read-only or vanished root, a damaged record
+// under that name, a value that is rejected.
 inline bool is_permanent(const Status& why) {
   switch (why.code()) {
     case Code::invalid_argument:
@@ -34,17 +34,18 @@ inline operation::PublishDecision abort_of(const AttemptKey& key, GiveUp why, st
           looks_at_root_first(why)};
 }
 
-// How long the coordinator tries to record an abort, before the nodes tell their trainers that the save
-// failed and try by themselves. How long a node tries that nobody waits for any more.
+// How long a coordinator tries to record an abort before it sends `undecided`. The nodes then report the
+// failed save to their trainers and try themselves. A node tries as long for an attempt that no client waits
+// for.
 inline constexpr TimeNs kAbortPatience = 3'000 * kMillisecond;
 
-// Tries with back-off, until the first failure lies `attempt_deadline_ms` back.
+// Back-off between tries, until the first failure is `attempt_deadline_ms` old.
 class PublishRetries {
  public:
   explicit PublishRetries(const RoleTimes& times)
       : backoff_(times), patience_(times.attempt_deadline_ms * kMillisecond) {}
 
-  // When to try again after `why`; 0: not at all.
+  // When to try again after `why`; 0: not at all. `patience` is a shorter bound than attempt_deadline_ms.
   TimeNs next_at(TimeNs now, const Status& why) { return next_at(now, why, patience_); }
   TimeNs next_at(TimeNs now, const Status& why, TimeNs patience) {
     if (first_failure_ < 0) first_failure_ = now;

@@ -1,5 +1,5 @@
-// RecentMap: remembers the newest `most` values put into it. The one put first is forgotten first, whatever
-// its key. Iterators stay valid until the next put.
+// RecentMap: remembers the newest `most` values put into it. It forgets the value that was put first,
+// whatever its key. Iterators stay valid until the next put.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class RecentMap {
   bool contains(const Key& key) const { return values_.contains(key); }
   size_t size() const { return values_.size(); }
 
-  // A key that is there keeps its value and its place.
+  // A key that exists keeps its value and its place.
   void put(const Key& key, Value value) {
     if (!values_.emplace(key, std::move(value)).second) return;
     if (values_.size() <= most_) return by_age_.push_back(key);
@@ -32,7 +32,7 @@ class RecentMap {
  private:
   size_t most_;
   std::map<Key, Value> values_;
-  std::vector<Key> by_age_;  // a ring, once there are so many
+  std::vector<Key> by_age_;  // a ring, once it holds `most` keys
   size_t oldest_ = 0;
 };
 

@@ -1,10 +1,11 @@
-// Role: a state machine that takes an event and the time and returns effects. Read this first.
+// Role: a state machine that takes an event and the time, and returns effects. Read this header first.
 //
-// A role does no I/O, reads no clock, draws no random number and iterates no unordered container, so that the
-// same objects run live under CAF (actors/caf/) and on virtual time (sim/). Effects of one list are
-// independent: what must follow an operation is returned in answer to its completion event. Effects are
-// carried out in the order given; each may fail, and the failure comes back as an event (operations) or not
-// at all (sends: roles resend).
+// A role does no I/O, reads no clock, draws no random number, and iterates no unordered container. So the
+// same objects run live under CAF (actors/caf/) and on virtual time (sim/).
+//
+// The host carries out the effects of one list in the order given. They are independent of each other: a role
+// that wants one effect to follow an operation returns it when it handles that operation's OperationDone. An
+// effect may fail. A failed operation comes back as an event. A failed send does not: roles resend.
 #pragma once
 
 #include <memory>
