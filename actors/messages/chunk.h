@@ -1,4 +1,4 @@
-// Chunk: a part of a checkpoint that nodes pass on to each other while they load it.
+// Chunk: a part of a checkpoint that nodes send to each other during a shared load.
 // docs/reference/protocol.md, "A shared load".
 #pragma once
 
@@ -11,18 +11,18 @@
 
 namespace shoal::actors {
 
-inline constexpr uint64_t kChunkBytes = 4 * base::kDigestBlockBytes;  // at most
-inline constexpr size_t kMaxChunkRanges = 2048;                       // runs of digest blocks in one
-// Of a shard's header that is passed on: 3,000 tensors, or 60 GB of them, about.
+inline constexpr uint64_t kChunkBytes = 4 * base::kDigestBlockBytes;  // bound of one chunk
+inline constexpr size_t kMaxChunkRanges = 2048;                       // runs of digest blocks in one chunk
+// Bound of a shard header that a node sends to others: enough for about 3,000 tensors, or 60 GB of tensors.
 inline constexpr uint64_t kMaxPassedHeaderBytes = uint64_t{1} << 20;
 static_assert(kMaxPassedHeaderBytes <= kChunkBytes);
 
-// The bytes of runs of whole digest blocks, one run after the other, as they stand in the shards; or the
-// header of a shard, by whose digests its others are checked.
+// The bytes of runs of whole digest blocks, one run after the other, as the shards hold them; or the header
+// of a shard, whose digests prove the other chunks of that shard.
 struct Chunk {
-  uint64_t size = 0;   // bytes
-  Bytes bytes;         // `size` of them; none where only their number counts (sim/)
-  DamageList damaged;  // where this node read it from copies; not told to others
+  uint64_t size = 0;   // in bytes
+  Bytes bytes;         // `size` of them; empty where the simulator only counts bytes
+  DamageList damaged;  // what this node read from copies; not sent to other nodes
 };
 using ChunkPtr = std::shared_ptr<const Chunk>;
 

@@ -25,7 +25,7 @@ Status malformed(std::string_view what) {
   return Status(Code::corrupt, fmt::format("malformed {}", what));
 }
 
-// What a peer says is never our caller's fault.
+// A fault in a peer's message is never the fault of the caller.
 Status as_corrupt(const Status& status) {
   return status.code() == Code::invalid_argument ? Status(Code::corrupt, status.message()) : status;
 }
@@ -44,7 +44,7 @@ Result<std::string> read_line(capnp::Text::Reader in, size_t bytes_max, std::str
   return std::string(schema::view_of(in));
 }
 
-// A rank of an ascending list, given the end of what came before.
+// Checks that a rank of an ascending list lies in the world. `*ranks_end` is one past the previous rank.
 Status next_rank(Rank rank, uint64_t* ranks_end, uint32_t world_size) {
   if (rank < *ranks_end) return malformed("order of ranks");
   if (rank >= world_size) {
@@ -95,7 +95,8 @@ Result<WireBody> read_layouts_wanted(capnp::List<capnp::Data>::Reader in) {
 Result<WireBody> read_layouts(capnp::List<capnp::Data>::Reader in) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxRanksPerNode, "layouts").status());
   wire::Layouts body;
-  std::set<LayoutId> seen;  // checked before decoding, so that no byte of the message is decoded twice
+  // Checked before decoding, so that each byte of the message is decoded at most once.
+  std::set<LayoutId> seen;
   for (auto bytes : in) {
     if (!seen.insert(xxh3_128(schema::view_of(bytes))).second)
       return malformed("layouts: one is given twice");
@@ -179,11 +180,11 @@ Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) 
   return WireBody(std::move(body));
 }
 
-// What went wrong elsewhere, into `*why`.
+// Reads a code and a cause that a peer sent into `*why`.
 Status read_failure(uint16_t code, capnp::Text::Reader text, Status* why) {
   if (code == 0) return malformed("failure: its code is ok");
   SHOAL_ASSIGN_OR_RETURN(std::string cause, read_line(text, storage::kMaxCauseBytes, "cause"));
-  bool is_known = code <= static_cast<uint16_t>(kLastCode);  // codes may be appended by newer programs
+  bool is_known = code <= static_cast<uint16_t>(kLastCode);  // a newer program may have appended codes
   *why = Status(is_known ? static_cast<Code>(code) : Code::internal, std::move(cause));
   return ok_status();
 }

@@ -1,4 +1,4 @@
-// role_name and describe: messages for people and transcripts.
+// role_name and describe: messages as text for logs and transcripts.
 #include <fmt/format.h>
 
 #include <algorithm>

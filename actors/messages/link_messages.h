@@ -1,5 +1,5 @@
-// What the links of nodes say to each other where relays stand between nodes and the coordinator
-// (schema/wire.capnp, Link), as plain values. Roles never see them. docs/reference/transport.md, "Relays".
+// Messages between the links of nodes, for relays between nodes and the coordinator, as plain values
+// (schema/wire.capnp, Link). Roles never see them. docs/reference/transport.md, "Relays".
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace shoal::actors {
 
-// Of a message between roles, so that it still fits when a relay puts it into one of its own.
+// Bound of a message between roles, chosen so that it still fits when a relay puts it into FromChild or
+// ToChild.
 inline constexpr size_t kRelayedOverheadBytes = 4096;
 inline constexpr size_t kMaxRelayedBytes = transport::kMaxMessageBytes - kRelayedOverheadBytes;
 
@@ -30,8 +31,8 @@ struct RelayReady {  // node -> coordinator
 struct RelayFailed {  // node -> coordinator
   std::string cause;
 };
-struct GoBy {           // coordinator -> node that came
-  std::string address;  // empty: come again, for now there is no relay
+struct GoBy {           // coordinator -> node that connected to it
+  std::string address;  // of the relay to use; empty: there is no relay yet, try again later
   std::string cause;
 };
 struct ChildUp {  // relay -> coordinator
@@ -45,7 +46,7 @@ struct ChildLost {  // relay -> coordinator
 };
 struct FromChild {  // relay -> coordinator
   uint64_t child = 0;
-  Bytes message;  // as encode_wire made it
+  Bytes message;  // as encode_wire encoded it
 };
 struct ToChild {  // coordinator -> relay
   uint64_t child = 0;
@@ -56,7 +57,8 @@ struct DropChild {  // coordinator -> relay
   std::string cause;
 };
 
-struct Welcome {};  // coordinator -> node, through its relay if it has one: this is its place
+// coordinator -> node, through its relay if it has one: the node has found its place.
+struct Welcome {};
 
 }  // namespace link
 
@@ -65,7 +67,8 @@ using LinkMessage =
                  link::ChildLost, link::FromChild, link::ToChild, link::DropChild, link::Welcome>;
 
 Bytes encode_link(const LinkMessage& message);
-// Untrusted bytes: bounded memory, no crash. Nothing: a message between roles, for decode_wire.
+// Accepts untrusted bytes: bounded memory, no crash. Returns nullopt for a message between roles, which
+// decode_wire decodes.
 Result<std::optional<LinkMessage>> decode_link(ByteView bytes);
 
 }  // namespace shoal::actors

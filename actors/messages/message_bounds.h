@@ -1,4 +1,4 @@
-// What fits into one message to another node.
+// Splits and checks messages to other nodes by the bound of one message.
 #pragma once
 
 #include <vector>
@@ -7,19 +7,21 @@
 
 namespace shoal::actors {
 
-// Of a message besides the roster and layouts in it, and for each of these; generous.
+// Bytes of a message besides its roster and layouts, and bytes around each of these. Both are upper
+// estimates.
 inline constexpr size_t kMessageOverheadBytes = 4096;
 inline constexpr size_t kItemOverheadBytes = 32;
 
-// The layouts in as few messages as their order allows, each of at most `bytes_max`. One that fits into none
-// is left out, and named in `*refused` (Code::too_large; else untouched).
+// Splits the layouts, in their order, into as few messages as possible, each of at most `bytes_max`. Leaves
+// out a layout that fits into no message, and names it in `*refused` (Code::too_large). Otherwise leaves
+// `*refused` unchanged.
 std::vector<wire::Layouts> split_layouts(const std::vector<LayoutPtr>& layouts, size_t bytes_max,
                                          Status* refused);
 
-// Planners' plans in as few messages as their order allows, likewise.
+// Likewise for the plans of planners.
 std::vector<wire::PlanExchange> split_plans(wire::PlanExchange whole, size_t bytes_max, Status* refused);
 
-// Code::too_large, naming size and bound, where RosterIs with this world would not fit.
+// Code::too_large, with size and bound, if a RosterIs with this world would not fit.
 Status check_roster_fits(const World& world, size_t bytes_max);
 
 }  // namespace shoal::actors

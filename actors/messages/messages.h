@@ -1,5 +1,5 @@
-// What roles on different nodes say to each other (schema/wire.capnp), as plain values.
-// docs/reference/protocol.md says when.
+// The messages between roles of different nodes, as plain values (schema/wire.capnp).
+// docs/reference/protocol.md states when each is sent.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,12 @@ struct LayoutsWanted {  // Coordinator -> Planner
 struct Layouts {  // Planner -> Coordinator
   std::vector<LayoutPtr> layouts;
 };
-struct RosterIs {  // Coordinator -> Planner: in force from now on
+struct RosterIs {  // Coordinator -> Planner: the roster in force from now on
   std::shared_ptr<const World> world;
   SaveOptions options;
   uint32_t rule_version = kRuleVersion;
 };
-struct JoinRefused {  // Coordinator -> Planner: no roster can come of this
+struct JoinRefused {  // Coordinator -> Planner: no roster can be made, and why
   std::string cause;
 };
 struct RankPlan {
@@ -59,10 +59,10 @@ struct WrittenFile {
   Hash128 header_digest;
   uint64_t payload_bytes = 0;
 };
-struct ShardsWritten {  // ShardWriter -> Coordinator; the same again changes nothing
+struct ShardsWritten {  // ShardWriter -> Coordinator; a repetition changes nothing
   AttemptKey key;
   RosterId roster_id;
-  std::vector<RankPlan> plans;     // the ranks this message answers for, ascending
+  std::vector<RankPlan> plans;     // the ranks that this message reports, ascending
   std::vector<WrittenFile> files;  // ascending by (rank, index)
   UserMetadataPtr user = nullptr;  // of all these ranks
 };
@@ -71,64 +71,65 @@ struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be commi
   Rank rank = 0;
   Status why;
 };
-struct Pending {  // Coordinator -> ShardWriter: heard, undecided; resend slower
+struct Pending {  // Coordinator -> ShardWriter: report received, undecided; resend more slowly
   AttemptKey key;
 };
-struct Decided {  // Coordinator -> ShardWriter: a decision stands, durably
+struct Decided {  // Coordinator -> ShardWriter: a durable decision exists
   AttemptKey key;
   bool committed = false;
   std::string cause;  // of an abort
 };
-struct Undecided {  // Coordinator -> ShardWriter: no decision could be published, nor will be tried again
-                    // here
+// Coordinator -> ShardWriter: this coordinator could publish no decision and does not try again.
+struct Undecided {
   AttemptKey key;
   Status why;
 };
-struct LayoutsStaged {  // ShardWriter -> Coordinator: what these ranks hold is staged whole, and their
-                        // layouts are not those of the newest roster: which one is this attempt's?
+// ShardWriter -> Coordinator: these ranks have staged all that they hold, and the newest roster does not have
+// their layouts. The message requests the roster of this attempt.
+struct LayoutsStaged {
   AttemptKey key;
   std::vector<RankLayout> ranks;  // ascending
 };
-struct PlanBy {  // Coordinator -> ShardWriter: this one, which stands in the root
+struct PlanBy {  // Coordinator -> ShardWriter: the attempt's roster, which is in the root
   AttemptKey key;
   RosterId roster_id;
 };
-struct Superseded {  // an old epoch's coordinator -> anyone
+struct Superseded {  // the coordinator of an old epoch -> any node
   uint32_t epoch = 0;
   std::string address;
 };
 struct GoneRank {
   Rank rank = 0;
-  std::string end;  // of its trainer, such as "exit status 3"; "": its node is stopping
+  std::string end;  // how its trainer ended, such as "exit status 3"; "": its node is stopping
 };
-// ShardWriter -> Coordinator: these ranks of its host stage nothing more. Takes the place of what this node
-// said so before. Coordinator -> ShardWriter, in mode rank-local: host and ranks of the Coordinator's node.
+// ShardWriter -> Coordinator: these ranks of its host stage nothing more. Replaces the earlier RanksGone of
+// this node. Coordinator -> ShardWriter, in mode rank-local: host and ranks of the coordinator's node.
 struct RanksGone {
   std::vector<GoneRank> ranks;     // ascending
-  std::vector<AttemptKey> staged;  // ascending: undecided saves of which this node speaks by itself
-  std::string host;                // its name
-  std::vector<Rank> here;   // ascending: ranks whose trainers are attached, unless the node is stopping
-  bool may_return = false;  // the node stops while trainers are attached: another may follow it
-  bool rank_local = false;  // the ranks here save so
+  std::vector<AttemptKey> staged;  // undecided saves that this node still reports, ascending
+  std::string host;                // name of the sender's host
+  std::vector<Rank> here;          // ranks whose trainers are attached, ascending; empty if the node stops
+  bool may_return = false;         // the node stops while trainers are attached: another node may replace it
+  bool rank_local = false;         // these ranks save in mode rank-local
 };
 
-// Mode collective. What each rank holds is its local plan; LayoutIds stand for layouts, which are asked for
-// where nobody has sent them yet (LayoutsWanted).
-struct LocalPlans {  // ShardWriter -> Coordinator: these ranks wait to be told what they write
+// Mode collective. The local plan of a rank is its layout, here a LayoutId. The coordinator requests layouts
+// that nobody has sent yet (LayoutsWanted).
+struct LocalPlans {  // ShardWriter -> Coordinator: these ranks wait for their plans
   AttemptKey key;
   std::string host;
   uint32_t world_size = 0;
   SaveOptions options;
   std::vector<RankLayout> ranks;  // ascending
-  // Parallel to ranks: share_id_of the plan that each has for this layout; zero: none.
+  // Parallel to ranks: share_id_of the plan that the rank has for this layout; zero: it has none.
   std::vector<PlanId> known;
-  bool follows_planner = false;  // these layouts follow from a PlanExchange
+  bool follows_planner = false;  // these layouts are the result of a PlanExchange
 };
 struct RankPart {
   Rank rank = 0;
-  SavePlanPtr plan;  // null: the one that the rank has, as it said
+  SavePlanPtr plan;  // null: the rank has this plan already, as LocalPlans stated
 };
-// Coordinator -> ShardWriter: this roster, which stands in the root, and each rank's part.
+// Coordinator -> ShardWriter: the attempt's roster, which is in the root, and the plan of each rank.
 struct GlobalPlan {
   AttemptKey key;
   RosterId roster_id;
@@ -138,48 +139,51 @@ struct PlanOfRank {
   Rank rank = 0;
   plan::PlannerPlan bytes;
 };
-// Mode collective, where planners make the global plan; before LocalPlans. offered, made: ShardWriter ->
-// Coordinator; gathered (to the node of coordinator_rank), told: Coordinator -> ShardWriter. gathered and
-// made may come in several messages.
+// Mode collective with planners that make a global plan; precedes LocalPlans. Stages offered and made:
+// ShardWriter -> Coordinator. Stages gathered (to the node of coordinator_rank) and told: Coordinator ->
+// ShardWriter. gathered and made may be split over several messages.
 struct PlanExchange {
   AttemptKey key;
   plan::ExchangeStage stage = plan::ExchangeStage::offered;
   std::string host;  // empty from the Coordinator
   uint32_t world_size = 0;
   SaveOptions options;
-  Rank coordinator_rank = 0;      // whose planner makes it
+  Rank coordinator_rank = 0;      // the rank whose planner makes the global plan
   std::vector<PlanOfRank> plans;  // ascending by rank
 };
 
-// A load of which several nodes hear: the same calls of `load` on all ranks have the same one.
+// Names one load for all nodes that take part: the same calls of `load` on all ranks have the same LoadId.
 struct LoadId {
   bool latest = true;
-  uint64_t step = 0;     // where not latest
-  uint32_t ordinal = 0;  // of load(latest): local::Load; of one that may_fall_back
-  uint32_t round = 0;    // how many loads a rank of it began before
+  uint64_t step = 0;     // if not latest
+  uint32_t ordinal = 0;  // of load(latest), as in local::Load; of a load that may_fall_back
+  uint32_t round = 0;    // number of earlier loads of a rank
   friend auto operator<=>(const LoadId&, const LoadId&) = default;
 };
-// Loader -> Coordinator: these ranks of its host load. Answered by a LoadRoster; takes the place of what this
-// node said so before.
+// Loader -> Coordinator: these ranks of its host load. Replaces the earlier JoinLoad of this node for this
+// load. The coordinator answers with LoadRoster.
 struct JoinLoad {
   LoadId id;
   uint32_t world_size = 0;
-  std::string address;  // where its Loader serves others; empty: it shares nothing, and asks which checkpoint
-  // Ascending. Ranks that name the same id say the same of what they load: their layout, and who shares.
+  // Where this Loader serves others. Empty: it shares nothing, and only requests the choice of the
+  // checkpoint.
+  std::string address;
+  // Ascending. The layout id is a hash of the rank's layout and of the ranks that share; equal ids mean that
+  // ranks need the same bytes.
   std::vector<RankLayout> ranks;
-  // How long it is worth waiting for the next to come; the coordinator waits as long as the most patient
-  // would, load_gather_longest_ms at most.
+  // How long this host would wait for each further one. The coordinator uses the longest of these times, at
+  // most load_gather_longest_ms.
   uint32_t quiet_ms = 0;
 };
 struct LoadMembers {  // ranks [first, first + count)
   Rank first = 0;
   uint32_t count = 0;
-  uint32_t host = 0;   // into addresses
-  uint32_t group = 0;  // into groups
+  uint32_t host = 0;   // index into addresses
+  uint32_t group = 0;  // index into groups
   friend bool operator==(const LoadMembers&, const LoadMembers&) = default;
 };
-// Coordinator -> Loader: which checkpoint, and who has come in time among those that name an id which the
-// receiver named; nobody where it came too late, or shares nothing.
+// Coordinator -> Loader: which checkpoint to load, and the hosts that joined in time and share an id with the
+// receiver. There are no members if the receiver joined too late, or shares nothing.
 struct LoadRoster {
   LoadId id;
   Status outcome;  // not OK: nothing can be loaded
@@ -189,7 +193,8 @@ struct LoadRoster {
   std::vector<LoadMembers> members;  // ascending by rank
   PassedOverPtr passed_over = nullptr;
 };
-// Loader -> Loader: these chunks (actors/messages/chunk.h), in this order, as soon as they are there.
+// Loader -> Loader: send these chunks (actors/messages/chunk.h), in this order, as soon as they are
+// available.
 struct ChunksWanted {
   LoadId id;
   std::vector<uint64_t> chunks;
@@ -199,15 +204,16 @@ struct ChunkIs {
   uint64_t number = 0;
   ChunkPtr chunk;
 };
-struct ChunksNotHere {  // whoever wants them reads them
+struct ChunksNotHere {  // the sender does not have these chunks; the receiver reads them itself
   LoadId id;
   std::vector<uint64_t> chunks;
 };
-struct ChunksNotWanted {  // the sender reads them itself: nobody has to keep them for it
+struct ChunksNotWanted {  // the sender reads these chunks itself; the receiver need not keep them for it
   LoadId id;
   std::vector<uint64_t> chunks;
 };
-struct ChunksComing {  // wanted of the sender, who has not got them yet: he reads, or waits for others who do
+// The sender was asked for these chunks and does not have them yet: it reads them, or waits for other hosts.
+struct ChunksComing {
   LoadId id;
   std::vector<uint64_t> chunks;
 };
@@ -221,7 +227,7 @@ using WireBody =
                  wire::GlobalPlan, wire::PlanExchange, wire::JoinLoad, wire::LoadRoster, wire::ChunksWanted,
                  wire::ChunkIs, wire::ChunksNotHere, wire::ChunksNotWanted, wire::ChunksComing>;
 
-// The four roles. Numbers are on the wire: only append.
+// The four roles. The numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };
 inline constexpr size_t kRoleCount = 4;
 std::string_view role_name(RoleKind role);
@@ -233,12 +239,12 @@ struct WireMessage {
 };
 
 inline constexpr size_t kMaxRanksPerNode = 4096;
-inline constexpr size_t kMaxSavesInFlight = 256;  // of a node, all ranks together
+inline constexpr size_t kMaxSavesInFlight = 256;  // of one node, all ranks together
 inline constexpr size_t kMaxChunksPerMessage = 1024;
-inline constexpr size_t kMaxEndBytes = 256;  // of how a trainer ended
+inline constexpr size_t kMaxEndBytes = 256;  // of the text how a trainer ended
 
 Bytes encode_wire(const WireMessage& message);
-Result<WireMessage> decode_wire(ByteView bytes);  // untrusted bytes: bounded memory, no crash
+Result<WireMessage> decode_wire(ByteView bytes);  // accepts untrusted bytes: bounded memory, no crash
 
 std::string describe(
     const WireBody& body);  // one line for transcripts and logs: names, keys, counts; no times, no ids

@@ -1,4 +1,4 @@
-// KnownWorlds: the rosters of this generation that a node has heard of, with the plans of its ranks under
+// KnownWorlds: the rosters of this generation that a node has received, and the plans of its ranks under
 // each. Part of the ShardWriter.
 #pragma once
 
@@ -14,19 +14,19 @@ namespace shoal::actors {
 
 class KnownWorlds {
  public:
-  static constexpr size_t kMost = 8;  // what is forgotten is read from the root again
+  static constexpr size_t kMost = 8;  // a forgotten roster is read from the root again
   static_assert(kMost >= 2);
 
   struct Known {
     std::shared_ptr<const World> world;
     SaveOptions options;
-    base::FlatMap<Rank, SavePlanPtr> plans;  // made so far
+    base::FlatMap<Rank, SavePlanPtr> plans;  // those computed so far
   };
 
   bool empty() const { return worlds_.empty(); }
   const World& newest() const { return *worlds_.back().world; }
 
-  // The coordinator says so; one that is known becomes the newest again.
+  // For a roster that the coordinator states to be in force. A roster that is known becomes the newest again.
   void add_newest(std::shared_ptr<const World> world, const SaveOptions& options) {
     Known known{std::move(world), options, {}};
     for (auto each = worlds_.begin(); each != worlds_.end(); ++each) {
@@ -38,22 +38,22 @@ class KnownWorlds {
     worlds_.push_back(std::move(known));
     if (worlds_.size() > kMost) worlds_.erase(worlds_.begin());
   }
-  // One that a share was planned by, read from the root. Precondition: not empty, so that it is not taken for
-  // the newest.
+  // For a roster, read from the root, by which a share was planned. Precondition: not empty, so that it does
+  // not become the newest.
   void add_earlier(std::shared_ptr<const World> world, const SaveOptions& options) {
     if (find(world->roster.id()) != nullptr) return;
     if (worlds_.size() >= kMost) worlds_.erase(worlds_.begin());
     worlds_.insert(std::prev(worlds_.end()), Known{std::move(world), options, {}});
   }
 
-  // What is found lies there until another one is added.
+  // The pointer is valid until the next roster is added.
   Known* find(const RosterId& id) {
     for (auto each = worlds_.rbegin(); each != worlds_.rend(); ++each) {
       if (each->world->roster.id() == id) return &*each;
     }
     return nullptr;
   }
-  // Of rank-local worlds, each of which has one layout.
+  // For rank-local worlds, each of which has one layout.
   Known* find_by_layout(const LayoutId& id) {
     for (auto each = worlds_.rbegin(); each != worlds_.rend(); ++each) {
       if (each->world->layouts.front()->id() == id) return &*each;
@@ -62,7 +62,7 @@ class KnownWorlds {
   }
 
  private:
-  std::vector<Known> worlds_;  // the newest last
+  std::vector<Known> worlds_;  // the newest is last
 };
 
 }  // namespace shoal::actors

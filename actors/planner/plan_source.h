@@ -1,6 +1,6 @@
-// PlanSource: where roles get what follows from worlds, plans and decisions by arithmetic alone. As it stands
-// each is worked out where it is asked for; a host of many nodes lets these share it
-// (sim/cluster/shared_plans.h).
+// PlanSource: computes for roles what follows from worlds, plans and decisions by arithmetic alone. This
+// class computes each value when a role requests it. A host of many nodes overrides it so that they share
+// results (sim/cluster/shared_plans.h). The comment of a function names what it calls.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct ChunkPlan;
 struct ReadPlan;
 struct UserReads;
 
-// The plans of all ranks of a world, for who checks them. One thread.
+// The plans of all ranks of a world, for the coordinator, which checks them. Used by one thread.
 class WorldPlans {
  public:
   virtual ~WorldPlans() = default;
@@ -42,7 +42,7 @@ class PlanSource {
                                                             const AttemptKey& key, ClientId client,
                                                             const local::Staged& staged);
   virtual std::shared_ptr<const Metadata> metadata(const storage::Decision& decision);  // metadata_of
-  // What loads of a committed checkpoint work out of it.
+  // What loads of a committed checkpoint compute from its manifest.
   virtual std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const storage::Decision> committed);
   virtual Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
                                                         const local::LoadTargets& targets);  // plan_reads

@@ -1,6 +1,6 @@
-// Planner: one a node. Collects what the ranks of this host hold, has the coordinator make a roster of all
-// ranks, and hands the world to the clients and to the other roles of the node. docs/reference/protocol.md,
-// "Joining".
+// Planner: one a node. Collects what the ranks of this host hold, and joins the coordinator, which makes a
+// roster of all ranks. Passes the world to the clients and the other roles of this node.
+// docs/reference/protocol.md, "Joining".
 #include <algorithm>
 #include <optional>
 
@@ -46,7 +46,7 @@ class Planner final : public Role {
 
  private:
   struct LocalRank {
-    ClientId client = 0;  // 0: gone; what it held stays part of the job
+    ClientId client = 0;  // 0: the client is gone; its layout stays part of the job
     LayoutPtr layout;
     SaveOptions options;
   };
@@ -69,7 +69,8 @@ class Planner final : public Role {
     join(now, out);
   }
 
-  // The root knows the last epoch. `said`: what a coordinator said of it, for when the root cannot be read.
+  // Reads the highest epoch from the root. `said` is what a coordinator sent, used if the root cannot be
+  // read.
   void look_up(TimeNs now, std::optional<wire::Superseded> said, EffectWriter& out) {
     if (facts_.read_only) return;  // the epochs are those of the job that trains
     out.set_timer(kEpochTimer, now + facts_.times.epoch_check_ms * kMillisecond);
@@ -86,10 +87,10 @@ class Planner final : public Role {
         });
   }
 
-  // Also to the one followed so far: it is called again, if it was lost.
+  // Redirects to this coordinator. If it is the one already followed, the node connects to it again.
   void follow(uint32_t epoch, const std::string& address, EffectWriter& out) {
     if (epoch < epoch_) return;
-    if (epoch > epoch_) coordinator_lost_ = true;  // until it is heard of
+    if (epoch > epoch_) coordinator_lost_ = true;  // until a session with it exists
     epoch_ = epoch;
     out.redirect(epoch, address);
   }
@@ -107,7 +108,7 @@ class Planner final : public Role {
 
   // --- joining ---
 
-  // Ranks have said what they hold and no answer has come yet.
+  // Ranks have declared layouts, and no answer of the coordinator has come yet.
   bool waiting() const { return !world_ && refused_.ok() && joined_any_; }
 
   void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
@@ -131,7 +132,7 @@ class Planner final : public Role {
     said_before_.put(said.layout->id(), said.layout);
     local.options = said.options;
     if (said.options.mode == SaveMode::rank_local) return answer_alone(rank, local, out);
-    // What a rank of these writes it is told save by save; layouts are kept for who asks.
+    // Ranks in mode collective receive a plan for each save. The node keeps their layouts for LayoutsWanted.
     if (said.options.mode == SaveMode::collective) return;
     joined_any_ = true;
     if (!refused_.ok()) {
@@ -192,7 +193,7 @@ class Planner final : public Role {
   }
 
   void on_roster(const wire::RosterIs& said, EffectWriter& out) {
-    if (world_ && world_->roster.id() == said.world->roster.id()) return;  // the same again
+    if (world_ && world_->roster.id() == said.world->roster.id()) return;  // a repetition
     if (said.rule_version != kRuleVersion) {
       refuse(
           Status(Code::version, "the coordinator plans by rule version " + std::to_string(said.rule_version) +
@@ -210,7 +211,8 @@ class Planner final : public Role {
     }
   }
 
-  // A client whose layout is not that of the roster stages all that it holds; a roster comes of that save.
+  // A client whose layout is not in the roster gets no answer: it stages all that it holds, and the
+  // coordinator makes a roster from that save.
   void answer(Rank rank, const LocalRank& local, EffectWriter& out) {
     if (local.client == 0) return;
     if (rank >= world_->roster.world_size()) {
@@ -228,7 +230,7 @@ class Planner final : public Role {
     }
   }
 
-  // Rank-local: what the rank must know follows from its own layout; nobody is asked.
+  // Rank-local: the world of a rank follows from its own layout, so the node sends no message.
   void answer_alone(Rank rank, const LocalRank& local, EffectWriter& out) {
     auto refused = [&](Code code, const std::string& why) {
       out.to_client(local.client, local::Failed{Status(code, "rank " + std::to_string(rank) + ": " + why)});
@@ -283,7 +285,7 @@ class Planner final : public Role {
 
   const NodeFacts facts_;
   uint32_t world_size_;
-  uint32_t epoch_;  // of the coordinator that is followed
+  uint32_t epoch_;  // of the coordinator that this node follows
   bool coordinator_lost_ = false;
   bool gone_ = false;  // another job has the root
   PendingOperations operations_;

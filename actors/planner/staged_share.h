@@ -1,4 +1,4 @@
-// From what a rank staged to the shard files that its plan wants of it.
+// Finds the bytes of a rank's plan in what the rank staged.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace shoal::actors {
 
-// One WriteShard operation a file of the plan, in order of the files. Code::invalid_argument names the rank
-// and the value that was not staged (a rank lacks part of its share), or ids that do not fit the roster in
-// force.
+// Returns one WriteShard operation for each file of the plan, in the order of the files.
+// Code::invalid_argument: the rank did not stage a part of its share, and the message names rank and value;
+// or the ids in `staged` differ from those of the roster in force.
 Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, const SavePlan& plan,
                                                         const AttemptKey& key, ClientId client,
                                                         const local::Staged& staged);
