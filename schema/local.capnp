@@ -1,18 +1,18 @@
 @0xb1f4c7a3d1e05a04;
-# Between a trainer's client and the node on its host, over a unix stream socket. Each frame is a UInt32
+# Messages between a trainer's client and the node of its host, over a unix stream socket. A frame is a UInt32
 # length (little endian), then one LocalMessage in standard framing. A frame that names a memory file carries
-# its descriptor as SCM_RIGHTS. docs/reference/client-node.md.
+# the file's descriptor as SCM_RIGHTS. docs/reference/client-node.md.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
 using Layout = import "/schema/layout.capnp";
-# Rosters and layouts travel as Data: the canonical bytes whose XXH3-128 is their id.
+# Rosters and layouts are sent as Data: the canonical bytes whose XXH3-128 is their id.
 using Wire = import "/schema/wire.capnp";
 
 struct StagedPiece {
   entry @0 :UInt32;        # index into the layout's entries
   localBox @1 :UInt32;     # index into the rank's boxes of that entry; 0 for an object
-  localOffset @2 :UInt64;  # first byte staged, counted in the row-major bytes of that box
+  localOffset @2 :UInt64;  # first byte staged, as an offset into the row-major bytes of that box
   bytes @3 :UInt64;
   slabOffset @4 :UInt64;
 }
@@ -35,16 +35,16 @@ struct LoadTarget {
   kind @1 :Layout.LayoutEntry.Kind;
   dtype @2 :UInt8;
   shape @3 :List(UInt64);
-  boxes @4 :List(Layout.Box);   # what this rank wants of it; empty with kind object
+  boxes @4 :List(Layout.Box);   # boxes of the value that this rank wants; empty for an object
 }
 
-struct LoadSharing {       # with whom bytes may be read together
+struct LoadSharing {       # which ranks may read bytes together
   way @0 :UInt8;           # 0 automatic, 1 direct, 2 two-stage
   rank @1 :UInt32;
   worldSize @2 :UInt32;
-  round @3 :UInt32;        # how many loads this rank began before
-  layout @4 :Data;         # canonical; whoever has the same one wants the same of it
-  among @5 :List(UInt32);  # those ranks alone; empty: all
+  round @3 :UInt32;        # number of earlier loads of this rank
+  layout @4 :Data;         # canonical bytes; ranks with equal layouts want the same bytes
+  among @5 :List(UInt32);  # the ranks that share; empty: all
 }
 
 struct LoadTimes {         # include/shoal/load_times.h
@@ -61,14 +61,14 @@ struct LoadTimes {         # include/shoal/load_times.h
 
 struct LoadedPiece {
   target @0 :UInt32;       # index into the request's targets
-  box @1 :Layout.Box;      # the stored piece, in global coordinates; its bytes lie row-major
-  pieceOffset @2 :UInt64;  # where in the stored piece this range begins
+  box @1 :Layout.Box;      # the stored piece, in global coordinates; its bytes are row-major
+  pieceOffset @2 :UInt64;  # offset of this range in the stored piece
   bytes @3 :UInt64;
-  slabOffset @4 :UInt64;   # where in the load window it lies
-  pieceBytes @5 :UInt64;   # of the whole stored piece
+  slabOffset @4 :UInt64;   # offset of this range in the load window
+  pieceBytes @5 :UInt64;   # size of the whole stored piece
 }
 
-struct FileRange {         # of a stored piece, in a file that the client can read itself
+struct FileRange {         # a range of a stored piece in a file that the client reads itself
   target @0 :UInt32;       # as in LoadedPiece
   box @1 :Layout.Box;
   pieceOffset @2 :UInt64;
@@ -78,28 +78,28 @@ struct FileRange {         # of a stored piece, in a file that the client can re
   fileOffset @6 :UInt64;
 }
 
-struct PartRange {         # of a save that is staged in parts: in the offsets of its staged pieces
+struct PartRange {         # a range of a save in parts, by the offsets of its staged pieces
   from @0 :UInt64;
   bytes @1 :UInt64;
-  slabOffset @2 :UInt64;   # where in the slab they are wanted
+  slabOffset @2 :UInt64;   # where to copy it in the slab
 }
 
 struct UnreadRange {
   range @0 :UInt32;        # index into the ranges of filesToRead
-  begin @1 :UInt64;        # bytes of the stored piece, whole digest blocks
+  begin @1 :UInt64;        # bytes [begin, end) of the stored piece: whole digest blocks
   end @2 :UInt64;
 }
 
 struct ReadDamage {        # include/shoal/read_damage.h
   fqn @0 :Text;
   box @1 :Layout.Box;      # of the stored piece; no dimensions for an object
-  rank @2 :UInt32;         # that wrote the damaged file
-  file @3 :Text;           # under the root
-  begin @4 :UInt64;        # bytes of the file
+  rank @2 :UInt32;         # rank that wrote the damaged file
+  file @3 :Text;           # path relative to the root
+  begin @4 :UInt64;        # bytes [begin, end) of the file
   end @5 :UInt64;          # 0: the file cannot be read at all
   cause @6 :Text;
-  readInstead @7 :Text;    # file under the root
-  bytes @8 :UInt64;        # that were read from there or other copies
+  readInstead @7 :Text;    # path, relative to the root, of a file that was read instead
+  bytes @8 :UInt64;        # number of bytes read from that file or other copies
 }
 
 struct TensorInfo {
@@ -107,7 +107,7 @@ struct TensorInfo {
   kind @1 :Layout.LayoutEntry.Kind;
   dtype @2 :UInt8;
   shape @3 :List(UInt64);
-  bytes @4 :UInt64;        # an object's length where known, else 0
+  bytes @4 :UInt64;        # length of an object if known, else 0
 }
 
 struct CheckpointInfo {
@@ -129,14 +129,14 @@ struct ListedCheckpoint {      # include/shoal/checkpoint_info.h
   cause @6 :Text;
 }
 
-struct CheckpointLayouts {     # who held what, and by which rule it was written
+struct CheckpointLayouts {     # what each rank held, and the rule by which the save was planned
   roster @0 :Data;
   layouts @1 :List(Data);      # in the order of roster.layoutIds
   ruleVersion @2 :UInt32;
   options @3 :Layout.SaveOptions;
 }
 
-# What a node says of itself, for people: local/status/node_status.h has the meaning of each.
+# The state of a node, for reports. local/status/node_status.h states the meaning of each field.
 struct SaveStatus {
   key @0 :Wire.AttemptKey;
   phase @1 :Phase;
@@ -195,8 +195,8 @@ struct NodeStatus {
   loadsFailed @28 :UInt64;
   bytesToPeers @29 :UInt64;
   bytesFromPeers @30 :UInt64;
-  readOnly @31 :Bool;              # generation is the number of a job that only reads
-  slowCalls @32 :List(SlowCall);   # on storage, under way for 5 s or more; oldest first
+  readOnly @31 :Bool;              # the job only reads; generation is its number under readers/
+  slowCalls @32 :List(SlowCall);   # calls on storage that have run for 5 s or more; oldest first
 
   struct SlowCall {
     what @0 :Text;
@@ -214,32 +214,33 @@ struct NodeStatus {
 
 struct LocalMessage {
   union {
-    attach :group {              # client -> node, first on every connection
+    attach :group {              # client -> node, first message of every connection
       schemaVersion @0 :UInt32;
       rank @1 :UInt32;
       worldSize @2 :UInt32;
       jobId @3 :Text;
       pid @4 :Int32;
-      process @72 :Data;       # 16 random bytes, the same for all that this process opens; empty: not said
-      ranksOnHost @130 :UInt32;  # of this job, as its launcher says; 0: it does not
-      readOnly @142 :Bool;       # it loads alone
+      process @72 :Data;       # 16 random bytes, the same for all connections of this process; empty: not
+                               # stated
+      ranksOnHost @130 :UInt32;  # ranks of this job on this host, as the launcher states; 0: not stated
+      readOnly @142 :Bool;       # this client only loads
     }
     attached :group {            # node -> client
       generation @5 :UInt32;
       nodePid @6 :Int32;
       nodeDeadlineMs @56 :UInt32;
-      grantsStaging @106 :Bool;  # it answers stagingWanted
+      grantsStaging @106 :Bool;  # the node answers stagingWanted
     }
-    failed :group {              # node -> client: the connection is of no more use
+    failed :group {              # node -> client: the connection cannot be used any more
       code @7 :UInt16;
       cause @8 :Text;
     }
-    layout :group {              # client -> node: what this rank holds, before the first save with it
+    layout :group {              # client -> node: what this rank holds; precedes its first save
       layoutId @9 :Data;
       layout @10 :Data;
       options @11 :Layout.SaveOptions;
     }
-    roster :group {              # node -> client: plan from now on
+    roster :group {              # node -> client: plan by this roster from now on
       roster @12 :Data;
       layouts @13 :List(Data);
       ruleVersion @14 :UInt32;
@@ -249,19 +250,19 @@ struct LocalMessage {
       slabId @16 :UInt32;
       bytes @17 :UInt64;
     }
-    staged :group {              # client -> node: the save's bytes lie in the slab
+    staged :group {              # client -> node: the bytes of the save are in the slab
       step @18 :UInt64;
       attempt @19 :UInt32;
       layoutId @20 :Data;
-      rosterId @21 :Data;        # empty: no roster yet, everything held is staged
+      rosterId @21 :Data;        # empty: no roster yet, so everything that the rank holds is staged
       planId @22 :Data;
       slabId @23 :UInt32;
       pieces @24 :List(StagedPiece);
-      again @57 :Bool;           # offered to a node before
-      inParts @107 :Bool;        # the slab is smaller: the node asks for its bytes by partWanted
-      user @133 :List(Layout.UserText);  # what the trainer says of the save
+      again @57 :Bool;           # the client offered this save to a node before
+      inParts @107 :Bool;        # the slab is smaller than the save: the node requests bytes with partWanted
+      user @133 :List(Layout.UserText);  # metadata that the trainer gives with the save
     }
-    slabFree :group {            # node -> client: written or dropped, the slab may be reused
+    slabFree :group {            # node -> client: the save is written or dropped; the slab may be reused
       slabId @25 :UInt32;
       step @58 :UInt64;
       attempt @59 :UInt32;
@@ -279,43 +280,44 @@ struct LocalMessage {
     load :group {                # client -> node, after its window slab
       requestId @33 :UInt32;
       latest @34 :Bool;
-      step @35 :UInt64;          # where not latest
-      ordinal @36 :UInt32;       # of load(latest): 1 + the calls of save before it, alike on all ranks; with
-                                 # its highest bit, of one that may fall back
+      step @35 :UInt64;          # if not latest
+      ordinal @36 :UInt32;       # of load(latest): 1 + the number of calls of save before it, equal on all
+                                 # ranks; the highest bit is set for a load that may fall back
       slabId @37 :UInt32;        # the load window
       targets @38 :List(LoadTarget);
-      keepsOpen @88 :Bool;       # the checkpoint stays pinned after the load, under its request id
-      of @89 :UInt32;            # the request id that keeps it open: nothing is chosen; 0: none
+      keepsOpen @88 :Bool;       # the node keeps the checkpoint pinned after the load, under requestId
+      of @89 :UInt32;            # request id of a load that kept a checkpoint open: load that one; 0: choose
       wantsLayouts @90 :Bool;
-      sharing @93 :LoadSharing;  # null: nobody else is asked
-      readsFiles @97 :Bool;      # the client reads files itself where the node says so
+      sharing @93 :LoadSharing;  # null: load alone
+      readsFiles @97 :Bool;      # the client can read files itself if the node sends filesToRead
     }
     found :group {               # node -> client: answer to latest, and first answer to load
       requestId @39 :UInt32;
       code @40 :UInt16;
       cause @41 :Text;
-      checkpoint @42 :CheckpointInfo; # without tensors where layouts follow, from which they are known
-      layouts @91 :CheckpointLayouts; # where the load wants them
-      passedOver @143 :List(Layout.PassedOver);  # newer attempts, the first of passedOverCount
+      checkpoint @42 :CheckpointInfo; # without tensors if layouts are present: they follow from those
+      layouts @91 :CheckpointLayouts; # if the load requested them
+      passedOver @143 :List(Layout.PassedOver);  # newer attempts that were not used; the first of
+                                                 # passedOverCount
       passedOverCount @144 :UInt64;
     }
-    loaded :group {              # node -> client: these bytes lie verified in the window
+    loaded :group {              # node -> client: these bytes are in the window, verified
       requestId @43 :UInt32;
       batch @44 :UInt32;
       pieces @45 :List(LoadedPiece);
     }
-    placed :group {              # client -> node: the batch's part of the window may be overwritten
+    placed :group {              # client -> node: the node may overwrite the batch's part of the window
       requestId @46 :UInt32;
       batch @47 :UInt32;
     }
-    filesToRead :group {         # node -> client: these bytes lie in files under the root, to be verified
+    filesToRead :group {         # node -> client: read these bytes from files of the root and verify them
       requestId @98 :UInt32;
       batch @99 :UInt32;
       files @100 :List(Text);
       ranges @101 :List(FileRange);
-      digests @102 :List(UInt64);  # of the ranges' blocks, one range after the other
+      digests @102 :List(UInt64);  # of the blocks of the ranges, one range after the other
     }
-    filesRead :group {           # client -> node: the batch is placed, but for what could not be read so
+    filesRead :group {           # client -> node: the batch is placed, except what could not be read
       requestId @103 :UInt32;
       batch @104 :UInt32;
       unread @105 :List(UnreadRange);
@@ -328,20 +330,20 @@ struct LocalMessage {
       damaged @95 :List(ReadDamage);  # what was read from copies; the first of damagedCount
       damagedCount @96 :UInt64;
     }
-    refused :group {             # node -> client: this one save failed before it began
+    refused :group {             # node -> client: this save failed before it began; others may work
       step @51 :UInt64;
       attempt @52 :UInt32;
       code @53 :UInt16;
       cause @54 :Text;
     }
-    detach @55 :Void;            # client -> node: a clean end; without it the trainer died
-    written :group {             # client -> node: an earlier node made this share durable
+    detach @55 :Void;            # client -> node: a clean end; without it the trainer has died
+    written :group {             # client -> node: an earlier node has made this share durable
       step @61 :UInt64;
       attempt @62 :UInt32;
       share @63 :DurableShare;
       user @134 :List(Layout.UserText);  # as in staged
     }
-    notStaged :group {           # client -> node: this rank takes no part in this save
+    notStaged :group {           # client -> node: this rank does not take part in this save
       step @64 :UInt64;
       attempt @65 :UInt32;
       code @66 :UInt16;
@@ -349,73 +351,73 @@ struct LocalMessage {
     }
     ping @68 :Void;              # client -> node
     pong @69 :Void;              # node -> client
-    statusWanted @70 :Void;      # anybody -> node, in place of attach
-    status @71 :NodeStatus;      # node -> who asked; the last message
-    planWanted :group {          # client -> node, mode collective, before it stages: what am I to write?
+    statusWanted @70 :Void;      # any process -> node, instead of attach
+    status @71 :NodeStatus;      # node -> the process that sent statusWanted; its last message
+    planWanted :group {          # client -> node, mode collective, before it stages: request its plan
       step @73 :UInt64;
       attempt @74 :UInt32;
       layoutId @75 :Data;
-      known @76 :Data;           # the hash, under no roster, of the plan that this client has; empty: none
-      followsPlanner @87 :Bool;  # its layout follows from a planExchange
+      known @76 :Data;           # share id of the plan that this client has; empty: none
+      followsPlanner @87 :Bool;  # its layout is the result of a planExchange
     }
     plan :group {                # node -> client
       step @77 :UInt64;
       attempt @78 :UInt32;
       rosterId @79 :Data;
-      plan @80 :Data;            # SavePlan of layout.capnp, framed; empty: the one that the client has
+      plan @80 :Data;            # SavePlan of layout.capnp, framed; empty: the plan that the client has
     }
-    planExchange :group {        # mode collective, where planners make the global plan; before planWanted
+    planExchange :group {        # mode collective, with planners that make a global plan; before planWanted
       step @81 :UInt64;
       attempt @82 :UInt32;
       stage @83 :UInt8;          # 0 offered, 2 made: client -> node; 1 gathered, 3 told: node -> client
       coordinatorRank @84 :UInt32;
       options @85 :Layout.SaveOptions;
-      plans @86 :List(Data);     # offered, told: this rank's; gathered, made: those of all ranks, by rank
+      plans @86 :List(Data);     # offered, told: of this rank; gathered, made: of all ranks, by rank
     }
-    close @92 :UInt32;           # client -> node: what a load of this request id kept open
-    stagingWanted :group {       # client -> node, before it makes slabs: how much memory may they take?
-      bytes @108 :UInt64;        # of a slab that holds one save
-      slabs @109 :UInt32;        # how many it wants
-      bytesMax @110 :UInt64;     # of all of them, by the limits of this process
-      because @111 :Text;        # which limit that is
+    close @92 :UInt32;           # client -> node: close what the load of this request id kept open
+    stagingWanted :group {       # client -> node, before it makes slabs: request memory for them
+      bytes @108 :UInt64;        # size of a slab that holds one save
+      slabs @109 :UInt32;        # how many slabs it wants
+      bytesMax @110 :UInt64;     # bound of all slabs together, by the limits of this process
+      because @111 :Text;        # the limit that sets bytesMax
       number @131 :UInt64;       # from 1; the answer repeats it
     }
-    stagingGranted :group {      # node -> client: its slabs may take slabs * slabBytes together
+    stagingGranted :group {      # node -> client: all slabs together may take slabs * slabBytes
       slabs @112 :UInt32;
-      slabBytes @113 :UInt64;    # as wanted, or less where a save is to be staged in parts
+      slabBytes @113 :UInt64;    # as requested, or less: the client then stages in parts
       inParts @114 :Bool;
-      code @115 :UInt16;         # not 0: not even that
+      code @115 :UInt16;         # not 0: the node grants no memory, and cause states why
       cause @116 :Text;
-      number @132 :UInt64;       # of the request; 0: an older node, which repeats none
+      number @132 :UInt64;       # number of the request; 0: an older node, which does not repeat it
     }
-    stagingKept :group {         # client -> node: what it has of an earlier grant, after it gave some back
-      bytes @117 :UInt64;        # that its slabs may take together
+    stagingKept :group {         # client -> node: the memory that it still has of an earlier grant
+      bytes @117 :UInt64;        # bound of its slabs together
       slabIds @118 :List(UInt32);  # slabs that still have memory
-      slabs @119 :UInt32;        # slabs for saves have lower ids
+      slabs @119 :UInt32;        # slabs for saves have lower ids than this
     }
-    giveBack @120 :Void;         # node -> client: free slabs, as soon as they are free, and the grant
-    partWanted :group {          # node -> client: copy these bytes of the save into the slab
+    giveBack @120 :Void;         # node -> client: free all slabs once they are unused, and return the grant
+    partWanted :group {          # node -> client: copy these ranges of the save into the slab
       slabId @121 :UInt32;
       step @122 :UInt64;
       attempt @123 :UInt32;
-      number @124 :UInt64;       # the answer names it
+      number @124 :UInt64;       # partStaged repeats it
       ranges @125 :List(PartRange);
     }
     partStaged :group {          # client -> node
       slabId @126 :UInt32;
       number @127 :UInt64;
-      code @128 :UInt16;         # not 0: it did not
+      code @128 :UInt16;         # not 0: the client did not copy them
       cause @129 :Text;
     }
-    list :group {                # client -> node: which checkpoints there are
+    list :group {                # client -> node: list checkpoints
       requestId @135 :UInt32;
-      newest @136 :UInt32;       # attempts, at most
+      newest @136 :UInt32;       # bound of the number of attempts
     }
     listing :group {             # node -> client
       requestId @137 :UInt32;
       code @138 :UInt16;
       cause @139 :Text;
-      attempts @140 :List(ListedCheckpoint);  # ascending, as latest orders
+      attempts @140 :List(ListedCheckpoint);  # ascending in the order of load(latest)
       omitted @141 :UInt64;
     }
   }

@@ -1,22 +1,22 @@
 @0xb1f4c7a3d1e05a03;
-# Everything that crosses between nodes. Transport frames carry one Handshake, Heartbeat or Message each.
-# docs/reference/protocol.md says who sends what and when.
+# Everything that nodes send to each other. A transport frame carries one Handshake, Heartbeat or Message.
+# docs/reference/protocol.md states who sends which message, and when.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");
 using Layout = import "/schema/layout.capnp";
-# Rosters and layouts travel as Data: the canonical bytes whose XXH3-128 is their id.
+# Rosters and layouts are sent as Data: the canonical bytes whose XXH3-128 is their id.
 
 const schemaVersion :UInt32 = 1;
 
 struct Identity {
   schemaVersion @0 :UInt32;
   rootId @1 :Data;         # 16 bytes; proves that both sides see the same root
-  jobId @2 :Text;          # token of the generation: one incarnation of the job
+  jobId @2 :Text;          # token of the generation: one run of the job
   generation @3 :UInt32;   # 0 = not known yet
-  epoch @4 :UInt32;        # highest coordinator epoch heard of; 0 = none
+  epoch @4 :UInt32;        # highest epoch of a coordinator that this side knows; 0 = none
   incarnation @5 :Data;    # 16 random bytes, new for every process
-  name @6 :Text;           # for people: host:pid
+  name @6 :Text;           # human-readable: host:pid
 }
 
 struct Handshake {
@@ -30,10 +30,11 @@ struct Handshake {
       nonce @3 :Data;
       mac @4 :Data;        # HMAC-SHA256(token, "shoal-listener" + both nonces + both identities)
     }
-    proof @5 :Data;        # connector -> listener: HMAC-SHA256(token, "shoal-connector" + the same)
-    welcome :group {       # listener -> connector: the peer is in
+    proof @5 :Data;        # connector -> listener: HMAC-SHA256(token, "shoal-connector" + both nonces + both
+                           # identities)
+    welcome :group {       # listener -> connector: the session exists
       identity @6 :Identity;
-      dataPort @9 :UInt16; # where UCX listens for it
+      dataPort @9 :UInt16; # UCX port of the listener for this session
     }
     refused :group {
       code @7 :UInt16;     # include/shoal/status.h
@@ -66,14 +67,14 @@ struct RankPlan {
   planId @1 :Data;
 }
 
-struct PlannerPlan {                   # of a rank; what it means is between planners
+struct PlannerPlan {                   # of a rank; only planners know what it means
   rank @0 :UInt32;
   bytes @1 :Data;
 }
 
 struct RankPart {
   rank @0 :UInt32;
-  plan @1 :Data;           # SavePlan of layout.capnp, framed; empty: what the rank has, as it said, and under
+  plan @1 :Data;           # SavePlan of layout.capnp, framed; empty: the plan that the rank stated, under
                            # this roster
 }
 
@@ -84,25 +85,25 @@ struct GoneRank {
 
 struct LoadId {
   latest @0 :Bool;
-  step @1 :UInt64;         # where not latest
-  ordinal @2 :UInt32;      # of load(latest); with its highest bit, of one that may fall back
-  round @3 :UInt32;        # how many loads a rank of it began before
+  step @1 :UInt64;         # if not latest
+  ordinal @2 :UInt32;      # of load(latest); the highest bit is set for a load that may fall back
+  round @3 :UInt32;        # number of earlier loads of a rank
 }
 
 struct LoadMembers {       # ranks [first, first + count)
   first @0 :UInt32;
   count @1 :UInt32;
-  host @2 :UInt32;         # into addresses
-  group @3 :UInt32;        # into groups
+  host @2 :UInt32;         # index into addresses
+  group @3 :UInt32;        # index into groups
 }
 
-# Not groups of Message, so that these do not make every message longer.
+# These are structs and not groups of Message, so that Message does not grow.
 struct JoinLoad {
   id @0 :LoadId;
   worldSize @1 :UInt32;
-  address @2 :Text;               # where it serves others; empty: it shares nothing
-  ranks @3 :List(RankLayout);     # of layoutId: what those share who name the same
-  quietMs @4 :UInt32;             # how long others are worth waiting for, each
+  address @2 :Text;               # where its Loader serves others; empty: it shares nothing
+  ranks @3 :List(RankLayout);     # equal layoutIds: ranks that need the same bytes
+  quietMs @4 :UInt32;             # how long this host would wait for each further one
 }
 
 struct LoadRoster {
@@ -110,10 +111,11 @@ struct LoadRoster {
   code @1 :UInt16;                # not 0: nothing can be loaded
   cause @2 :Text;
   key @3 :AttemptKey;
-  groups @4 :List(Data);          # of RankLayout.layoutId, which the receiver named too
+  groups @4 :List(Data);          # RankLayout.layoutIds that the receiver has too
   addresses @5 :List(Text);
   members @6 :List(LoadMembers);  # ascending by rank
-  passedOver @7 :List(Layout.PassedOver);  # by the choice: newer attempts, the first of passedOverCount
+  passedOver @7 :List(Layout.PassedOver);  # newer attempts that the choice did not use; the first of
+                                           # passedOverCount
   passedOverCount @8 :UInt32;
 }
 
@@ -129,7 +131,7 @@ struct Chunk {
 }
 
 struct Message {
-  fromRole @0 :UInt8;      # actors/address.h
+  fromRole @0 :UInt8;      # RoleKind in actors/messages/messages.h
   toRole @1 :UInt8;
   union {
     joinRanks :group {     # Planner -> Coordinator: what the ranks of this host hold
@@ -146,52 +148,53 @@ struct Message {
       options @10 :Layout.SaveOptions;
       ruleVersion @11 :UInt32;
     }
-    joinRefused @12 :Text;             # Coordinator -> Planner: why no roster can come of this
+    joinRefused @12 :Text;             # Coordinator -> Planner: why no roster can be made
     shardsWritten :group {             # ShardWriter -> Coordinator
       key @13 :AttemptKey;
       rosterId @14 :Data;
-      plans @15 :List(RankPlan);       # the ranks this message answers for
+      plans @15 :List(RankPlan);       # the ranks that this message reports
       files @16 :List(WrittenFile);
-      user @65 :List(Layout.UserText); # what the trainers of these ranks said of the save
+      user @65 :List(Layout.UserText); # metadata that the trainers of these ranks gave with the save
     }
-    saveFailed :group {                # ShardWriter -> Coordinator: abort, and why
+    saveFailed :group {                # ShardWriter -> Coordinator: abort this attempt, and why
       key @17 :AttemptKey;
       rank @18 :UInt32;
       code @19 :UInt16;
       cause @20 :Text;
     }
-    pending @21 :AttemptKey;           # Coordinator -> ShardWriter: heard, not decided; slow down
+    pending @21 :AttemptKey;           # Coordinator -> ShardWriter: received, undecided; resend more slowly
     decided :group {                   # Coordinator -> ShardWriter
       key @22 :AttemptKey;
       committed @23 :Bool;
       cause @24 :Text;                 # of an abort
     }
-    superseded :group {                # Coordinator -> anyone: I am an old epoch
+    superseded :group {                # Coordinator -> any node: the sender has an old epoch
       epoch @25 :UInt32;
       address @26 :Text;
     }
-    undecided :group {                 # Coordinator -> ShardWriter: no decision could be published; decide
-      key @27 :AttemptKey;             # by your own means
+    undecided :group {                 # Coordinator -> ShardWriter: no decision could be published;
+      key @27 :AttemptKey;             # the node publishes one itself
       code @28 :UInt16;
       cause @29 :Text;
     }
-    layoutsStaged :group {             # ShardWriter -> Coordinator: ranks that staged all that they hold
+    layoutsStaged :group {             # ShardWriter -> Coordinator: ranks that have staged all that they hold
       key @30 :AttemptKey;
       ranks @31 :List(RankLayout);
     }
-    planBy :group {                    # Coordinator -> ShardWriter: the roster by which those share it
+    planBy :group {                    # Coordinator -> ShardWriter: the attempt's roster, which is in the
+                                       # root
       key @32 :AttemptKey;
       rosterId @33 :Data;
     }
-    link @34 :Link;                    # between links, not roles: fromRole and toRole are 0
-    ranksGone :group {                 # ShardWriter -> Coordinator: these stage nothing more. Back, in mode
-                                       # rank-local: host and ranks of the Coordinator's node
+    link @34 :Link;                    # between links, not between roles: fromRole and toRole are 0
+    ranksGone :group {                 # ShardWriter -> Coordinator: ranks that stage nothing more. The
+                                       # answer, in mode rank-local: host and ranks of the coordinator's node
       ranks @35 :List(GoneRank);
-      staged @36 :List(AttemptKey);    # undecided saves of which this node speaks by itself
-      host @61 :Text;                  # its name
-      here @62 :List(UInt32);          # ranks whose trainers are attached: it speaks for these
-      mayReturn @63 :Bool;             # a node that stops: trainers are attached, another may follow it
-      rankLocal @64 :Bool;             # its ranks save rank-local; the Coordinator answers, with its own host
+      staged @36 :List(AttemptKey);    # undecided saves that this node still reports
+      host @61 :Text;                  # name of the sender's host
+      here @62 :List(UInt32);          # ranks whose trainers are attached
+      mayReturn @63 :Bool;             # the node stops while trainers are attached: another may replace it
+      rankLocal @64 :Bool;             # its ranks save in mode rank-local; the Coordinator answers
     }
     localPlans :group {                # ShardWriter -> Coordinator, mode collective: what these ranks hold
       key @37 :AttemptKey;
@@ -199,26 +202,26 @@ struct Message {
       worldSize @39 :UInt32;
       options @40 :Layout.SaveOptions;
       ranks @41 :List(RankLayout);
-      known @42 :List(Data);           # parallel to ranks: the hash, under no roster, of the plan that
-                                       # each has for this layout (docs/reference/protocol.md); empty: none
-      followsPlanner @46 :Bool;        # these layouts follow from a planExchange
+      known @42 :List(Data);           # parallel to ranks: share id of the plan that each has for this layout
+                                       # (docs/reference/protocol.md); empty: none
+      followsPlanner @46 :Bool;        # these layouts are the result of a planExchange
     }
     globalPlan :group {                # Coordinator -> ShardWriter: what these ranks write
       key @43 :AttemptKey;
       rosterId @44 :Data;
       parts @45 :List(RankPart);
     }
-    planExchange :group {              # mode collective, where planners make the global plan
+    planExchange :group {              # mode collective, with planners that make a global plan
       key @47 :AttemptKey;
-      stage @48 :UInt8;                # 0 offered, 2 made: to the Coordinator; 1 gathered, 3 told: back
-      host @49 :Text;                  # of a ShardWriter; empty from the Coordinator
+      stage @48 :UInt8;                # 0 offered, 2 made: to the Coordinator; 1 gathered, 3 told: from it
+      host @49 :Text;                  # of the sending ShardWriter; empty if the Coordinator sends
       worldSize @50 :UInt32;
       options @51 :Layout.SaveOptions;
-      coordinatorRank @52 :UInt32;     # whose planner makes it
-      plans @53 :List(PlannerPlan);    # gathered and made may come in several messages
+      coordinatorRank @52 :UInt32;     # the rank whose planner makes the global plan
+      plans @53 :List(PlannerPlan);    # gathered and made may be split over several messages
     }
     joinLoad @54 :JoinLoad;            # Loader -> Coordinator: these ranks of its host load
-    loadRoster @55 :LoadRoster;        # Coordinator -> Loader: which checkpoint, and who reads it together
+    loadRoster @55 :LoadRoster;        # Coordinator -> Loader: which checkpoint to load, and who shares it
     chunksWanted @56 :Chunks;          # Loader -> Loader
     chunkIs @57 :Chunk;                # Loader -> Loader
     chunksNotHere @58 :Chunks;         # Loader -> Loader
@@ -227,20 +230,20 @@ struct Message {
   }
 }
 
-# What the links of nodes say to each other where there are more nodes than connect to the coordinator
-# (docs/reference/transport.md, "Relays"). A child is a node that a relay speaks for; the relay numbers its
-# children.
+# Messages between the links of nodes, for a job with more nodes than may connect to the coordinator
+# (docs/reference/transport.md, "Relays"). A child of a relay is a node that connects through it. The relay
+# numbers its children.
 struct Link {
   union {
-    serveAsRelay @0 :UInt32;           # coordinator -> node: take so many children
+    serveAsRelay @0 :UInt32;           # coordinator -> node: accept at most this many children
     relayReady :group {                # node -> coordinator
-      address @1 :Text;                # where it listens for them
-      children @2 :UInt32;             # how many it takes
+      address @1 :Text;                # where it listens for children
+      children @2 :UInt32;             # how many children it accepts
     }
-    relayFailed @3 :Text;              # node -> coordinator: why it cannot
-    goBy :group {                      # coordinator -> node that came: not here
-      address @4 :Text;                # of its relay; empty: come again later
-      cause @5 :Text;                  # why, then
+    relayFailed @3 :Text;              # node -> coordinator: why it cannot serve as a relay
+    goBy :group {                      # coordinator -> node that connected to it: use a relay
+      address @4 :Text;                # of the relay; empty: try again later
+      cause @5 :Text;                  # why, if address is empty
     }
     childUp :group {                   # relay -> coordinator
       child @6 :UInt64;
@@ -259,10 +262,10 @@ struct Link {
       child @13 :UInt64;
       message @14 :Data;
     }
-    dropChild :group {                 # coordinator -> relay: it sent what it must not
+    dropChild :group {                 # coordinator -> relay: the child sent an invalid message
       child @15 :UInt64;
       cause @16 :Text;
     }
-    welcome @17 :Void;                 # coordinator -> node, perhaps through a relay: this is its place
+    welcome @17 :Void;                 # coordinator -> node, perhaps through a relay: the node has its place
   }
 }
