@@ -1,5 +1,5 @@
-// ShardWriter: collective saves. A rank says what it holds before it stages, and is told what of it to write:
-// this node gathers its ranks into one message, and hands on what comes back.
+// ShardWriter: collective saves. A rank declares what it holds before it stages, and receives its plan. This
+// node sends the declarations of its ranks in one message, and passes the plans to the clients.
 #include <algorithm>
 
 #include "actors/shard_writer/shard_writer.h"
@@ -114,7 +114,8 @@ void ShardWriter::on_global_plan(TimeNs now, const wire::GlobalPlan& said, Effec
     Collective& of_rank = collective_.at(part.rank);
     auto layout = of_rank.layouts.find(*share->second.waits);
     SavePlanPtr plan = part.plan;
-    // That it has one, this node has said; a later save may have brought another since, of another layout.
+    // Null: the rank has this plan, as this node stated. A later save may have replaced it by one of another
+    // layout.
     if (!plan && of_rank.told) plan = facts_.plans->moved(of_rank.told, said.roster_id);
     Status fits = !plan || layout == of_rank.layouts.end()
                       ? Status(Code::unavailable, "it is not known here any more")
@@ -134,8 +135,8 @@ void ShardWriter::tell_plan(const AttemptKey& key, const Share& share, EffectWri
                 local::PlanIs{key.step, key.attempt, share.told->roster_id, is_known ? nullptr : share.told});
 }
 
-// By the plan that it was told; after its node was started again, by the roster that it was told, which
-// stands in the root.
+// Plans by the plan that the rank received. If this node has restarted since, plans by the roster that the
+// client names; that roster is in the root.
 void ShardWriter::plan_told_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   Share& share = saves_.at(key).shares.at(rank);
   const auto* staged = std::get_if<local::Staged>(share.message.get());

@@ -1,5 +1,5 @@
-// ShardWriter: ranks that stage nothing more, since their trainer ended or the node is stopping, and the
-// drain.
+// ShardWriter: the drain, and ranks that stage nothing more because their trainer has ended or the node
+// stops.
 #include "actors/shard_writer/shard_writer.h"
 
 namespace shoal::actors {
@@ -14,7 +14,7 @@ Status ShardWriter::trainer_ended(Rank rank) const {
 
 void ShardWriter::on_trainer_ended(TimeNs now, const event::TrainerEnded& said, EffectWriter& out) {
   ended_[said.rank] = said.how;
-  if (attached_.contains(said.rank)) return;  // what it said last is heard first
+  if (attached_.contains(said.rank)) return;  // first the node handles the last messages of this trainer
   lose_rank(now, said.rank, out);
 }
 
@@ -30,7 +30,7 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
   say_gone_at(now + facts_.times.join_gather_ms * kMillisecond, out);
 }
 
-// Other hosts' saves wait for these ranks, and this node may know nothing of those saves.
+// Other hosts may wait for these ranks in saves that this node does not know.
 void ShardWriter::say_gone(EffectWriter& out) {
   std::map<Rank, std::string> gone;
   if (leaving_) {
@@ -47,7 +47,7 @@ void ShardWriter::say_gone(EffectWriter& out) {
     for (const auto& [rank, client] : attached_) said.here.push_back(rank);
   }
   said.may_return = leaving_ && !attached_.empty();
-  if (rank_local_) {  // what these ranks lack is decided here
+  if (rank_local_) {  // mode rank-local: this node decides saves that lack these ranks
     said.ranks.clear();
     said.staged.clear();
     said.rank_local = true;
@@ -76,7 +76,7 @@ void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
 
 // --- draining ---
 
-// Trainers may be about to stage what others have staged, as long as something holds the node here.
+// While the node waits, trainers may still stage saves that other ranks have staged.
 void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out) {
   draining_ = true;
   is_told_to_stop_ = drain.told;
@@ -85,7 +85,8 @@ void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWrite
                              [this](TimeNs then_now, EffectWriter& then_out) {
                                leave_timer_ = 0;
                                is_patience_over_ = true;
-                               if (hands_over()) return;  // end_drain says it, once nothing is written here
+                               // end_drain sends RanksGone when nothing is written here any more.
+                               if (hands_over()) return;
                                leaving_ = true;
                                gone_backoff_.reset();
                                say_gone_at(then_now, then_out);
@@ -119,7 +120,7 @@ void ShardWriter::end_drain(EffectWriter& out) {
 
 std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
   if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
-  if (hands_over()) return std::nullopt;                         // the next node goes on with it
+  if (hands_over()) return std::nullopt;                         // the next node continues it
   if (!rank_local_ && !is_collective() && worlds_.empty() && !save.shares.empty()) {
     return Failure{save.shares.begin()->first,
                    Status(Code::unavailable, "its node was stopped before there was a roster")};
@@ -147,7 +148,7 @@ void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
 
 void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
   drain_timer_ = 0;
-  if (hands_over()) return;  // its clients offer all of it to the next node
+  if (hands_over()) return;  // its clients offer everything to the next node
   std::map<AttemptKey, std::optional<Failure>> failures;
   for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
   for (const auto& [key, failure] : failures) {

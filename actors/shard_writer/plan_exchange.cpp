@@ -1,6 +1,6 @@
-// ShardWriter: the exchange between planners with a global plan of their own, before a collective save: this
-// node's ranks offer their plans, that of coordinator_rank, if it is here, makes the plans of all, and each
-// is told its part. What a plan says is none of the node's business.
+// ShardWriter: the plan gather of planners that make a global plan, before a collective save. The ranks of
+// this node offer their plans. The planner of coordinator_rank, if it is here, makes the plans of all ranks.
+// Then each rank receives its plan. The node does not interpret these plans.
 #include <utility>
 
 #include "actors/messages/message_bounds.h"
@@ -39,7 +39,7 @@ void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::Pla
     exchange.is_planning = exchange.is_made_said = false;
     exchange.made = is_made ? said.plans : std::vector<plan::PlannerPlan>();
   }
-  if (is_made) save.reported = {0, 0}, save.partial_due = true;  // all have said what they offer
+  if (is_made) save.reported = {0, 0}, save.partial_due = true;  // all ranks have sent their offers
   report_soon(now, key, save, out);
 }
 
@@ -62,7 +62,7 @@ void ShardWriter::send_exchange(TimeNs now, const AttemptKey& key, Save& save, E
     offered.plans.push_back({rank, share.offer});
   }
   if (!offered.plans.empty()) send_plans(now, std::move(offered), out);
-  // Again and again, until its own rank has staged: then every rank has been told.
+  // Repeats until its own rank has staged: by then every rank has received its plan.
   if (exchange.made.empty() || (exchange.is_made_said && !is_repeated) ||
       has_staged(save, exchange.coordinator_rank))
     return;

@@ -1,10 +1,11 @@
-// ShardWriter: rank-local saves. Each rank publishes a manifest of what it wrote; whoever sees the set
-// complete merges it into the attempt's manifest. The root is all that the ranks have in common: a tombstone
-// in it tells the others of a failure here. Nothing is sent.
+// ShardWriter: rank-local saves. Each rank publishes a manifest of what it wrote. A node that finds the set
+// of manifests complete merges it into the attempt's manifest. Nodes exchange no messages about the save: a
+// node whose rank fails publishes a tombstone, and the other nodes find it in the root.
 //
-// To look at a set is to list as many manifests as there are ranks. So the node of rank 0 does that, and the
-// others mostly look for the decision alone, one name; but now and then for the set, for that node may be
-// gone. The nodes of a large job take turns then: if all looked at once, the root would be busy for hours.
+// A look at the set lists as many manifests as there are ranks. So only the node of rank 0 looks at the set
+// each time. The other nodes mostly look for the decision alone, which is one file name. They look at the set
+// now and then, because the node of rank 0 may be gone. In a large job they take turns, so that the looks do
+// not overload the root.
 #include <algorithm>
 
 #include "actors/shard_writer/shard_writer.h"
@@ -15,9 +16,11 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr uint32_t kSlowestPolls = 20;    // in poll_ms: how seldom a set that grows slowly is looked at
-constexpr uint32_t kPollsOfDecision = 8;  // of which other nodes than rank 0's spend the last on the set,
-constexpr uint64_t kListedInTurn = 4096;  // as many at a time as list so many manifests, but one at least
+// Longest interval between looks at a set that grows slowly, in poll_ms.
+constexpr uint32_t kSlowestPolls = 20;
+constexpr uint32_t kPollsOfDecision = 8;  // nodes other than that of rank 0 look at the set in every 8th poll
+// So many nodes look at once as together list this many manifests, but at least one.
+constexpr uint64_t kListedInTurn = 4096;
 
 }  // namespace
 
@@ -31,7 +34,7 @@ void ShardWriter::publish_alone(const AttemptKey& key, Rank rank, EffectWriter& 
   const Share& share = save.shares.at(rank);
   if (!save.failure.ok() || save.deciding) return;
   const KnownWorlds::Known* known = alone_[rank].find(share.roster_id);
-  SHOAL_CHECK(known != nullptr);  // it was planned by
+  SHOAL_CHECK(known != nullptr);  // the share was planned by it
   auto manifest = std::make_shared<storage::RankManifest>();
   manifest->key = key;
   manifest->rank = rank;
@@ -59,7 +62,8 @@ void ShardWriter::published_alone(TimeNs now, const AttemptKey& key, Rank rank, 
   save.shares.at(rank).published = true;
   save.set_pace = 0;
   save.set_polls = 0;
-  // Also before all here have: a tombstone of somebody else's ends the save for all of them.
+  // Also if other ranks here have not published yet: a tombstone of another node ends the save for all of
+  // them.
   look_at_set(now, key, out);
 }
 
@@ -71,7 +75,7 @@ uint64_t ShardWriter::turns(const Save& save) const {
 bool ShardWriter::has_turn(const Save& save) const {
   if (save.shares.contains(0)) return true;
   if (save.set_polls % kPollsOfDecision != 0 || save.shares.empty()) return false;
-  // Which of the nodes this is, if all have as many ranks.
+  // The index of this node, if all nodes have equally many ranks.
   const uint64_t place = save.shares.begin()->first / save.shares.size();
   return save.set_polls / kPollsOfDecision % turns(save) == place % turns(save);
 }
@@ -114,7 +118,8 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
     if (committed) {
       out.tell(RoleKind::coordinator, event::CommittedAlone{});
       operations_.start(operation::RecordDecision{*decision}, out,
-                        [](TimeNs, Result<OperationResult>, EffectWriter&) {});  // an index, if it is here
+                        // The catalog is an index: a failure does not matter.
+                        [](TimeNs, Result<OperationResult>, EffectWriter&) {});
     }
     return settle(key, committed, committed ? "" : (*decision)->tombstone().cause, out);
   }
@@ -175,7 +180,7 @@ void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter&
                       if (found == saves_.end()) return;
                       found->second.lists_missing = false;
                       auto missing = result_as<std::vector<uint64_t>>(std::move(result));
-                      if (!missing.ok()) return;  // looked at again with the set
+                      if (!missing.ok()) return;  // the next look at the set tries again
                       auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
                       if (cause) give_up(key, GiveUp::host_lost, *cause, then_out);
                     });
@@ -187,7 +192,8 @@ std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>
     return [&ranks](uint64_t rank) { return std::binary_search(ranks.begin(), ranks.end(), rank); };
   };
   if (std::any_of(missing.begin(), missing.end(), is_among(ranks_lost_.ranks))) return ranks_lost_.cause;
-  // Other hosts may be slow, and then so may that one be: it does not answer, but it may live.
+  // This node cannot tell whether the host is dead or only unreachable. If manifests of other hosts are
+  // missing too, the save may just be slow.
   if (!is_without_coordinator || missing.empty() || coordinators_.here.empty() ||
       !std::all_of(missing.begin(), missing.end(), is_among(coordinators_.here))) {
     return std::nullopt;

@@ -1,4 +1,4 @@
-// ShardWriter: reports to the coordinator, and what becomes of a decision.
+// ShardWriter: reports to the coordinator, and decisions.
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr uint32_t kReadRetries = 10;  // of a decision that stands, for a root that fails now and then
+constexpr uint32_t kReadRetries = 10;  // of a decision, for a root that fails now and then
 constexpr TimeNs kReadAgain = 1000 * kMillisecond;
 
 }  // namespace
@@ -63,7 +63,7 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
 
 void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (save.deciding) return;
-  if (rank_local_) {  // nobody to report to: a failure is decided here, for all
+  if (rank_local_) {  // there is no coordinator to report to: this node decides
     if (!save.failure.ok()) give_up(key, give_up_after(save.failure), save.failure.message(), out);
     return;
   }
@@ -71,7 +71,7 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
   if (!save.failure.ok()) {
     out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, save.failed_rank, save.failure});
   } else if (has_no_roster || save.reported != std::pair<size_t, size_t>{0, 0}) {
-    std::map<RosterId, wire::ShardsWritten> reports;  // one, but where a layout has changed
+    std::map<RosterId, wire::ShardsWritten> reports;  // one, unless a layout has changed
     wire::LayoutsStaged staged{key, {}};
     for (const auto& [rank, share] : save.shares) {
       if (share.waits && !share.asked) staged.ranks.push_back({rank, *share.waits});
@@ -91,7 +91,7 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, Save& save, Eff
     if (!staged.ranks.empty()) out.send(kCoordinatorNode, RoleKind::coordinator, std::move(staged));
     send_local_plans(key, save, out);
     send_exchange(now, key, save, out);
-    if (!save.failure.ok()) return;  // what it says fits into no message
+    if (!save.failure.ok()) return;  // send_exchange has failed the save: its plans fit into no message
   } else {
     return;
   }
@@ -120,7 +120,8 @@ void ShardWriter::ask_root(const AttemptKey& key, Save& save, EffectWriter& out)
                       if (found == saves_.end()) return;
                       found->second.asks_root = false;
                       auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
-                      if (!decision.ok()) return;  // none yet, or not to be read now: asked again
+                      // No decision yet, or the read failed: the next resend reads again.
+                      if (!decision.ok()) return;
                       const bool committed = (*decision)->was_committed();
                       settle(key, committed, committed ? "" : (*decision)->tombstone().cause, then_out);
                     });
@@ -210,7 +211,7 @@ void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWr
   for (auto& [rank, share] : save.shares) {
     save.told_undecided.insert(share.listener);
     share.asking = false;
-    share.planned = true;  // what is not written yet never will be
+    share.planned = true;  // what is not written yet is never written
     free_slab(key, share, out);
   }
   for (ClientId client : save.told_undecided) tell_outcome(client, key, told, out);
@@ -332,7 +333,7 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         } else if (decision.ok() && !(*decision)->was_committed()) {
           outcome = Status(Code::aborted, (*decision)->tombstone().cause);
         } else if (decision.ok() || (is_nowhere && known.fate == Fate::committed)) {
-          // It was committed, and no rule keeps it any more: all that is known of it is its name.
+          // The save was committed, and retention has deleted it since. Its name is all that is known.
           if (is_nowhere) {
             then_out.warning(
                 to_string(key) +
@@ -345,7 +346,7 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         } else if (is_nowhere) {
           outcome = known.late;
         }
-        // One message for all: what it says of a large checkpoint is large.
+        // One message for all clients: the metadata of a large checkpoint is large.
         const auto message = std::make_shared<const local::LocalMessage>(
             local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
         for (ClientId client : told) {
@@ -374,7 +375,7 @@ void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
     }
   }
   for (const AttemptKey& key : due) {
-    if (rank_local_) {  // the others need no coordinator
+    if (rank_local_) {  // rank-local: the other ranks need no coordinator
       if (turns(saves_.at(key)) == 1) look_for_lost(now, key, out);
       continue;
     }

@@ -1,4 +1,4 @@
-// ShardWriter: what clients say, and what is written of it.
+// ShardWriter: messages of clients, planning, writing.
 #include <algorithm>
 #include <utility>
 
@@ -119,19 +119,19 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
     found = open_save(now, key, out);
   }
   auto before = found->second.shares.find(rank);
-  if (before != found->second.shares.end() && before->second.asked) {  // and was told
+  if (before != found->second.shares.end() && before->second.asked) {  // and has its plan
     share.told = std::move(before->second.told);
     before->second = std::move(share);
   } else if (!found->second.shares.try_emplace(rank, std::move(share)).second) {
-    // By an earlier client of this rank: what it staged is what is saved.
+    // An earlier client of this rank has staged: the save has those bytes.
     out.to_client(client, local::Refused{staged.step, staged.attempt, staged_before(key, rank)});
     return;
   }
   take_share(now, key, rank, out);
 }
 
-// What an earlier connection of this rank had offered, mostly to an earlier node: a slab, or files that are
-// durable already. This node may have it under way; the attempt may be decided, its folder swept.
+// The client offers what an earlier connection of this rank offered, usually to an earlier node: a slab, or
+// files that are durable. This node may be writing it, and the attempt may be decided and its folder swept.
 void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Share offered,
                                    EffectWriter& out) {
   const ClientId client = offered.listener;
@@ -185,12 +185,12 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
   const Rank rank = attached->second;
   const AttemptKey key{facts_.generation, said.step, said.attempt};
   if (auto decided = decided_.find(key); decided != decided_.end()) {
-    // An earlier node may have dropped the bytes of a save that had been committed.
+    // The save may be committed although an earlier node dropped the bytes of this rank.
     return tell_closed(key, decided->second, client, out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
-    if (saves_.size() >= kMaxSavesInFlight) {  // told once, without this node's care that it arrives
+    if (saves_.size() >= kMaxSavesInFlight) {  // sent once; it may be lost
       if (!rank_local_) {
         out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, said.why});
       }
@@ -210,7 +210,7 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
   const TimeNs deadline = facts_.times.attempt_deadline_ms * kMillisecond;
   found->second.begun = now;
   found->second.backoff.spread_over(facts_.times, world_size(), ranks_here, deadline / 2);
-  // What a rank that hangs keeps its neighbours from saying is said well before it ends the save.
+  // So partial reports come well before the deadline, even if one rank hangs.
   found->second.partials.spread_over(facts_.times, world_size(), ranks_here, deadline / 8);
   found->second.deadline = timers_.set(now + facts_.times.node_deadline_ms * kMillisecond, out,
                                        [this, key](TimeNs, EffectWriter& then_out) {
@@ -240,7 +240,8 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
   clients_.erase(found);
   gone_.insert(client);
   auto attached = attached_.find(rank);
-  if (attached != attached_.end() && attached->second == client) {  // else another one has come for this rank
+  // Else another client attached for this rank.
+  if (attached != attached_.end() && attached->second == client) {
     attached_.erase(attached);
     lose_rank(now, rank, out);
   }
@@ -261,7 +262,7 @@ void ShardWriter::forget_if_unused(ClientId client, EffectWriter& out) {
   out.forget_client(client);
 }
 
-// Says what became of the bytes: of a share that is written, the files.
+// States what became of the bytes: for a share that is written, SlabFree names its files.
 void ShardWriter::free_slab(const AttemptKey& key, Share& share, EffectWriter& out) {
   if (!share.slab_in_use || share.files_writing != 0) return;
   share.slab_in_use = false;
@@ -327,7 +328,7 @@ void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
                     [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       reading_rosters_.erase(id);
                       auto record = result_as<storage::RosterRecord>(std::move(result));
-                      if (record.ok() && worlds_.empty()) {  // collective: no Planner has told of any
+                      if (record.ok() && worlds_.empty()) {  // collective: the Planner passes no roster
                         worlds_.add_newest(record->world, record->options);
                       } else if (record.ok()) {
                         worlds_.add_earlier(record->world, record->options);
@@ -346,14 +347,14 @@ void ShardWriter::on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter&
   auto found = saves_.find(said.key);
   if (found == saves_.end() || !found->second.roster_id.is_zero()) return;
   found->second.roster_id = said.roster_id;
-  if (worlds_.empty()) return;  // the first roster is on its way
+  if (worlds_.empty()) return;  // the first roster is being read or sent
   for_each_unplanned([&](const AttemptKey& key, Rank rank) {
     if (key == said.key) plan_share(now, key, rank, out);
   });
 }
 
 void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
-  if (!coordinator_gone_.ok()) return;  // the tombstone is on its way
+  if (!coordinator_gone_.ok()) return;  // its tombstone is being published
   Status alike = check_user(saves_.at(key), rank);
   if (!alike.ok()) fail(now, key, rank, std::move(alike), out);
   if (is_collective() || !worlds_of(rank).empty()) {
@@ -378,7 +379,7 @@ Status ShardWriter::check_user(const Save& save, Rank rank) {
 void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   if (is_collective()) return plan_told_share(now, key, rank, out);
   KnownWorlds& worlds = worlds_of(rank);
-  if (worlds.empty()) return;  // of this rank alone, which has yet to say what it holds
+  if (worlds.empty()) return;  // rank-local: the client has not declared its layout yet
   Share& share = saves_.at(key).shares.at(rank);
   auto beyond = [&](const World& world) {
     return fail(now, key, rank,
@@ -388,7 +389,7 @@ void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
   };
   if (rank >= worlds.newest().roster.world_size()) return beyond(worlds.newest());
   const std::optional<RosterId> roster_id = roster_of(saves_.at(key), rank, share);
-  if (!roster_id && rank_local_) return;  // its Planner has yet to say what follows from this layout
+  if (!roster_id && rank_local_) return;  // the Planner has not sent the world of this layout yet
   if (!roster_id) return wait_for_roster(now, key, share, out);
   KnownWorlds::Known* known = worlds.find(*roster_id);
   if (known == nullptr && rank_local_) {
@@ -434,8 +435,8 @@ void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, cons
   if (writes->empty()) record_staged(now, key, rank, plan, out);
 }
 
-// Nothing else in the root says that a rank without a shard has staged the save. A rank-local save has a
-// manifest of each rank.
+// Without this record nothing in the root shows that a rank without a shard has staged the save. A rank-local
+// save needs none: each rank publishes a manifest.
 void ShardWriter::record_staged(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
                                 EffectWriter& out) {
   if (rank_local_) return share_written(now, key, rank, out);
@@ -448,8 +449,8 @@ void ShardWriter::record_staged(TimeNs now, const AttemptKey& key, Rank rank, co
       });
 }
 
-// The client's word for files that are durable is the node's own of before; the coordinator compares their
-// sizes with the folder when it commits.
+// The client repeats what an earlier node reported about durable files. The coordinator compares the sizes
+// with the folder when it commits.
 void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
                                EffectWriter& out) {
   Share& share = saves_.at(key).shares.at(rank);
@@ -466,7 +467,8 @@ void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, con
   for (const local::DurableFile& file : said.files) {
     share.files.push_back({rank, file.index, file.size, file.header_digest, file.payload_bytes});
   }
-  if (share.files.empty()) return record_staged(now, key, rank, plan, out);  // an older node wrote none
+  // An older node wrote no staged record.
+  if (share.files.empty()) return record_staged(now, key, rank, plan, out);
   share_written(now, key, rank, out);
 }
 
@@ -505,16 +507,16 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, bool failed, Ef
   late_.erase(late);
   free_slab(key, share, out);
   forget_if_unused(share.client, out);
-  if (share.is_committed) return tell_late_writer(key, rank, share, out);  // nothing is swept
+  if (share.is_committed) return tell_late_writer(key, rank, share, out);  // a committed save is not swept
   auto others = late_.lower_bound({key, 0});
   if (others != late_.end() && others->first.first == key) return;
   if (rank_local_) return sweep_alone(key, out);
-  // The sweep after the abort may have come before these files: this makes the coordinator sweep once more.
+  // The sweep after the abort may have missed these files. This message makes the coordinator sweep again.
   out.send(kCoordinatorNode, RoleKind::coordinator,
            wire::SaveFailed{key, rank, Status(Code::aborted, "its files were written after the abort")});
 }
 
-// What it has written is what is committed, or another process of its rank has had part in the save.
+// Either the files of this rank are the committed ones, or another process of its rank has saved it.
 void ShardWriter::tell_late_writer(const AttemptKey& key, Rank rank, const Share& share, EffectWriter& out) {
   if (share.write_failed) return tell_stranger(share.listener, key, out);
   ++reading_;
@@ -550,7 +552,7 @@ void ShardWriter::wait_for_roster(TimeNs now, const AttemptKey& key, Share& shar
   report_soon(now, key, saves_.at(key), out);
 }
 
-// When all here are ready for it; else a while from now without the others.
+// Reports when all ranks here are ready; else after a while without the others.
 void ShardWriter::report_soon(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (save.partial == 0 && !save.partial_due) {
     save.partial =

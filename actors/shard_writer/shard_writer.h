@@ -1,8 +1,12 @@
-// ShardWriter: one a node. Persists what local ranks staged, reports it, and tells the clients what was
-// decided. docs/reference/protocol.md, "A save". What clients say and what is written: shard_writer.cpp;
-// reports and decisions: shard_report.cpp; ranks that are gone, and the drain: shard_leaving.cpp; rank-local
-// saves, of which nobody is told: shard_alone.cpp; collective saves, of which ranks are told what to write:
-// shard_collective.cpp; what their planners pass on before: shard_exchange.cpp.
+// ShardWriter: one a node. Writes what local ranks staged, reports it to the coordinator, and passes the
+// decision to the clients. docs/reference/protocol.md, "A save".
+//
+// - shard_writer.cpp: messages of clients, planning, writing
+// - reports.cpp: reports and decisions
+// - drain.cpp: ranks that are gone, and the drain
+// - rank_local.cpp: rank-local saves
+// - collective.cpp: collective saves
+// - plan_exchange.cpp: the plan gather that may precede a collective save
 #pragma once
 
 #include <map>
@@ -23,7 +27,8 @@
 namespace shoal::actors {
 
 inline constexpr size_t kMaxOutcomesRemembered = 1024;
-// How often a node says for whom it speaks, after each new session with a coordinator: one may be lost.
+// How often a node repeats RanksGone after each new session with a coordinator, because a message may be
+// lost.
 inline constexpr uint32_t kWordsAfterSession = 4;
 
 class ShardWriter final : public Role {
@@ -35,22 +40,25 @@ class ShardWriter final : public Role {
   void handle(TimeNs now, const Event& event, Effects& effects) override;
 
  private:
-  struct Share {          // of one rank in one save
-    ClientId client = 0;  // whose slab holds the bytes
+  struct Share {          // the share of one rank in one save
+    ClientId client = 0;  // the client whose slab holds the bytes
     uint32_t slab_id = 0;
-    ClientId listener = 0;  // who is told; a later connection of the rank, if it offered the same again
+    // The client that receives SlabFree and Decided: a later connection of the rank, if that offered the save
+    // again.
+    ClientId listener = 0;
     uint32_t listener_slab_id = 0;
     std::shared_ptr<const local::LocalMessage> message;  // Staged or Written, until it is planned
     bool offered_again = false;                          // an earlier node may have reported it
-    bool asking = false;  // the root is asked first whether the attempt is decided
+    bool asking = false;  // the node first reads from the root whether the attempt is decided
     bool planned = false;
-    std::optional<LayoutId> waits;  // for the roster of this attempt, having staged with this layout
-    // Collective: the client has asked what it is to write, and staged nothing yet. `waits` until it is told.
+    std::optional<LayoutId> waits;  // staged with this layout, and waits for the roster of the attempt
+    // Collective: the client has requested its plan and staged nothing yet. `waits` is set until the plan
+    // comes.
     bool asked = false;
     SavePlanPtr told;
     PlanId client_knows;         // share_id_of the plan that the client has
-    plan::PlannerPlan offer;     // what its planner offers, until it is told its part; null: nothing
-    bool is_offer_said = false;  // and the coordinator has been told
+    plan::PlannerPlan offer;     // what its planner offers, until the rank receives its plan; null: nothing
+    bool is_offer_said = false;  // the node has sent the offer to the coordinator
     bool follows_planner = false;
     bool slab_in_use = true;
     size_t files_writing = 0;
@@ -60,50 +68,53 @@ class ShardWriter final : public Role {
     UserMetadataPtr user;
     bool written = false;
     bool write_failed = false;
-    bool is_committed = false;  // while its files were being written: the listener hears once they are
-    bool published = false;     // rank-local: its manifest stands
+    // Committed while its files were being written: the listener is informed after the writes.
+    bool is_committed = false;
+    bool published = false;  // rank-local: its manifest is in the root
   };
-  struct Exchange {  // of the plans of planners with a global plan of their own
+  struct Exchange {  // the plan gather of planners that make a global plan
     Rank coordinator_rank = 0;
     SaveOptions options;
     std::map<Rank, plan::PlannerPlan> gathered;  // for the planner here, until all have come
-    bool is_planning = false;                    // it has them
-    std::vector<plan::PlannerPlan> made;         // by it, by rank
-    bool is_made_said = false;                   // and the coordinator has been told
-    bool says_again = false;                     // all of it: some may not have arrived
+    bool is_planning = false;                    // the planner here has received them
+    std::vector<plan::PlannerPlan> made;         // by the planner here, in the order of ranks
+    bool is_made_said = false;                   // the node has sent them to the coordinator
+    bool says_again = false;                     // send all of it again: some may be lost
   };
   struct Save {
     base::FlatMap<Rank, Share> shares;
     std::optional<Exchange> exchange;
-    std::set<ClientId> without_share;  // said NotStaged, and are told too
-    Status failure;                    // the first here
+    std::set<ClientId> without_share;  // clients that sent NotStaged; they receive the decision too
+    Status failure;                    // the first on this host
     Rank failed_rank = 0;
     Status undecided;  // why the coordinator could record no decision
     bool deciding = false;
-    std::set<ClientId> told_undecided;   // have heard that nothing can be decided, and hear nothing more
-    std::pair<size_t, size_t> reported;  // in the last report: ranks that have written, and that wait
-    RosterId roster_id;                  // by which those that wait share it; zero: not heard yet
-    bool partial_due = false;            // the next report may be one
+    // Clients that were informed that no decision is possible. They receive nothing more about this save.
+    std::set<ClientId> told_undecided;
+    // Counts in the last report: ranks that have written, ranks that wait.
+    std::pair<size_t, size_t> reported;
+    RosterId roster_id;        // roster for the ranks that wait (PlanBy); zero: not received yet
+    bool partial_due = false;  // the next report may leave out ranks that are not ready
     bool asks_root = false;
-    bool is_announced = false;  // before there was a roster
+    bool is_announced = false;  // LayoutsStaged was sent before this node had a roster
     TimerId resend = 0, partial = 0, deadline = 0, announce = 0;
     TimeNs begun = 0;
     Backoff backoff;
-    Backoff partials;  // until what is ready is reported without the rest
+    Backoff partials;  // until the ranks that are ready are reported without the others
     PublishRetries retries;
-    TimeNs set_pace = 0;         // rank-local: until the set is looked at again
-    uint32_t set_polls = 0;      // how often it was, since something was published here
-    bool set_looking = false;    // it is being looked at now
-    std::string set_missing;     // what it lacked when last seen
-    bool lists_missing = false;  // its manifests are being listed, since a host is lost
+    TimeNs set_pace = 0;         // rank-local: interval to the next look at the set of manifests
+    uint32_t set_polls = 0;      // looks at the set since something was published here
+    bool set_looking = false;    // a look is in progress
+    std::string set_missing;     // what the set lacked at the last look
+    bool lists_missing = false;  // the missing manifests are being listed because a host is lost
     explicit Save(const RoleTimes& times)
         : backoff(times),
           partials(times.report_partial_after_ms * kMillisecond, times.resend_most_ms * kMillisecond),
           retries(times) {}
   };
-  struct Collective {  // what is known of a rank that saves so
+  struct Collective {  // what the node knows of a rank that saves in mode collective
     SaveOptions options;
-    RecentMap<LayoutId, LayoutPtr> layouts{KnownWorlds::kMost};  // that it has said
+    RecentMap<LayoutId, LayoutPtr> layouts{KnownWorlds::kMost};  // that it has declared
     SavePlanPtr told;                                            // the newest
   };
   struct Failure {
@@ -111,13 +122,14 @@ class ShardWriter final : public Role {
     Status why;
   };
   enum class Fate : uint8_t {
-    committed,  // a manifest stands, or stood
-    aborted,    // an abort's tombstone stands
-    unknown,    // this node stopped asking before any decision stood; one may stand by now
+    committed,  // a manifest exists, or existed
+    aborted,    // the tombstone of an abort exists
+    // This node stopped trying before a decision existed; a decision may exist by now.
+    unknown,
   };
   struct Outcome {  // what this node knows of a save that it has closed
     Fate fate = Fate::unknown;
-    Status late;  // the answer to a client that stages the save only now. Never OK
+    Status late;  // the answer to a client that stages the save only now; never OK
   };
 
   // --- clients ---
@@ -131,7 +143,7 @@ class ShardWriter final : public Role {
   static Status too_many_saves();
   static Status staged_before(const AttemptKey& key, Rank rank);
   std::map<AttemptKey, Save>::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
-  std::string no_decision(const Save& save) const;  // why its deadline ends it
+  std::string no_decision(const Save& save) const;  // the cause when its deadline ends it
   void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
   // A client that is gone keeps its slabs until they are written or dropped.
   void forget_if_unused(ClientId client, EffectWriter& out);
@@ -155,15 +167,17 @@ class ShardWriter final : public Role {
   }
 
   Result<SavePlanPtr> plan_of(KnownWorlds::Known& known, Rank rank);
-  // The roster by which this share is planned: that which its client planned by; else that of the attempt,
-  // where the coordinator has said it; else the newest, if it gives the rank the layout that was staged.
+  // The roster by which this share is planned: the one that its client used; else the attempt's, if the
+  // coordinator has sent PlanBy; else the newest, if it has the layout with which the rank staged. nullopt:
+  // none of these yet.
   std::optional<RosterId> roster_of(const Save& save, Rank rank, const Share& share);
   KnownWorlds& worlds_of(Rank rank) { return rank_local_ ? alone_[rank] : worlds_; }
-  // Of one that this node has not heard of: the shares that were planned by it go on, or fail.
+  // For a roster that this node does not know. Shares that were planned by it continue when it is read, or
+  // fail.
   void read_roster(const RosterId& id, EffectWriter& out);
   void on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter& out);
   void take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
-  // Whether this rank's user metadata is that of the others here.
+  // Whether the user metadata of this rank equals that of the other ranks here.
   static Status check_user(const Save& save, Rank rank);
   void plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void write_share(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan, const Layout& layout,
@@ -173,18 +187,19 @@ class ShardWriter final : public Role {
   void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file,
                     Result<storage::WrittenShard> written, EffectWriter& out);
   void write_ended(TimeNs now, const AttemptKey& key, Rank rank, const Status& written, EffectWriter& out);
-  // A write that ended after its save had been decided. Whose save was committed meanwhile hears of it now.
+  // Handles a write that ended after its save was decided. Informs the client if the save was committed
+  // meanwhile.
   void release_late(const AttemptKey& key, Rank rank, bool failed, EffectWriter& out);
   void tell_late_writer(const AttemptKey& key, Rank rank, const Share& share, EffectWriter& out);
   void share_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void wait_for_roster(TimeNs now, const AttemptKey& key, Share& share, EffectWriter& out);
 
   // --- reporting ---
-  // Every rank of this host that may take part has written, or waits for a roster.
+  // Whether every rank of this host that may take part has written, or waits for a roster.
   bool all_here_ready(const Save& save) const;
   void report_soon(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
-  // A save that finds no roster for a while: the coordinator hears of it all the same, so that its deadline
-  // holds for it, and what it knows of ranks that are gone.
+  // For a save that has no roster for a while: sends LayoutsStaged. From then on the coordinator's deadline
+  // applies to the save, and the coordinator checks it against the ranks that are gone.
   void announce(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void consider_report(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void send_report(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
@@ -194,47 +209,50 @@ class ShardWriter final : public Role {
 
   // --- the decision ---
   void on_message(TimeNs now, const WireBody& body, EffectWriter& out);
-  // The coordinator is lost, and may have decided before it was: what stands in the root is obeyed.
+  // For a lost coordinator, which may have decided the save: reads the root, and obeys a decision that
+  // exists.
   void ask_root(const AttemptKey& key, Save& save, EffectWriter& out);
-  // This node publishes the tombstone itself, or commits what the root proves complete (giving_up.h), and
-  // obeys whatever stands. `why`, `cause`: where nothing failed here.
+  // This node publishes the tombstone itself, or commits what the root proves complete (giving_up.h). Then it
+  // obeys the decision that exists. `why` and `cause` apply if no rank here has failed.
   void give_up(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out);
   void publish_tombstone(const operation::PublishDecision& made, EffectWriter& out);
-  // Tells the clients, and tries again while that may help.
+  // Informs the clients, and tries again while that may help.
   void publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
                       EffectWriter& out);
   static Status not_decided(const Save& save, const Status& why);
-  // The root takes no decision: clients wait for one no longer, and hear nothing more of this attempt. What
-  // stands is unknown.
+  // For a root in which no decision can be published. Informs the clients that the fate of the save is
+  // unknown; they receive nothing more about it.
   void undecidable(const AttemptKey& key, const Status& why, EffectWriter& out);
   void on_undecided(const AttemptKey& key, const Status& why, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
-  // Answers a client whose rank staged a closed save before this node closed it.
+  // Answers a client whose rank staged a save that this node has closed since.
   void tell_closed(const AttemptKey& key, const Outcome& known, ClientId client, EffectWriter& out);
-  // Reads the decision that stands and tells it. `known`: what to say where none can be found: it never makes
-  // a save of unknown fate a committed or aborted one. `failures`: how often reading failed already.
+  // Reads the decision and sends it to the clients. `known` is what the clients receive if no decision can be
+  // read; it never turns a save of unknown fate into a committed or aborted one. `failures` counts failed
+  // reads.
   void read_and_tell(const AttemptKey& key, std::vector<ClientId> told, Outcome known, EffectWriter& out,
                      uint32_t failures = 0);
-  // Of a save that is committed: those who staged it now, and whose rank has had no part in it, for nothing
-  // of theirs was written yet. Another process of their rank has had it. What is being written may be what
-  // is committed: `writing` are those who hear of it when their writes have ended.
+  // Clients of a committed save whose rank did not take part from here: nothing of theirs was written, so
+  // another process of their rank has saved it. A write in progress may be of the bytes that are committed:
+  // `writing` are clients that are informed after their writes.
   struct WithoutPart {
     std::set<ClientId> strangers, writing;
   };
   static WithoutPart without_part(Save& save);
   void tell_stranger(ClientId client, const AttemptKey& key, EffectWriter& out);
-  // Takes the save out of those in flight. Returns the clients that are to be told.
+  // Removes the save from those in flight. Returns the clients that must receive the outcome.
   std::vector<ClientId> close_save(const AttemptKey& key, Outcome outcome, EffectWriter& out);
   void tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome, EffectWriter& out);
 
-  // Ends saves that have waited for a lost coordinator for host_lost_ms; looks again when the next one has.
+  // Gives up saves that have waited for a lost coordinator for host_lost_ms. Sets a timer for the next such
+  // save.
   void give_up_without_coordinator(TimeNs now, EffectWriter& out);
 
-  // None of this job will decide any more: this node does, at once.
+  // No coordinator of this job will decide any more: this node decides all its saves at once.
   void on_coordinator_gone(const Status& why, EffectWriter& out);
 
   // --- rank-local ---
-  // Its files are durable: so is its manifest next, then the set is awaited.
+  // After the files of a rank are durable: publishes its manifest, then polls for the complete set.
   void publish_alone(const AttemptKey& key, Rank rank, EffectWriter& out);
   void published_alone(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
                        EffectWriter& out);
@@ -242,17 +260,18 @@ class ShardWriter final : public Role {
   void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
                      Result<std::shared_ptr<const storage::Decision>> decision, EffectWriter& out);
   bool all_published(const Save& save) const;
-  bool has_turn(const Save& save) const;   // to look at the whole set, this time
-  uint64_t turns(const Save& save) const;  // how many nodes share the looking
+  bool has_turn(const Save& save) const;   // whether this look may examine the whole set
+  uint64_t turns(const Save& save) const;  // number of nodes that take turns at this
   void on_ranks_lost(TimeNs now, const event::RanksLost& said, EffectWriter& out);
-  // Ends the save if it waits for the manifest of a host that is lost, or of the lost coordinator's alone.
+  // Gives up the save if it lacks a manifest of a host that is lost, or only those of the lost coordinator's
+  // host.
   void look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter& out);
   std::optional<std::string> why_hopeless(const std::vector<uint64_t>& missing, bool is_without_coordinator);
   bool has_missed_coordinator(TimeNs now, const Save& save) const;  // for host_lost_ms
   void sweep_alone(const AttemptKey& key, EffectWriter& out);
-  // The node stops. What it has published counts as soon as the others have.
+  // The node stops. What it has published counts once the other ranks have published.
   void leave_set(const AttemptKey& key, EffectWriter& out);
-  // Ends the save here without a decision, and tells its clients why.
+  // Closes the save here without a decision, and sends its clients `why`.
   void close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out);
 
   // --- collective ---
@@ -262,9 +281,9 @@ class ShardWriter final : public Role {
   void send_local_plans(const AttemptKey& key, const Save& save, EffectWriter& out);
   void on_global_plan(TimeNs now, const wire::GlobalPlan& said, EffectWriter& out);
   void tell_plan(const AttemptKey& key, const Share& share, EffectWriter& out);
-  // The share of a client that asks before it stages; null: it has been answered.
+  // Returns the share of a client that sends a request before it stages. nullptr: the client has its answer.
   Share* asking_share(TimeNs now, ClientId client, const AttemptKey& key, EffectWriter& out);
-  // All ranks have a planner with a global plan of its own, or none.
+  // Either all ranks have a planner that makes a global plan, or none.
   static Status check_alike(const Save& save, Rank rank, bool follows_planner);
   void on_plan_exchange(TimeNs now, ClientId client, const local::PlanExchange& said, EffectWriter& out);
   void send_exchange(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out);
@@ -274,7 +293,7 @@ class ShardWriter final : public Role {
   void plan_told_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
 
   // --- ranks that are gone ---
-  // Staged, or durable already.
+  // Whether the rank has staged, or its files are durable already.
   static bool has_staged(const Save& save, Rank rank) {
     auto share = save.shares.find(rank);
     return share != save.shares.end() && !share->second.asked;
@@ -283,17 +302,19 @@ class ShardWriter final : public Role {
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& said, EffectWriter& out);
   void lose_rank(TimeNs now, Rank rank, EffectWriter& out);
   void say_gone(EffectWriter& out);
-  void say_gone_at(TimeNs at, EffectWriter& out);  // and again with back-off
-  // Says, kWordsAfterSession times from `first` on, for which ranks this node speaks.
+  void say_gone_at(TimeNs at, EffectWriter& out);  // repeats with back-off
+  // Sends RanksGone kWordsAfterSession times, from `first` on, so that the coordinator knows the ranks of
+  // this node.
   void speak_for_ranks(TimeNs first, EffectWriter& out);
 
   // --- draining ---
   void begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out);
   void end_drain(EffectWriter& out);
-  // Told to stop while trainers are attached: another node will serve them, and hears of what is undecided.
+  // The node was requested to stop while trainers are attached: another node will serve them, and receives
+  // from them what is undecided.
   bool hands_over() const;
   bool is_writing() const;
-  // Why nobody here can complete this save any more; nothing: somebody may.
+  // Why no rank here can complete this save any more; nullopt: one may.
   std::optional<Failure> hopeless(const Save& save) const;
   void consider_drain(TimeNs now, EffectWriter& out);
   void drain_patience_over(TimeNs now, EffectWriter& out);
@@ -303,32 +324,32 @@ class ShardWriter final : public Role {
   PendingTimers timers_;
   base::FlatMap<ClientId, Rank> clients_;  // attached now
   base::FlatMap<Rank, ClientId> attached_;
-  std::set<Rank> lost_;                // were attached and are gone, or never will be
-  std::map<Rank, std::string> ended_;  // how their trainers did, by the word of who started them
-  std::set<ClientId> gone_;            // lost clients whose slabs are still kept
+  std::set<Rank> lost_;                // were attached and are gone, or will never attach
+  std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher reported
+  std::set<ClientId> gone_;            // clients that are gone and whose slabs are still in use
   KnownWorlds worlds_;
-  bool rank_local_ = false;  // the ranks here save rank-local
+  bool rank_local_ = false;  // the ranks here save in mode rank-local
   base::FlatMap<Rank, KnownWorlds> alone_;
   base::FlatMap<Rank, Collective> collective_;
-  std::set<Rank> introduced_;  // ranks of modes without JoinRanks, for which this node has begun to speak
-  uint32_t world_size_ = 0;    // as clients said
+  std::set<Rank> introduced_;  // ranks of modes without JoinRanks that this node has reported as its own
+  uint32_t world_size_ = 0;    // as clients stated
   std::set<RosterId> reading_rosters_;
   Status planning_failed_;
   Status coordinator_gone_;                            // not OK: another job has the root
   std::map<AttemptKey, Save> saves_;                   // in flight
   std::map<std::pair<AttemptKey, Rank>, Share> late_;  // decided while a file was still being written
   RecentMap<AttemptKey, Outcome> decided_{kMaxOutcomesRemembered};
-  event::RanksLost ranks_lost_;    // rank-local, as the coordinator of this node says
+  event::RanksLost ranks_lost_;    // rank-local: from the coordinator of this node
   wire::RanksGone coordinators_;   // rank-local: host and ranks of the coordinator's node
   size_t reading_ = 0;             // manifests being read for clients
-  bool coordinator_lost_ = false;  // and nothing heard of it since
+  bool coordinator_lost_ = false;  // and no message of it since
   TimeNs coordinator_lost_at_ = 0;
   std::string why_coordinator_lost_;
   bool draining_ = false, is_told_to_stop_ = false;
   bool leaving_ = false;  // no rank of this host stages anything more
   bool has_said_gone_ = false;
   bool is_patience_over_ = false;     // of a drain
-  uint32_t words_after_session_ = 0;  // that are still to be said: of whom this node speaks for
+  uint32_t words_after_session_ = 0;  // repetitions of RanksGone still to send
   Backoff gone_backoff_;
   TimerId drain_timer_ = 0, leave_timer_ = 0, gone_timer_ = 0, away_timer_ = 0;
 };
