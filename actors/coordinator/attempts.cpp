@@ -1,4 +1,4 @@
-// Coordinator: attempts, from the first word of one until its decision is told.
+// Coordinator: attempts, from the first message about one until its decision is sent.
 #include <algorithm>
 #include <utility>
 
@@ -25,7 +25,7 @@ bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter&
     return true;
   }
   out.send(to, RoleKind::shard_writer, wire::Decided{key, outcome.committed, outcome.cause});
-  if (!outcome.committed) sweep(key, out);  // what this node has written since the last one
+  if (!outcome.committed) sweep(key, out);  // the node may have written more since the last sweep
   return true;
 }
 
@@ -33,10 +33,10 @@ Coordinator::Attempt* Coordinator::open_attempt(TimeNs now, const AttemptKey& ke
   if (key.generation != facts_.generation) return nullptr;
   auto found = attempts_.find(key);
   if (found != attempts_.end()) return &found->second;
-  if (attempts_.size() >= kMaxAttemptsInFlight) return nullptr;  // reports are resent
+  if (attempts_.size() >= kMaxAttemptsInFlight) return nullptr;  // reports are sent again
   Attempt& attempt = attempts_.emplace(key, Attempt(now, facts_.times)).first->second;
   await_news(key, attempt, out);
-  // It may have been decided before this coordinator began, or by a node.
+  // An earlier coordinator or a node may have decided it.
   operations_.start(operation::ReadDecision{key}, out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
@@ -73,7 +73,7 @@ void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten&
   look_for_gone(now, report.key, out);
 }
 
-// A node's later report says all that its earlier ones under that roster said.
+// A later report of a node under one roster contains its earlier ones.
 void Coordinator::keep_early(TimeNs now, Attempt& attempt, NodeId from, const wire::ShardsWritten& report) {
   const std::pair name(from, report.roster_id);
   auto kept = attempt.early.find(name);
@@ -151,7 +151,7 @@ void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const Expected
   manifest.world = under.world_ptr();
   manifest.options = under.options();
   if (attempt.user) manifest.user = or_none(attempt.user->second);
-  manifest.files.reserve(attempt.reported.size());  // mostly one of each rank
+  manifest.files.reserve(attempt.reported.size());  // most ranks have one file
   for (const auto& [rank, reported] : attempt.reported) {
     for (const wire::WrittenFile& file : reported.files) {
       manifest.files.push_back(
@@ -202,7 +202,7 @@ void Coordinator::publish(const operation::PublishDecision& made, EffectWriter& 
                     });
 }
 
-// What stands is unknown; asking again with the same name is safe.
+// The state of the root is unknown. Publishing again under the same name is safe.
 void Coordinator::publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
                                  EffectWriter& out) {
   const AttemptKey& key = made.key;
@@ -210,7 +210,7 @@ void Coordinator::publish_failed(TimeNs now, const operation::PublishDecision& m
   if (found == attempts_.end()) return;
   PublishRetries& retries = found->second.retries;
   const auto* abort = std::get_if<storage::Tombstone>(made.body.get());
-  // Trainers hear soon of a save that failed, also where the abort cannot be recorded.
+  // Trainers must soon learn of a failed save, even if the abort cannot be recorded.
   const TimeNs again_at =
       abort == nullptr ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
   if (again_at == 0) {
@@ -223,7 +223,7 @@ void Coordinator::publish_failed(TimeNs now, const operation::PublishDecision& m
   });
 }
 
-// The nodes publish a tombstone by their own means, or tell why nobody can.
+// Each node then publishes a tombstone itself, or reports to its clients why no decision is possible.
 void Coordinator::leave_undecided(const AttemptKey& key, const Status& why, EffectWriter& out) {
   close_attempt(key, out);
   const Outcome outcome{false, "", why.with_context("no decision could be published")};
@@ -301,7 +301,7 @@ void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const sto
                     [this, key, outcome](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       --telling_;
                       if (!result.ok()) {
-                        // The catalog is an index of the root: the decision stands without it.
+                        // The catalog is an index of the root: the decision counts without it.
                         then_out.warning("catalog: " + result.status().to_string());
                       }
                       tell(key, outcome, then_out);

@@ -1,5 +1,5 @@
-// Coordinator: collective saves. What all ranks hold is gathered, one roster is made of it, and each rank is
-// told its part before it stages anything. From the reports on, a save is like any other.
+// Coordinator: collective saves. It gathers what all ranks hold, makes one roster of it, and sends each rank
+// its plan before it stages anything. From the reports on, such a save is like any other.
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
@@ -8,7 +8,7 @@ namespace shoal::actors {
 
 namespace {
 
-// What a plan takes in a message; more than it does.
+// Upper estimate of the bytes of a plan in a message.
 size_t message_bytes_of(const SavePlan& plan) {
   size_t bytes = 256;
   for (const WriteItem& item : plan.items) bytes += 80 + 16 * item.box.dims();
@@ -111,7 +111,7 @@ void Coordinator::send_global_plan(const AttemptKey& key, NodeId to, EffectWrite
     if (found_waiting == attempt.waiting.end()) continue;
     const Waiting& waiting = found_waiting->second;
     if (waiting.node != to || waiting.has_staged) continue;
-    // Named with another layout, by an earlier node of this rank.
+    // An earlier node of this rank stated another layout, and the roster has that one.
     if (attempt.named->world().layout_of(rank).id() != waiting.layout_id) {
       return abort(key, GiveUp::contradiction,
                    "rank " + std::to_string(rank) + " has changed what it holds since it first said so", out);

@@ -1,4 +1,4 @@
-// Coordinator: its events, joining, and what earlier incarnations left.
+// Coordinator: events, epochs, joining, and what earlier coordinators left.
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
@@ -67,7 +67,7 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
       });
 }
 
-// Whatever is in flight here is reported to the later coordinator again, or decided by the nodes' deadlines.
+// Nodes report what is in flight here to the later coordinator, or decide it at their deadlines.
 void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
   superseded_ = by;
   out.warning("superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
@@ -84,7 +84,7 @@ void Coordinator::send_superseded(NodeId to, EffectWriter& out) {
   out.send(to, RoleKind::planner, wire::Superseded{superseded_->epoch, superseded_->address});
 }
 
-// --- what earlier incarnations left ---
+// --- what earlier coordinators left ---
 
 void Coordinator::recover(EffectWriter& out) {
   operations_.start(operation::ReadRoster{facts_.generation}, out,
@@ -129,7 +129,7 @@ void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectW
           });
     } else if (info.state == storage::AttemptInfo::State::undecided &&
                info.key.generation == facts_.generation &&
-               info.rank_manifests == 0) {  // else its ranks decide it among themselves
+               info.rank_manifests == 0) {  // else its ranks decide it
       if (open_attempt(now, info.key, out) != nullptr) look_for_gone(now, info.key, out);
     }
   }
@@ -169,7 +169,7 @@ void Coordinator::sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& o
 // --- joining ---
 
 void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
-  if (facts_.read_only) {  // nothing is saved: all that its nodes need is a choice
+  if (facts_.read_only) {  // nothing is saved: nodes only need load choices
     if (const auto* load = std::get_if<wire::JoinLoad>(&body)) loads_.join(now, from, *load, out);
   } else if (const auto* join = std::get_if<wire::JoinRanks>(&body)) {
     on_join(from, *join, out);
@@ -194,7 +194,8 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
     on_ranks_gone(now, from, *gone, out);
   } else if (const auto* load = std::get_if<wire::JoinLoad>(&body)) {
     loads_.join(now, from, *load, out);
-  } else if (std::holds_alternative<wire::Superseded>(body)) {  // it says so; the root knows
+    // The sender claims a later coordinator; the root has the truth.
+  } else if (std::holds_alternative<wire::Superseded>(body)) {
     if_in_office(out, [](TimeNs, EffectWriter&) {});
   }
 }
@@ -212,13 +213,14 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
           wire::JoinRefused{"host " + join.host + " says a world of " + std::to_string(join.world_size) +
                             " ranks, the roster of this run has " + std::to_string(ranks)});
     }
-    // The roster stands; a planner that holds something else says so to its clients by name, or stages whole.
+    // The roster exists. A Planner whose clients do not fit it rejects them, or they stage all that they
+    // hold.
     if (told_roster_.has_crossed(from)) return;
     told_roster_.tell(from);
     return out.send(from, RoleKind::planner,
                     wire::RosterIs{plans_->world_ptr(), plans_->options(), kRuleVersion});
   }
-  if (!roster_asked_) {  // what a host says is judged by the roster of the root, where there is one
+  if (!roster_asked_) {  // the roster in the root counts, if there is one
     early_joins_.insert_or_assign(from, join);
     return;
   }
@@ -229,8 +231,8 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
   consider_roster(out);
 }
 
-// One node is asked for a layout that many have; another one where that is lost. What it was asked for may
-// have been lost on the way, so that it is asked again when it speaks again.
+// Requests a layout that many nodes have from one of them, or from another if that one is lost. A message of
+// a node makes the coordinator ask it again, because the earlier request may be lost.
 std::vector<LayoutId> Coordinator::to_ask(NodeId node, std::vector<LayoutId> missing) {
   ask_again(node);
   std::erase_if(missing, [&](const LayoutId& id) {
@@ -277,7 +279,7 @@ void Coordinator::publish_roster(storage::RosterRecord record, EffectWriter& out
 }
 
 void Coordinator::roster_stands(TimeNs now, const storage::RosterRecord& record, EffectWriter& out) {
-  // One that an earlier coordinator, with another bound, made.
+  // An earlier coordinator with another bound may have made this roster.
   const bool travels = record.options.mode != SaveMode::collective;
   if (Status fits = check_roster_fits(*record.world, facts_.message_bytes_max); travels && !fits.ok()) {
     return refuse_all(fits, out);

@@ -1,6 +1,6 @@
-// CrossedAnswers: whom a role has told something large. To tell it to many takes long, and meanwhile they ask
-// again; what they ask then has crossed with the answer on its way. Answered too, all of it would be sent
-// once more to each as often as it asked.
+// CrossedAnswers: remembers to which nodes a role has just sent a large answer. Sending it to many nodes
+// takes long, and meanwhile they repeat their requests. Such a request has crossed with the answer on its way
+// and is ignored; otherwise each node would get the answer as often as it asked.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@
 
 namespace shoal::actors {
 
-// Key: whom, and of what. What is told at one time counts as on its way for as long as the telling took, once
-// more, and resend_first_ms. Where it was lost, it is asked for again after that, and answered.
+// Key: the node, and what was sent to it. Answers sent at one time count as on their way for as long as the
+// sending took, once more that long, and resend_first_ms. A request after that is answered again: the answer
+// may be lost.
 template <class Key>
 class CrossedAnswers {
  public:
   explicit CrossedAnswers(const RoleTimes& times) : patience_(times.resend_first_ms * kMillisecond) {}
 
-  // With every event: how long the telling took is seen when the next one comes.
+  // Called with every event. The event after an answer shows how long the sending took.
   void observe(TimeNs now) {
     now_ = now;
     if (telling_.empty() || now <= told_at_) return;
@@ -34,7 +35,7 @@ class CrossedAnswers {
     arrives_by_.insert_or_assign(key, kNotKnownYet);
     telling_.push_back(std::move(key));
   }
-  // Whether what is asked for is on its way.
+  // Whether the answer that this request wants is on its way.
   bool has_crossed(const Key& key) const {
     auto told = arrives_by_.find(key);
     return told != arrives_by_.end() && now_ < told->second;
@@ -51,7 +52,7 @@ class CrossedAnswers {
   const TimeNs patience_;
   TimeNs now_ = 0;
   TimeNs told_at_ = 0;
-  std::vector<Key> telling_;  // at told_at_, and no later event has come since
+  std::vector<Key> telling_;  // sent at told_at_; no later event has come since
   std::map<Key, TimeNs> arrives_by_;
 };
 

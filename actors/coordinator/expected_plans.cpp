@@ -20,7 +20,7 @@ Result<SavePlanPtr> ExpectedPlans::plan_unless(Rank rank, const PlanId& known) {
 Result<SavePlanPtr> ExpectedPlans::plan_of(Rank rank) {
   if (!plans_) plans_ = source_->plans_of(world_, options_);
   SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
-  // Who has a plan already is asked of collective saves alone.
+  // Only collective saves ask whether a rank has its plan already.
   const PlanId share_id = options_.mode == SaveMode::collective ? share_id_of(*plan) : PlanId{};
   ranks_known_ += !ranks_[rank].known;
   ranks_[rank] = {true, plan->id, share_id, plan->files, plan->tensor_bytes};

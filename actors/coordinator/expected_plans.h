@@ -1,5 +1,5 @@
-// What the coordinator checks reports against: the plan of every rank under the roster in force, worked out
-// when first asked and kept as ids and counts only.
+// ExpectedPlans: what the coordinator checks reports against. Computes the plan of each rank under one roster
+// when it is first needed, and keeps only its ids and counts.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ class ExpectedPlans {
   const SaveOptions& options() const { return options_; }
   uint64_t memory_bytes() const { return ranks_.size() * sizeof(Expected); }  // without the world
 
-  // OK iff the report's ranks, plan ids, files and byte sums are those of the rule. The message names the
-  // rank.
+  // OK if and only if the report's ranks, plan ids, files and byte sums follow the planning rule. The message
+  // names the rank.
   Status check(const wire::ShardsWritten& report);
-  // Null where the rank has it already: `known` is its share_id_of.
+  // The plan of the rank; null if the rank has it already, that is, if `known` is its share_id_of.
   Result<SavePlanPtr> plan_unless(Rank rank, const PlanId& known);
-  // Whether the rank writes the very same under both: the same layout, and the same items of it.
+  // Whether the rank writes the same under both rosters: the same layout, and the same items of it.
   Result<bool> same_share(const ExpectedPlans& other, Rank rank) const;
 
  private:
@@ -39,12 +39,12 @@ class ExpectedPlans {
     uint64_t tensor_bytes = 0;
   };
   Result<const Expected*> expected(Rank rank);
-  Result<SavePlanPtr> plan_of(Rank rank);  // and keeps what is to be known of it
+  Result<SavePlanPtr> plan_of(Rank rank);  // also records its ids and counts
 
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   const std::shared_ptr<PlanSource> source_;
-  std::unique_ptr<WorldPlans> plans_;  // while some rank's is not known
+  std::unique_ptr<WorldPlans> plans_;  // until the ids of all ranks are known
   std::vector<Expected> ranks_;
   size_t ranks_known_ = 0;
 };

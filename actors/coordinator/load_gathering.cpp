@@ -9,7 +9,8 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr int64_t kMostQuietTimes = 15;  // so many of them pass before a load begins, if ever more come
+// The roster is sent after this many quiet times, even if nodes still join.
+constexpr int64_t kMostQuietTimes = 15;
 
 }  // namespace
 
@@ -21,7 +22,7 @@ void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& said, Ef
     load.first = now;
     forget_oldest(out);
   }
-  if (load.is_gathered && load.choice) {  // once more, or too late
+  if (load.is_gathered && load.choice) {  // a repetition, or too late
     auto known = load.answers.find(from);
     return out.send(from, RoleKind::loader,
                     known != load.answers.end()
@@ -85,10 +86,10 @@ void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
   }
 }
 
-// Until nobody has come for a while.
+// Waits until no node has joined for a while.
 void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Load& load = loads_.at(id);
-  if (load.ranks == 0) return;  // nobody waits for others
+  if (load.ranks == 0) return;  // no member shares
   const TimeNs quiet = TimeNs{load.quiet_ms} * kMillisecond;
   const TimeNs most =
       std::min(kMostQuietTimes * quiet, TimeNs{facts_.times.load_gather_most_ms} * kMillisecond);
@@ -113,7 +114,8 @@ wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<LoadCh
   return roster;
 }
 
-// Each hears of those who have an id in common with it; members that name the same ids share an answer.
+// Each node receives the hosts that have an id in common with it. Nodes with the same ids receive the same
+// message.
 void LoadGathering::answer(const wire::LoadId& id, Load& load, EffectWriter& out) {
   load.is_gathered = true;
   timers_.cancel(&load.timer, out);
@@ -134,7 +136,7 @@ void LoadGathering::answer(const wire::LoadId& id, Load& load, EffectWriter& out
   });
   const auto twice = std::unique(ranks.begin(), ranks.end(),
                                  [](const Ranked& a, const Ranked& b) { return a.rank == b.rank; });
-  ranks.erase(twice, ranks.end());  // a rank of two hosts is not where one of them says
+  ranks.erase(twice, ranks.end());  // a rank that two hosts claim belongs to the first by address
 
   std::map<std::set<LayoutId>, std::shared_ptr<const WireBody>> made;
   for (const auto& [node, member] : load.members) {

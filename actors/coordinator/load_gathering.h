@@ -1,8 +1,8 @@
-// LoadGathering: the coordinator's side of loads that nodes ask it about. Makes the choice once for all of
-// them, and tells those who came in time of each other. docs/reference/protocol.md, "A shared load".
+// LoadGathering: the coordinator's part of loads. Makes one choice for all nodes that join a load, and sends
+// each the addresses of the hosts that joined in time. docs/reference/protocol.md, "A shared load".
 //
-// Whoever comes after the answer was given is told the checkpoint alone. Bounded: of kMaxLoadsGathered loads
-// the answer is known, an older one counts as new.
+// A node that joins after the answer receives only the choice. Bounded: the answers of kMaxLoadsGathered
+// loads are kept, and a JoinLoad for an older load starts a new one.
 #pragma once
 
 #include <map>
@@ -20,14 +20,14 @@ class LoadGathering {
       : timers_(timers), facts_(facts), chooser_(operations, timers, facts) {}
 
   void join(TimeNs now, NodeId from, const wire::JoinLoad& said, EffectWriter& out);
-  void forget(NodeId node);  // its session has ended
+  void forget(NodeId node);  // the session of this node has ended
 
  private:
   struct Load {
-    uint64_t number = 0;  // counts loads
+    uint64_t number = 0;  // in the order of loads
     std::map<NodeId, wire::JoinLoad> members;
-    uint64_t ranks = 0;     // of those that share
-    uint32_t quiet_ms = 0;  // as the most patient of these says
+    uint64_t ranks = 0;     // of the members that share
+    uint32_t quiet_ms = 0;  // the longest that a sharing member requests
     TimeNs first = 0, last = 0;
     TimerId timer = 0;
     std::optional<Result<LoadChooser::Chosen>> choice;

@@ -1,12 +1,14 @@
-// Coordinator: ranks that stage nothing more, hosts that are lost, and how it comes to an end itself.
+// Coordinator: ranks that stage nothing more, hosts that are lost, and the drain.
 //
-// A save that waits for such a rank can never be committed: it is aborted when that is known, and not at its
-// deadline. A trainer that has ended stays so. A node that stops while its trainers live is followed by
-// another, which its clients offer what they hold: it gets host_lost_ms, as does a node whose session ends
-// without a word. One that no trainer is attached to gets drain_patience_ms, unless the coordinator stops
-// too.
+// A save that lacks such a rank can never be committed. The coordinator aborts it as soon as it knows, and
+// does not wait for the deadline.
 //
-// A coordinator that is told to stop while trainers of its host live will be followed by another one. It
+// - A trainer that has ended does not come back.
+// - A node that stops while its trainers live is replaced by another one, to which the clients offer their
+//   saves. The coordinator waits host_lost_ms for it, as for a node whose session ends without notice.
+// - A node that stops without trainers gets drain_patience_ms, unless the coordinator stops too.
+//
+// A coordinator that is requested to stop while trainers of its host live is replaced by another one. It
 // finishes what it can within drain_patience_ms, and leaves the rest undecided.
 #include <fmt/format.h>
 
@@ -21,7 +23,7 @@ namespace shoal::actors {
 
 namespace {
 
-// The hosts of a rack end at one instant; this is how far apart a coordinator may notice it.
+// The hosts of a rack fail at the same moment. The coordinator may notice their losses this far apart.
 constexpr TimeNs kOneLoss = 3'000 * kMillisecond;
 
 std::string name_hosts(const std::set<std::string>& hosts) {
@@ -84,7 +86,7 @@ void Coordinator::lose_ranks_of(TimeNs now, NodeId node, EffectWriter& out) {
 }
 
 void Coordinator::await_all(TimeNs began, EffectWriter& out) {
-  if (!plans_ || options().mode == SaveMode::rank_local) return;  // nobody tells it of saves
+  if (!plans_ || options().mode == SaveMode::rank_local) return;  // nodes do not report rank-local saves
   timers_.set(began + facts_.times.host_lost_ms * kMillisecond, out,
               [this, began](TimeNs now, EffectWriter& then_out) {
                 std::vector<bool> heard(world_size());
@@ -146,7 +148,7 @@ std::optional<std::string> Coordinator::never_comes_back(TimeNs now, const Attem
 std::string Coordinator::why_lost(const std::vector<Rank>& ranks) const {
   std::set<std::string> hosts;
   std::vector<Rank> of_hosts, unnamed;
-  std::map<uint32_t, std::vector<Rank>> of_others;  // by their hosts' numbers in the roster
+  std::map<uint32_t, std::vector<Rank>> of_others;  // by the number of their host in the roster
   for (Rank rank : ranks) {
     const std::string& host = lost_ranks_.at(rank).host;
     if (!host.empty()) {
@@ -242,7 +244,7 @@ std::optional<std::string> Coordinator::never_comes(TimeNs now, const AttemptKey
     return std::nullopt;
   }
   if (world_size() != 0 && rank >= world_size()) return std::nullopt;
-  // Its trainers go on with the coordinator that comes in the place of this one.
+  // its trainers continue with the coordinator that replaces this one
   if (gone.end.empty() && gone.node == kThisNode && hands_over_) return std::nullopt;
   const bool may_return = gone.end.empty() && (!stopping_ || gone.may_return);
   if (may_return && now < gone.since + return_patience(gone)) return std::nullopt;
@@ -267,12 +269,12 @@ void Coordinator::look_for_all_gone(TimeNs now, EffectWriter& out) {
     attempts_.at(key).looked_for_gone = false;
     look_for_gone(now, key, out);
   }
-  timers_.cancel(&return_timer_, out);  // nobody waits as long while this node stops
+  timers_.cancel(&return_timer_, out);  // patience is shorter while this node stops
   await_return(now, out);
 }
 
-// A node whose trainers live is followed as one that was killed is. Where those of this host have ended, the
-// whole job may be about to.
+// A node whose trainers live is replaced like one that was killed. If the trainers of this host have ended,
+// the whole job may be ending.
 TimeNs Coordinator::return_patience(const Gone& gone) const {
   const bool waits_longer = gone.may_return && (!stopping_ || hands_over_);
   return (waits_longer ? facts_.times.host_lost_ms : facts_.times.drain_patience_ms) * kMillisecond;
@@ -298,10 +300,10 @@ void Coordinator::await_return(TimeNs now, EffectWriter& out) {
 bool Coordinator::is_hopeless(const Attempt& attempt) const {
   if (attempt.phase == Phase::publishing) return false;
   if (world_size() == 0) return true;
-  // What this host staged is decided by the time of Drain.
+  // When Drain comes, the saves that this host staged are decided.
   const bool alone = nodes_.empty() || (nodes_.size() == 1 && nodes_.contains(kThisNode));
   if (draining_ && alone) return true;
-  // A node whose ranks are not known may be that of a lost rank.
+  // A node that has not reported its ranks yet may have the lost rank.
   const bool all_known =
       std::all_of(nodes_.begin(), nodes_.end(), [&](NodeId node) { return ranks_of_.contains(node); });
   return all_known && std::any_of(lost_ranks_.begin(), lost_ranks_.end(), [&](const auto& lost) {

@@ -6,8 +6,8 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr uint64_t kTreeNodeBytes = 32;  // of std::map and std::set, beside the element
-constexpr uint64_t kNameBytes = 64;      // of a tensor or a host, about
+constexpr uint64_t kTreeNodeBytes = 32;  // of a node of std::map or std::set, besides the element
+constexpr uint64_t kNameBytes = 64;      // typical length of the name of a tensor or host
 
 template <class Map>
 uint64_t map_bytes(const Map& map) {
@@ -44,7 +44,7 @@ uint64_t Coordinator::memory_bytes() const {
   for (const auto& [key, attempt] : attempts_) {
     sum += sizeof(attempt) + kTreeNodeBytes + map_bytes(attempt.waiting) + map_bytes(attempt.reported) +
            map_bytes(attempt.early);
-    // Ranks have about as many files as the first one.
+    // All ranks have about as many files as the first one.
     if (!attempt.reported.empty()) {
       sum +=
           attempt.reported.size() * attempt.reported.begin()->second.files.size() * sizeof(wire::WrittenFile);

@@ -1,4 +1,4 @@
-// How much a coordinator remembers, for who watches it from outside: tests and the simulator.
+// The memory that a coordinator uses, for tests and the simulator.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 
 namespace shoal::actors {
 
-// Bytes of what this role holds: ranks, reports, rosters with their layouts, plans it has worked out as ids.
-// From the sizes of containers and of their elements, without what an allocator adds and without operations
-// under way; takes a time in the number of nodes, not of ranks. 0 for any other role.
+// Estimates the bytes of what this role holds: ranks, reports, rosters with their layouts, ids of computed
+// plans. Computed from the sizes of containers and elements, without the overhead of the allocator and
+// without operations in progress. The time it takes grows with the number of nodes, not of ranks. Returns 0
+// for any other role.
 uint64_t coordinator_memory_bytes(const Role& role);
 
 }  // namespace shoal::actors

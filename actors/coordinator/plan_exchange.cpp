@@ -1,5 +1,6 @@
-// Coordinator: the exchange between planners with a global plan of their own, before a collective save. It
-// gathers what they offer, hands all to the planner of coordinator_rank, and tells each rank what came of it.
+// Coordinator: the plan gather of planners that make a global plan, before a collective save. It gathers
+// their offers, sends all to the planner of coordinator_rank, and sends each rank the plan that this planner
+// made for it.
 #include <set>
 
 #include "actors/coordinator/coordinator.h"
@@ -13,7 +14,7 @@ void Coordinator::on_plan_exchange(TimeNs now, NodeId from, const wire::PlanExch
   Speaker speaker{from, said.host, said.world_size, said.options, true, {}};
   for (const wire::PlanOfRank& plan : said.plans) speaker.ranks.push_back(plan.rank);
   if (said.stage == plan::ExchangeStage::made)
-    speaker.ranks = {said.coordinator_rank};  // plans are those of all
+    speaker.ranks = {said.coordinator_rank};  // the plans in the message are those of all ranks
   Attempt* attempt = hear(now, speaker, said.key, out);
   if (attempt == nullptr) return;
   if (!attempt->exchange) attempt->exchange = Exchange{said.coordinator_rank, {}, {}, {}, 0};
@@ -62,7 +63,7 @@ void Coordinator::take_made(NodeId from, const wire::PlanExchange& said, Attempt
                             EffectWriter& out) {
   Exchange& exchange = *attempt.exchange;
   exchange.nodes[exchange.coordinator_rank] = from;
-  if (exchange.made.size() == said.world_size) {  // it has not heard so yet
+  if (exchange.made.size() == said.world_size) {  // it has not received the answer yet
     return send_plans(said.key, exchange, plan::ExchangeStage::told, from, out);
   }
   for (const wire::PlanOfRank& plan : said.plans) {

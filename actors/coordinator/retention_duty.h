@@ -1,6 +1,6 @@
-// RetentionDuty: what a coordinator does about checkpoints that no rule keeps, in the background: one pass
-// after each commit, never two at once, a few deletions at a time. Nobody waits for it, and it waits for
-// nobody. docs/explanation/retention.md.
+// RetentionDuty: deletes checkpoints that no retention rule keeps, in the background. It runs one pass after
+// each commit, never two at once, and a few deletions at a time. Saves and loads do not wait for it.
+// docs/explanation/retention.md.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ class RetentionDuty {
   RetentionDuty(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
       : operations_(operations), timers_(timers), facts_(facts) {}
 
-  // A coordinator begins: deletions that stopped half-way are finished, whatever the policy.
+  // Called when a coordinator begins: completes deletions that were interrupted, whatever the policy.
   void begin(EffectWriter& out) { start_pass(out); }
-  void committed(EffectWriter& out);  // a checkpoint more
+  void committed(EffectWriter& out);  // called after each commit
 
  private:
   void start_pass(EffectWriter& out);
@@ -36,8 +36,8 @@ class RetentionDuty {
   PendingTimers& timers_;
   const NodeFacts& facts_;
   storage::LeaseWatch leases_;
-  bool is_running_ = false, is_due_ = false;  // a pass; another after it
-  bool must_look_again_ = false;              // something is held, or a lease is watched
+  bool is_running_ = false, is_due_ = false;  // a pass runs; another must follow it
+  bool must_look_again_ = false;  // files of a deleted checkpoint are still in use, or a lease is watched
   TimerId next_look_ = 0;
   std::deque<storage::RetentionPlan::Item> doomed_;
   std::deque<std::string> remains_;

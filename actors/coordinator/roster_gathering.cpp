@@ -42,7 +42,7 @@ Status RosterGathering::add(const wire::JoinRanks& said) {
       return Status(Code::refused, name + " is on host " + known->second.host + " and on host " + said.host);
     }
     if (known->second.layout_id == rank.layout_id) continue;
-    known->second.layout_id = rank.layout_id;  // it changed meanwhile
+    known->second.layout_id = rank.layout_id;  // the rank has declared another layout since
     layouts_.try_emplace(rank.layout_id);
     forget_unnamed_layouts();
   }
@@ -89,7 +89,7 @@ std::string RosterGathering::what_is_missing() const {
   auto on_host = [](const auto& rank) {
     return "rank " + std::to_string(rank->first) + " is on host " + rank->second.host;
   };
-  std::string beside;  // of the first that is missing
+  std::string beside;  // neighbours of the first missing rank
   const auto next = ranks_.lower_bound(missing.front());
   if (missing.front() != 0) beside = on_host(ranks_.find(missing.front() - 1));
   if (next != ranks_.end()) beside += (beside.empty() ? "" : ", ") + on_host(next);

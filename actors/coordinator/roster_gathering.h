@@ -1,4 +1,5 @@
-// Gathers what every rank of the job holds until a World can be made of it. Part of the Coordinator.
+// RosterGathering: collects what every rank of the job holds until a World can be made of it. Part of the
+// Coordinator.
 #pragma once
 
 #include <map>
@@ -14,20 +15,20 @@ namespace shoal::actors {
 
 class RosterGathering {
  public:
-  // Takes what a host says of its ranks; the same again changes nothing, another layout replaces the one
-  // before. Code::refused names the two that disagree.
+  // Adds what a host states about its ranks. A repetition changes nothing; another layout of a rank replaces
+  // the one before. Code::refused: two statements contradict each other, and the message names both.
   Status add(const wire::JoinRanks& said);
-  void add_layout(LayoutPtr layout);  // one that no rank has named is not kept
-  // Layouts that ranks of this message have and nobody has sent yet.
+  void add_layout(LayoutPtr layout);  // a layout that no rank has declared is dropped
+  // Layouts that ranks of this message have and that no node has sent yet.
   std::vector<LayoutId> missing_layouts(const wire::JoinRanks& said) const;
 
-  bool complete() const;  // every rank has a layout, and every layout is here
+  bool complete() const;  // every rank has declared a layout, and every layout is here
   const SaveOptions& options() const { return *options_; }
   uint32_t world_size() const { return world_size_; }
   size_t ranks_known() const { return ranks_.size(); }
-  // Who has not said what it holds, beside whom; one line.
+  // The ranks that are missing, and the hosts of their neighbours, in one line.
   std::string what_is_missing() const;
-  // Precondition: complete. Validated, coverage included.
+  // Precondition: complete. The world is validated, and so is its coverage.
   Result<std::shared_ptr<const World>> make_world() const;
 
  private:
@@ -41,7 +42,7 @@ class RosterGathering {
   std::optional<SaveOptions> options_;
   std::string first_host_;
   base::PagedMap<Rank, Known> ranks_;
-  std::map<LayoutId, LayoutPtr> layouts_;  // of those that ranks named; null until somebody has sent it
+  std::map<LayoutId, LayoutPtr> layouts_;  // that ranks have declared; null: not sent yet
 };
 
 }  // namespace shoal::actors

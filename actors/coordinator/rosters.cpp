@@ -1,8 +1,8 @@
 // Coordinator: rosters after the first one of a generation.
 //
-// The roster of an attempt is what its own layouts make: that with which each rank saved. Where a rank has
-// reported under another roster, the attempt is committed only if its own gives that rank the very same
-// share. Which roster is the newest is a hint alone: what ranks that save next plan by.
+// The roster of an attempt is made of its own layouts: those with which each rank saved. A rank may have
+// reported under another roster. Then the attempt is committed only if its own roster gives that rank the
+// same share. The newest roster is only a hint: ranks that save next plan by it.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +27,7 @@ void Coordinator::prefer(std::shared_ptr<ExpectedPlans> plans, EffectWriter& out
   plans_ = std::move(plans);
   out.info("roster " + world->roster.id().short_hex() + ": " + std::to_string(world->roster.world_size()) +
            " ranks, " + std::to_string(world->layouts.size()) + " layouts");
-  if (plans_->options().mode == SaveMode::collective) return;  // each rank is told its own part
+  if (plans_->options().mode == SaveMode::collective) return;  // each rank receives only its own plan
   for (NodeId node : nodes_) {
     told_roster_.tell(node);
     out.send(node, RoleKind::planner, wire::RosterIs{world, plans_->options(), kRuleVersion});
@@ -64,7 +64,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
       });
 }
 
-// --- layouts of what is staged whole ---
+// --- layouts of ranks that stage all that they hold ---
 
 void Coordinator::take_staged_layout(const LayoutPtr& layout) {
   auto wanted = staged_layouts_.find(layout->id());
@@ -93,7 +93,7 @@ LayoutPtr Coordinator::find_layout(const Attempt& attempt, const LayoutId& id) c
   for (const auto& each : rosters_) {
     if (LayoutPtr layout = within(*each)) return layout;
   }
-  for (const auto& [rank, reported] : attempt.reported) {  // one that is forgotten by now
+  for (const auto& [rank, reported] : attempt.reported) {  // of a roster that is no longer in rosters_
     if (reported.under->world().layout_of(rank).id() == id) return within(*reported.under);
   }
   return nullptr;
@@ -118,7 +118,7 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
       if (!attempt->waiting.contains(rank.rank)) attempt->last_news = now;
       attempt->waiting.insert_or_assign(rank.rank, Waiting{from, rank.layout_id});
     } else if (!answer) {
-      answer = reported->second.under;  // by an earlier node of this rank: it wrote by this one
+      answer = reported->second.under;  // an earlier node of this rank reported under this roster
     }
   }
   if (answer) {
@@ -135,7 +135,7 @@ void Coordinator::ask_again(NodeId node) {
 bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
   std::map<NodeId, std::vector<LayoutId>> wanted;
   bool all = true;
-  // There, or asked for already. Neighbours mostly wait for the same: a job of many ranks has few layouts.
+  // The last layout that is here, or requested already. Neighbouring ranks mostly have the same layout.
   const LayoutId* settled = nullptr;
   for (const auto& [rank, waiting] : attempt.waiting) {
     if (settled != nullptr && *settled == waiting.layout_id) continue;
@@ -145,7 +145,7 @@ bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
     }
     all = false;
     staged_layouts_.try_emplace(waiting.layout_id);
-    // Of one node; of another where that is lost, and again when it says anew what it waits for.
+    // Requested from one node; from another if that one is lost; again after the node repeats LayoutsStaged.
     auto [asked, fresh] = layouts_asked_.try_emplace(waiting.layout_id, waiting.node);
     if (!fresh && nodes_.contains(asked->second)) {
       settled = &waiting.layout_id;
@@ -182,7 +182,7 @@ void Coordinator::consider_complete(const AttemptKey& key, EffectWriter& out) {
       return make_roster(key, attempt, out);
     }
   }
-  prefer(first, out);  // a coordinator that began since does not know it to be the newest
+  prefer(first, out);  // a coordinator that began after the first save does not know it as the newest
   commit(key, attempt, *first, out);
 }
 
@@ -209,7 +209,7 @@ Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attemp
   std::vector<LayoutId> layouts;
   for (Rank rank = 0; rank < world_size(); ++rank) {
     auto waiting = attempt.waiting.find(rank);
-    if (!plans_ && !collective_->host_of.contains(rank)) {  // others wait to be told what they write
+    if (!plans_ && !collective_->host_of.contains(rank)) {  // some ranks wait for plans, this one does not
       return Status(Code::invalid_argument,
                     "rank " + std::to_string(rank) + " saves in another mode than the ranks that wait");
     }
@@ -237,7 +237,7 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
   if (auto known = find_roster((*world)->roster.id())) return roster_named(key, known, out);
   attempt.naming = true;
   const storage::RosterRecord record{*world, options(), kRuleVersion};
-  const bool is_first = !plans_;  // collective: nobody joins before the first save
+  const bool is_first = !plans_;  // collective: the first save makes the first roster
   if_in_office(out, [this, key, record, is_first](TimeNs, EffectWriter& then_out) {
     operations_.start(
         operation::PublishRoster{facts_.generation, record, is_first}, then_out,
@@ -250,11 +250,11 @@ void Coordinator::make_roster(const AttemptKey& key, Attempt& attempt, EffectWri
             return abort(key, GiveUp::contradiction,
                          "its roster could not be published: " + stands.status().message(), last_out);
           }
-          if (stands->world->roster.id() != record.world->roster.id()) {  // another was the first
+          if (stands->world->roster.id() != record.world->roster.id()) {  // another was created first
             if (!plans_) roster_stands(now, *stands, last_out);
             return consider_complete(key, last_out);
           }
-          // Another attempt's may be the same.
+          // Another attempt may have the same roster.
           auto known = find_roster(stands->world->roster.id());
           roster_named(
               key, known ? known : std::make_shared<ExpectedPlans>(facts_, stands->world, stands->options),
