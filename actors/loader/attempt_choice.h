@@ -1,4 +1,4 @@
-// Which attempt of a listing is loaded, and what must be decided before. Part of the Loader.
+// Which attempt of a listing a load takes, and which attempts must be decided first. Part of the Loader.
 #pragma once
 
 #include <map>
@@ -9,23 +9,23 @@
 
 namespace shoal::actors {
 
-// The greatest committed attempt; nullopt if there is none. An attempt above it whose decision is damaged is
-// an error: going back silently is for nobody but the user to choose, by naming a step.
+// The greatest committed attempt; nullopt if there is none. Returns an error if the decision of a greater
+// attempt is damaged: only the user may go back past it, by naming a step.
 Result<std::optional<AttemptKey>> newest(const storage::AttemptList& list);
-// Of a load that may fall back: what it has found damaged, by key. Never a thing that could not be read for
-// another reason, and may be sound.
+// For a load that may fall back: the attempts that it found damaged, and why. An attempt that could not be
+// read for another reason is not among them: it may be sound.
 using DamagedAttempts = std::map<AttemptKey, Status>;
 bool is_damage(const Status& why);
-// The greatest committed attempt that is not damaged; nullopt if there is none. Damaged decisions above it
-// are added to `damaged`. An attempt above it that cannot be read, though nothing says that it is damaged, is
-// an error.
+// The greatest committed attempt that is not damaged; nullopt if there is none. Adds damaged decisions of
+// greater attempts to `damaged`. Returns an error if a greater attempt cannot be read for another reason.
 Result<std::optional<AttemptKey>> newest_undamaged(const storage::AttemptList& list,
                                                    DamagedAttempts* damaged);
-// The newest undecided attempt above `best` that the root may prove complete: ranks have published manifests
-// of their own for it, or its generation is below this one. `below`: those from this one up were tried.
+// The newest undecided attempt above `best` that the root may prove complete: ranks have published rank
+// manifests for it, or its generation is below `generation`. Only attempts below `below` count: the others
+// were tried.
 std::optional<AttemptKey> newest_left(const storage::AttemptList& list, const std::optional<AttemptKey>& best,
                                       uint32_t generation, const std::optional<AttemptKey>& below);
-// The newest committed attempt, and what was decided above it.
+// The newest committed attempt, and the decided attempts above it.
 std::vector<storage::AttemptInfo> decided_from(const storage::AttemptList& list,
                                                const std::optional<AttemptKey>& best);
 

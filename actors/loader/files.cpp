@@ -1,4 +1,4 @@
-// Loader: what a client reads itself, by files, places and digests that this node tells it.
+// Loader: direct reads. A client reads files itself, by the names, places and digests that this node sends.
 #include <utility>
 
 #include "actors/loader/loader.h"
@@ -8,7 +8,7 @@ namespace shoal::actors {
 
 namespace {
 
-// Whole digest blocks of the read, or all of an empty one.
+// Whole digest blocks of the read, or all of an empty read.
 bool is_part_of(const PlannedRead& read, uint64_t begin, uint64_t end) {
   if (begin < read.begin || end > read.end || begin > end) return false;
   return begin % base::kDigestBlockBytes == 0 && (end % base::kDigestBlockBytes == 0 || end == read.end);
@@ -43,7 +43,7 @@ void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result
   for (uint32_t i = 0; i < reads.size(); ++i) {
     const PlannedRead& read = reads[i];
     if (!places.ok() || !(*places)->places.at(i).file) {
-      load.unread.push_back(read);  // which says why, or takes a copy
+      load.unread.push_back(read);  // the node reads it, which names the damage or takes a copy
       continue;
     }
     const LocatedRanges::Place& place = (*places)->places[i];
@@ -70,7 +70,7 @@ void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead
   if (found == loads_.end()) return;
   Load& load = found->second;
   const auto given = load.given.extract(said.batch);
-  if (given.empty()) return;  // not before it was told
+  if (given.empty()) return;  // the client does not have this batch
   --load.own.under_way;
   const std::vector<PlannedRead> reads = batch_of(load, said.batch).reads;
   for (const local::UnreadRange& unread : said.unread) {

@@ -8,7 +8,7 @@ namespace shoal::actors {
 
 namespace {
 
-// A file or folder of the root that is missing does not mean that there is no checkpoint.
+// A missing file or folder of the root does not mean that there is no checkpoint.
 Status unreadable(const Status& why) {
   return why.code() == Code::not_found ? Status(Code::corrupt, why.message()) : why;
 }
@@ -46,8 +46,8 @@ void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) 
                     });
 }
 
-// Every attempt above the one that is loaded is decided first, so that the choice cannot be overtaken by what
-// had begun before it.
+// Decides every attempt above the chosen one first, so that no attempt that began before the choice is
+// committed later.
 void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
   auto then = [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
     auto list = result_as<storage::AttemptList>(std::move(result));
@@ -67,7 +67,7 @@ void LoadChooser::listed(TimeNs now, const LoadPtr& load, storage::AttemptList l
     if (info.state != storage::AttemptInfo::State::undecided) continue;
     if (!*best || **best < info.key) undecided.push_back(info.key);
   }
-  if (facts_.read_only) {  // others decide them
+  if (facts_.read_only) {  // the job that trains decides them
     load->undecided = std::exchange(undecided, {});
     std::erase_if(list.attempts, [](const storage::AttemptInfo& info) {
       return info.state == storage::AttemptInfo::State::undecided;
@@ -80,7 +80,7 @@ void LoadChooser::listed(TimeNs now, const LoadPtr& load, storage::AttemptList l
   confirm(now, load, *best, std::move(decided), out);
 }
 
-// Takes as long as it takes to read all of it: what was listed before has to be listed again.
+// Verification takes as long as reading everything, so attempts must be listed again afterwards.
 void LoadChooser::verify(const LoadPtr& load, const AttemptKey& key, EffectWriter& out) {
   out.info("latest: reads all of " + to_string(key) +
            ", since this load may take an older one if it is damaged");
@@ -98,8 +98,8 @@ void LoadChooser::verify(const LoadPtr& load, const AttemptKey& key, EffectWrite
                     });
 }
 
-// A listing shows decisions that may not last yet. A choice rests on them: each is read again, which syncs
-// it, one after another; if one is not what it was, the load looks again.
+// A listing may show decisions that are not durable yet, and the choice depends on them. So each is read
+// again, one after the other, which syncs it. If one differs, the load lists again.
 void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& best,
                           std::vector<storage::AttemptInfo> decided, EffectWriter& out) {
   if (decided.empty()) return publish(now, load, best, out);
@@ -130,7 +130,7 @@ void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<A
                     });
 }
 
-// All at once, so that a load waits for the last of them, not for each in turn; then looks again.
+// Waits for all attempts at once, so that the load waits only for the slowest. Then lists again.
 void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::vector<AttemptKey>& keys,
                                   EffectWriter& out) {
   struct Wait {
@@ -139,8 +139,8 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
   };
   auto wait = std::make_shared<Wait>(Wait{keys.size(), false});
   for (const AttemptKey& key : keys) {
-    // An attempt of this generation has its own deadlines; one of an earlier generation is abandoned once
-    // nobody writes it.
+    // An attempt of this generation has its own deadlines. One of an earlier generation is abandoned when
+    // nobody writes it any more.
     const uint32_t patience_ms =
         key.generation < facts_.generation ? facts_.times.abandoned_after_ms : facts_.times.node_deadline_ms;
     watch_.watch(now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
@@ -159,7 +159,7 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
 
 void LoadChooser::publish(TimeNs now, const LoadPtr& load, const std::optional<AttemptKey>& key,
                           EffectWriter& out) {
-  if (!key && !load->damaged.empty()) {  // a job that heard of none would start afresh
+  if (!key && !load->damaged.empty()) {  // Code::not_found would let the job start from scratch
     const auto& [newest_key, why] = *load->damaged.rbegin();
     return load->then(now,
                       Status(Code::corrupt, "every checkpoint of this root is damaged (" +
@@ -192,8 +192,7 @@ PassedOverPtr LoadChooser::passed_over(const Load& load, const std::optional<Att
   return all->empty() ? nullptr : all;
 }
 
-// Going back is never silent: attempts above the checkpoint that were aborted, or are damaged, are named, the
-// newest first.
+// A load that goes back always logs it: aborted and damaged attempts above the checkpoint, the newest first.
 void LoadChooser::report_passed_over(const Load& load, const std::optional<AttemptKey>& key,
                                      EffectWriter& out) {
   const std::string loaded = key ? "loads " + to_string(*key) : "finds no checkpoint";
@@ -226,8 +225,8 @@ void LoadChooser::choose_step(uint64_t step, EffectWriter& out, Then then) {
   list_step(step, {}, out, std::move(then));
 }
 
-// An attempt that the root proves complete counts; of one that it does not prove, the error says what is
-// missing, unless there is another.
+// An attempt that the root proves complete counts. If no attempt can be loaded, the error states what the
+// newest lacks.
 void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then then) {
   operations_.start(
       operation::ListAttemptsOfStep{step}, out,

@@ -1,4 +1,4 @@
-// LoadChooser: which checkpoint a load takes. docs/reference/protocol.md, "A load".
+// LoadChooser: chooses the checkpoint of a load. docs/reference/protocol.md, "A load".
 #pragma once
 
 #include <functional>
@@ -19,12 +19,13 @@ class LoadChooser {
  public:
   struct Chosen {
     AttemptKey key;
-    PassedOverPtr passed_over = nullptr;  // newer attempts, where the latest was asked for
+    PassedOverPtr passed_over = nullptr;  // newer attempts that were not used, for load(latest)
   };
-  // Code::not_found: there is none, and nothing else. Whoever hears it may start afresh.
+  // Code::not_found: there is no checkpoint; no other error has this code. A job that receives it may start
+  // from scratch.
   using Then = std::function<void(TimeNs now, Result<Chosen> chosen, EffectWriter& out)>;
 
-  // All outlive the chooser, as it outlives what is under way.
+  // The arguments outlive the chooser. The chooser outlives its pending operations.
   LoadChooser(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
       : operations_(operations),
         facts_(facts),
@@ -33,26 +34,29 @@ class LoadChooser {
   static Status no_checkpoint();
   static Status no_checkpoint_of(uint64_t step, const std::string& why);  // why: may be empty
 
-  // The choice of that load(latest): the one that stands in the root, else the newest checkpoint once every
-  // attempt above it is decided, published. A job that only reads decides nothing: it takes the newest
-  // checkpoint that there is.
+  // The choice of this load(latest): the one in the root if there is one. Otherwise waits until every attempt
+  // above the newest checkpoint is decided, and publishes the newest checkpoint as the choice. A job that
+  // only reads decides no attempt: it takes the newest checkpoint that exists.
   //
-  // With an ordinal that may_fall_back: the newest one of which every byte was verified before the choice is
-  // published, so that all ranks take the same. Damaged ones above it are passed over. Where all are damaged,
-  // Code::corrupt; what cannot be read for another reason is an error, since it may be sound.
+  // With an ordinal that may_fall_back, the newest checkpoint of which every byte has been verified. It is
+  // verified before the choice is published, so that all ranks take the same. Damaged checkpoints above it
+  // are passed over. Code::corrupt: all are damaged. A checkpoint that cannot be read for another reason is
+  // an error: it may be sound.
   void choose_latest(uint32_t ordinal, EffectWriter& out, Then then);
-  // The newest committed attempt at this step, once an attempt that the root proves complete is committed.
+  // The newest committed attempt of this step. First commits attempts of this step that the root proves
+  // complete.
   void choose_step(uint64_t step, EffectWriter& out, Then then);
 
  private:
   struct Load {
     uint32_t ordinal = 0;
     Then then;
-    std::map<AttemptKey, std::string> aborted = {};  // newer than what is loaded, and why
-    std::vector<AttemptKey> undecided = {};          // likewise, where the job only reads; ascending
-    // Of a load that may fall back.
+    // Attempts newer than the loaded one, and why they were aborted.
+    std::map<AttemptKey, std::string> aborted = {};
+    std::vector<AttemptKey> undecided = {};  // likewise, in a job that only reads; ascending
+    // For a load that may fall back.
     DamagedAttempts damaged = {};
-    std::optional<AttemptKey> verified = {};  // the last that was found sound
+    std::optional<AttemptKey> verified = {};  // the last one that was found sound
     bool falls_back() const { return may_fall_back(ordinal); }
   };
   using LoadPtr = std::shared_ptr<Load>;
@@ -68,9 +72,9 @@ class LoadChooser {
   static PassedOverPtr passed_over(const Load& load, const std::optional<AttemptKey>& key);
   static void report_passed_over(const Load& load, const std::optional<AttemptKey>& key, EffectWriter& out);
   static void chosen(TimeNs now, const LoadPtr& load, const storage::LoadChoice& choice, EffectWriter& out);
-  struct Tried {                          // to complete, from the newest down
+  struct Tried {                          // attempts that this load tried to complete, from the newest down
     std::optional<AttemptKey> from = {};  // the last of them
-    Status why = {};                      // of the newest
+    Status why = {};                      // why the newest could not be completed
   };
   void list_step(uint64_t step, Tried tried, EffectWriter& out, Then then);
   storage::ChoiceOf whose() const {
@@ -80,7 +84,7 @@ class LoadChooser {
   PendingOperations& operations_;
   const NodeFacts& facts_;
   AttemptWatch watch_;
-  // Loads of this node that may fall back, by ordinal: a checkpoint is verified once for all of them.
+  // Loads of this node that may fall back, by ordinal: they share one verification.
   std::map<uint32_t, std::vector<Then>> falling_back_;
 };
 

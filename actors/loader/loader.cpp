@@ -1,4 +1,4 @@
-// Loader: its events, choosing, planning and reading.
+// Loader: events, choosing, planning and reading.
 #include <algorithm>
 #include <utility>
 
@@ -85,13 +85,13 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
 // --- which checkpoint ---
 
 namespace {
-// Only where the listing itself shows none is there no checkpoint.
+// Code::not_found is for an empty listing alone.
 Status not_of_none(const Status& why) {
   return why.code() == Code::not_found ? Status(Code::corrupt, why.message()) : why;
 }
 
-// It was committed when it was chosen, or listed, and is not any more. `chooses_next`: the next load of the
-// latest is another choice, whatever is saved.
+// The checkpoint was committed when it was chosen or listed, and is not any more. `chooses_next`: the next
+// load of the latest is a new choice in any case.
 Status no_longer_committed(const AttemptKey& key, const storage::Tombstone& tombstone, bool is_latest,
                            bool chooses_next) {
   if (tombstone.reason == storage::Tombstone::Reason::aborted) {
@@ -193,7 +193,7 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
     if (other->first == id) return;
     if (!reads || !other->second.reads) continue;
     if (other->second.request.slab_id != request.slab_id) continue;
-    // Its reads would overwrite what this load has verified.
+    // Reads of the earlier load would overwrite what this load has verified.
     return refuse(client, request.request_id, Status(Code::busy, "an earlier load still fills that window"),
                   out);
   }
@@ -202,7 +202,7 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   found->second.request = request;
   found->second.reads = reads;
   found->second.reads_files = reads && request.reads_files;
-  // Of many small tensors a layout takes more than the window.
+  // The layout of many small tensors takes more memory than the window.
   if (!is_worth_asking(request)) found->second.request.sharing.reset();
   if (reads) found->second.slab_bytes = slab->second;
   found->second.began = now;
@@ -305,7 +305,7 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
                     });
 }
 
-// The client looks into what it is told at the same time as the node does.
+// The client decodes the manifest at the same time as the node.
 void Loader::decode(const LoadKey& id, const std::shared_ptr<const storage::Decision>& encoded,
                     EffectWriter& out) {
   auto found = loads_.find(id);
@@ -331,7 +331,7 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
     out.to_client(id.first, found_by(load.request, stored.decision(), load.passed_over));
   }
   const storage::Manifest& manifest = stored.manifest();
-  if (load.request.sharing) {  // most often by the layout that was saved: it is kept once
+  if (load.request.sharing) {  // usually the layout that was saved: keep one copy
     for (const LayoutPtr& layout : manifest.world->layouts) {
       if (layout->id() == load.request.sharing->layout->id()) load.request.sharing->layout = layout;
     }
@@ -397,7 +397,7 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
   while (!load.free_parts.empty() && (own_waits() || load.shared.has_next())) {
     const uint32_t part = load.free_parts.back();
     load.free_parts.pop_back();
-    // Both go on side by side: one waits for storage, the other for peers.
+    // Both kinds run side by side: one waits for storage, the other for peers.
     const bool is_own =
         own_waits() && (!load.shared.has_next() || load.own.under_way <= load.shared.under_way);
     if (is_own) {
@@ -487,7 +487,7 @@ void Loader::on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWrit
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  if (load.told.erase(batch) == 0) return;  // not before it was said to be there
+  if (load.told.erase(batch) == 0) return;  // the client does not have this batch
   const auto part = load.parts.find(batch);
   --queue_of(load, batch).under_way;
   load.free_parts.push_back(part->second);
@@ -504,13 +504,13 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
   if (load.user) {
     ChunkExchange& exchange = *rounds_.at(*load.round).exchange;
     exchange.forget_user(now, *load.user, out);
-    if (exchange.is_copying(*load.user)) return;  // it says when it does no longer
+    if (exchange.is_copying(*load.user)) return;  // it calls `quiet` when it has finished
   }
   why = load.failure;
   const bool was_told = load.is_told;
   const bool is_none = why.code() == Code::not_found;
   end_load(now, found, out);
-  // A job that starts in an empty root asks for what cannot be there: no failure.
+  // A job that starts with an empty root expects this.
   const std::string line = "load for client " + std::to_string(id.first) + ": " + why.to_string();
   is_none ? out.info(line) : out.warning(line);
   if (was_told) {

@@ -1,4 +1,4 @@
-// OpenCheckpoints: what a Loader knows of checkpoints while somebody holds a pin on them.
+// OpenCheckpoints: what a Loader knows of checkpoints that it has pinned.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace shoal::actors {
 
-inline constexpr size_t kMaxOpenCheckpoints = 64;  // that one client keeps open
+inline constexpr size_t kMaxOpenCheckpoints = 64;  // of one client
 
 class OpenCheckpoints {
  public:
   using RequestKey = std::pair<ClientId, uint32_t>;  // client and its request id
 
-  // What loads that are under way, or what is kept open, know of it: while their pins stand, which stood
-  // before the decision was read, what that said is still so. nullptr: nobody does.
+  // What loads in progress or open checkpoints know of this checkpoint; nullptr: none of them does. It is
+  // still valid while their pins exist, because each pin existed before the decision was read.
   std::shared_ptr<StoredCheckpoint> known(const AttemptKey& key) const {
     auto found = known_.find(key);
     return found == known_.end() ? nullptr : found->second.lock();
   }
-  // The one that others know already, else this one.
+  // Returns the one that other loads know already, else this one.
   std::shared_ptr<StoredCheckpoint> share(std::shared_ptr<StoredCheckpoint> fresh) {
     std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
     return known_.try_emplace(fresh->key(), fresh).first->second.lock();
   }
 
-  // The caller's pin passes to what is kept, and back to the caller when it is closed.
+  // The pin passes from the caller to the open checkpoint; close() passes it back.
   void keep(const RequestKey& id, std::shared_ptr<StoredCheckpoint> stored) { kept_[id] = std::move(stored); }
   std::optional<AttemptKey> kept(const RequestKey& id) const {
     auto found = kept_.find(id);
@@ -55,7 +55,7 @@ class OpenCheckpoints {
     }
     return keys;
   }
-  // Its pin has ended: nobody keeps it any more, and who asks next looks at the root.
+  // The pin of this checkpoint has ended: it is no longer open, and the next load reads the root.
   void forget(const AttemptKey& key) {
     std::erase_if(kept_, [&](const auto& entry) { return entry.second->key() == key; });
     known_.erase(key);

@@ -26,7 +26,8 @@ void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<co
   std::vector<Then> waiting = std::exchange(held.waiting, {});
   Status status = pin.status();
   if (status.code() == Code::no_space && held.users != 0) {
-    // A load is what helps now; retention hardly deletes it meanwhile, for that needs room too.
+    // The load matters more. Retention is unlikely to delete the checkpoint meanwhile, because that needs
+    // space too.
     out.warning(to_string(key) + " is loaded without a pin: " + std::exchange(status, ok_status()).message());
     held.stands = true;
   } else if (pin.ok() && held.users != 0) {
@@ -55,7 +56,7 @@ void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
                                                                EffectWriter& then_out) {
                       auto held = held_.find(key);
                       if (held == held_.end() || held->second.pin.name != name) {
-                        // Released meanwhile, and perhaps brought back by this renewal.
+                        // The pin was released meanwhile, and this renewal may have created it again.
                         return remove(name, std::nullopt, then_out);
                       }
                       if (result.status().code() == Code::not_found) {
@@ -70,7 +71,8 @@ void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
 void HeldPins::release(const AttemptKey& key, EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end() || found->second.users == 0) return;
-  if (--found->second.users != 0 || !found->second.stands) return;  // one in the making ends in made()
+  // made() removes a pin that is being created.
+  if (--found->second.users != 0 || !found->second.stands) return;
   if (found->second.renewal != 0) timers_.cancel(&found->second.renewal, out);
   const std::string name = found->second.pin.name;
   const AttemptKey unused = key;

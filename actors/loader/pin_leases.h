@@ -1,5 +1,5 @@
-// HeldPins: the leases by which a node's loads keep what they read. One pin a checkpoint, however many
-// clients of this node load it. docs/explanation/retention.md, "A load".
+// HeldPins: the pin leases of a node's loads. One pin for each checkpoint, however many clients of this node
+// load it. docs/explanation/retention.md, "A load".
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ class HeldPins {
   using Then = std::function<void(TimeNs now, const Status& status, EffectWriter& out)>;
   using Lost = std::function<void(const AttemptKey& key, const Status& why, EffectWriter& out)>;
 
-  // `lost` hears of a pin that others have ended, since this node stood still for too long.
+  // `lost` is called for a pin that another node has ended because this node did not renew it in time.
   HeldPins(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts, Lost lost)
       : operations_(operations), timers_(timers), facts_(facts), lost_(std::move(lost)) {}
 
-  // One user more. `then` is called once the pin stands, durably, or could not be made (the user is none
-  // then). Where storage has no room for one, the load goes on without.
+  // Adds a user. Calls `then` when the pin is durable, or when it could not be created; the user does not
+  // count then. If storage has no space for a pin, the load continues without one.
   void hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then then);
-  // One user less. The last one's release removes the pin.
+  // Removes a user. The release of the last user removes the pin.
   void release(const AttemptKey& key, EffectWriter& out);
 
  private:

@@ -23,7 +23,7 @@ std::optional<operation::PiecePlace> place_in(const storage::FileEntry* file, Re
                                std::move(key).value()};
 }
 
-// Adds the blocks that [begin, end) touches to ascending, disjoint runs; calls come in ascending order.
+// Adds the blocks that [begin, end) touches to ascending, disjoint runs. Calls must come in ascending order.
 void add_blocks(std::vector<std::pair<uint64_t, uint64_t>>& runs, uint64_t begin, uint64_t end,
                 uint64_t piece_bytes) {
   begin = begin / base::kDigestBlockBytes * base::kDigestBlockBytes;
@@ -96,7 +96,7 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& 
   plan::Locator& locator = stored.locator();
   auto table = std::make_shared<PieceTable>(stored.key());
   ReadPlan plan;
-  plan.reads.reserve(targets.size());  // most have one
+  plan.reads.reserve(targets.size());  // most targets have one
   local::LoadTarget target;
   for (uint32_t t = 0; t < targets.size(); ++t) {
     targets.read(t, target);

@@ -1,4 +1,4 @@
-// Loader: what several nodes, and the clients of one, read together.
+// Loader: rounds, in which several nodes, and the clients of one node, load together.
 #include <algorithm>
 #include <utility>
 
@@ -8,10 +8,10 @@ namespace shoal::actors {
 
 namespace {
 
-// Ranks of this host that come together are named together: they are waited for a part of
-// load_gather_quiet_ms, before the coordinator is asked and before it is asked again.
+// A node waits a part of load_gather_quiet_ms for further ranks of its host before each JoinLoad.
 constexpr uint32_t kLocalWaitShare = 4;
-constexpr uint64_t kReadBytesPerMs = uint64_t{4} << 20;  // of a host's storage: for others it waits as long
+// Typical rate of a host's storage, from which quiet_ms follows.
+constexpr uint64_t kReadBytesPerMs = uint64_t{4} << 20;
 
 uint64_t bytes_of(const local::Load& request) {
   uint64_t bytes = 0;
@@ -31,7 +31,7 @@ bool Loader::is_worth_asking(const local::Load& request) {
   return request.sharing->way == LoadWay::two_stage || bytes_of(request) >= kShareFromBytes;
 }
 
-// Ranks with one layout share, unless they say that they do so among others alone.
+// Ranks with equal layouts share, unless they restrict sharing to certain ranks.
 LayoutId Loader::shared_by(const local::Load::Sharing& sharing) {
   if (sharing.among.empty()) return sharing.layout->id();
   std::string text(as_text(sharing.layout->id().bytes));
@@ -95,7 +95,7 @@ bool Loader::are_all_here(const Round& round) const {
          (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty());
 }
 
-// As long as this host would take to read all by itself.
+// The time in which this host alone would read everything.
 uint32_t Loader::quiet_ms_of(const Round& round) const {
   const RoleTimes& times = facts_.times;
   const uint64_t longest = std::max(times.load_gather_quiet_ms, times.load_gather_longest_ms);
@@ -104,7 +104,7 @@ uint32_t Loader::quiet_ms_of(const Round& round) const {
       std::clamp<uint64_t>(round.bytes / kReadBytesPerMs, times.load_gather_quiet_ms, longest));
 }
 
-// A node that shares says where it is reached.
+// A node that shares first opens the address at which peers reach it.
 void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   round.phase = Round::Phase::asking;
@@ -140,10 +140,10 @@ void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   ask_later(now, id, out);
 }
 
-// For ranks that came while it waits: what it says takes the place of what it said.
+// For ranks that came during the wait: the new JoinLoad replaces the one before.
 void Loader::ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  if (round.timer == 0) return;  // it has not asked yet
+  if (round.timer == 0) return;  // no JoinLoad was sent yet
   if (are_all_here(round)) return ask(now, id, out);
   if (std::exchange(round.asks_again, true)) return;
   const TimeNs wait = TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
@@ -178,7 +178,7 @@ void Loader::go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   for (const LoadKey& load : std::set<LoadKey>(round.late)) choose(now, load, out);
 }
 
-// Not a rank that came when the coordinator had answered: its peers do not know of it.
+// False for a rank that came after the coordinator had answered: its peers do not know of it.
 bool Loader::is_named(const LoadKey& id, const wire::LoadRoster& roster) const {
   const local::Load& request = loads_.at(id).request;
   const std::optional<uint32_t> host = own_host_in(roster);
@@ -214,7 +214,7 @@ void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter&
   for (const LoadKey& load : loads) {
     loads_.at(load).passed_over = roster.passed_over;
     const AttemptKey key = loads_.at(load).fixed.value_or(roster.key);
-    // Another attempt at the step than the one that it keeps open, or nobody knows of it.
+    // The client keeps another attempt at this step open, or the roster does not name it.
     if (key != roster.key || !is_named(load, roster)) {
       std::erase(round.loads, load);
       round.late.insert(load);
@@ -234,7 +234,7 @@ void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter
   consider_exchange(now, round_id, out);
 }
 
-// Once every load that is in it has been planned.
+// Runs when every load of the round is planned.
 void Loader::consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   if (round.is_built || round.ticket || round.phase != Round::Phase::told || round.loads.empty()) return;
@@ -354,7 +354,8 @@ void Loader::on_not_wanted(TimeNs now, const wire::ChunksNotWanted& said, Effect
   }
 }
 
-// Peers that are ahead hear that this node is about to begin; not while it waits for memory, nor for ever.
+// Informs peers that are ahead that this node is about to begin. Not while it waits for memory, and only for
+// a limited time.
 void Loader::say_coming_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   const TimeNs deadline = TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond;
   timers_.set(now + deadline / 5 * 2, out, [this, id, deadline](TimeNs then_now, EffectWriter& then_out) {
@@ -374,7 +375,7 @@ void Loader::forget_rounds() {
     const Round& round = each.second;
     if (!round.loads.empty() || !round.late.empty()) return false;
     const bool is_over = round.exchange == nullptr || round.exchange->is_over();
-    // What its peers may still ask for.
+    // Peers may still request these bytes.
     if (round.ticket) budget_.shrink_buffer(*round.ticket, is_over ? 0 : round.exchange->bytes_held());
     return is_over;
   });

@@ -5,7 +5,7 @@
 namespace shoal::actors {
 
 namespace {
-constexpr size_t kMaxRanksWithKeys = 4096;  // beyond, all of them are dropped and worked out anew
+constexpr size_t kMaxRanksWithKeys = 4096;  // beyond this, all are dropped and computed again
 }  // namespace
 
 StoredCheckpoint::StoredCheckpoint(std::shared_ptr<const storage::Decision> committed)
@@ -17,7 +17,7 @@ plan::Locator& StoredCheckpoint::locator() {
 }
 
 const storage::FileEntry* StoredCheckpoint::file_of(Rank rank, uint32_t index) const {
-  // They ascend by rank; of one rank derived ones come first, by index.
+  // Files ascend by rank. Of one rank, derived files come first, by index.
   auto before = [](const storage::FileEntry& file, const std::pair<Rank, uint32_t>& wanted) {
     if (file.rank != wanted.first) return file.rank < wanted.first;
     const uint32_t* number = std::get_if<uint32_t>(&file.contents);

@@ -1,4 +1,4 @@
-// StoredCheckpoint: a committed checkpoint as loads of it share it.
+// StoredCheckpoint: a committed checkpoint, shared by all loads of it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace shoal::actors {
 
-// Its decision and what follows from that by arithmetic, each part worked out when it is first asked for. Not
+// A decision and what follows from it by arithmetic; each part is computed when it is first needed. Not
 // thread-safe.
 class StoredCheckpoint {
  public:
@@ -22,10 +22,10 @@ class StoredCheckpoint {
   const storage::Decision& decision() const { return *decision_; }
   const storage::Manifest& manifest() const { return decision_->manifest(); }
   plan::Locator& locator();
-  // What the manifest lists as this file of the rank's plan; nullptr: nothing.
+  // The manifest's entry for this file of the rank's plan; nullptr: it has none.
   const storage::FileEntry* file_of(Rank rank, uint32_t index) const;
-  // The name of a piece in its file. Only a rank's last file may hold several pieces of one value, under
-  // names of their own.
+  // The key of a piece in its file. Only the last file of a rank may hold several pieces of one value; their
+  // keys then differ from the fqn.
   Result<std::string> key_of(const plan::StoredPiece& piece, const std::string& fqn);
 
  private:

@@ -10,7 +10,7 @@ uint64_t whole_blocks(uint64_t bytes) {
   return bytes / base::kDigestBlockBytes * base::kDigestBlockBytes;
 }
 
-// `more` * `rest` / `all`, in digest blocks: neither is so large that the product would be too large.
+// `more` * `rest` / `all`, computed in digest blocks so that the product does not overflow.
 uint64_t share_of(uint64_t more, uint64_t rest, uint64_t all) {
   const uint64_t blocks = all / base::kDigestBlockBytes;
   if (blocks == 0) return 0;
@@ -63,8 +63,8 @@ uint64_t WindowBudget::kept_of(const WindowId& id) const {
 std::optional<WindowBudget::Grant> WindowBudget::next() {
   if (line_.empty()) return std::nullopt;
   const Ask& ask = line_.front().ask;
-  uint64_t least = ask.buffer_least, wanted = ask.buffer_wanted;  // beside what the windows have kept
-  bool keeps_more = false;                                        // than its least
+  uint64_t least = ask.buffer_least, wanted = ask.buffer_wanted;  // in addition to what the windows have kept
+  bool keeps_more = false;                                        // than its minimum
   for (const Window& window : ask.windows) {
     const uint64_t kept = kept_of(window.id);
     least += std::max(window.least, kept) - kept;
@@ -102,7 +102,7 @@ std::optional<WindowBudget::Grant> WindowBudget::next() {
   return grant;
 }
 
-// Those first that have not been used for longest.
+// Releases the windows first that have been unused for longest.
 void WindowBudget::release_unused(uint64_t lacking, bool spares_own) {
   const std::vector<Window>& own = line_.front().ask.windows;
   std::vector<std::map<WindowId, Held>::iterator> unused;

@@ -1,13 +1,14 @@
-// WindowBudget: the memory that the loads of one node may take together: the windows of its clients, and the
-// buffers of the exchanges by which they read together. docs/how-to/load.md, "Memory".
+// WindowBudget: bounds the memory of all loads of one node: the windows of its clients, and the buffers of
+// chunk exchanges. docs/how-to/load.md, "Memory".
 //
-// Who asks stands in line; the first is given all that it asks for where that is there, else what there is,
-// its least at any rate, else it waits, and all behind it. What one ask names is given together or not at
-// all: the ranks of an exchange wait for each other, so that none of them may have its window while another
-// waits for one. Nobody who has been given its part waits for more, so that everybody's turn comes.
+// Requests wait in a line. The first one is granted everything that it asks for, if there is enough;
+// otherwise what there is, if that is at least its minimum. If not, it waits, and all requests behind it
+// wait. A request is granted as a whole: the ranks of an exchange wait for each other, so that none may have
+// its window while another waits. A load that has its window never waits for more memory, so every request is
+// granted at some time.
 //
-// The pages of a window stay when its load has ended, for the client's next one is then faster. They count,
-// and are released where somebody lacks them.
+// The pages of a window stay after its load, because they make the client's next load faster. They count, and
+// are released when another request needs memory.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +27,17 @@ inline constexpr uint64_t kLeastWindowBytes = base::kDigestBlockBytes;
 
 struct WindowParts {
   uint32_t count = 0;
-  uint64_t bytes = 0;  // of each; whole digest blocks
+  uint64_t bytes = 0;  // of each part; whole digest blocks
 };
-// Of a window of at least kLeastWindowBytes.
+// The parts of a window. Precondition: it has at least kLeastWindowBytes.
 WindowParts window_parts(uint64_t window_bytes);
 
 class WindowBudget {
  public:
-  using WindowId = std::pair<ClientId, uint32_t>;  // the slab
+  using WindowId = std::pair<ClientId, uint32_t>;  // client and slab
   using Ticket = uint64_t;
   struct Window {
-    WindowId id;  // of which no load is under way, nor stands in line
+    WindowId id;  // precondition: no load uses or awaits it
     uint64_t wanted = 0, least = 0;
   };
   struct Ask {
@@ -45,48 +46,50 @@ class WindowBudget {
   };
   struct Grant {
     Ticket ticket = 0;
-    std::vector<uint64_t> windows;  // bytes of each, whole digest blocks, between least and wanted or more
+    // Bytes of each window: whole digest blocks, at least its minimum, more than wanted if it has more pages.
+    std::vector<uint64_t> windows;
     uint64_t buffer = 0;
   };
 
   explicit WindowBudget(uint64_t bytes) : bytes_(bytes) {}
 
   uint64_t bytes() const { return bytes_; }
-  // What windows and buffers take at most, as long as all keep to what they were given.
+  // Upper bound of the memory of windows and buffers, if all keep to their grants.
   uint64_t promised() const;
   bool has_waiting() const { return !line_.empty(); }
 
-  // Whether it would be given its least if it were alone; else it is not to be asked for.
+  // Whether its minimum could be granted if it were the only request. Precondition of ask().
   bool fits(const Ask& ask) const;
   Ticket ask(Ask ask);
-  void withdraw(Ticket ticket);  // one that still waits
-  // The first in line, if its turn has come.
+  void withdraw(Ticket ticket);  // precondition: it still waits
+  // Grants the first request in line, if there is enough memory.
   std::optional<Grant> next();
-  // Windows whose pages are to be released now: each is said once. Until released() no load fills it.
+  // Windows whose pages the caller must release now; each is returned once. No load uses them until
+  // released().
   std::vector<WindowId> to_release();
   void released(const WindowId& id);
 
-  // Its load has ended, and nothing is written to it any more.
+  // The load of this window has ended, and nothing is being written to it.
   void end_window(const WindowId& id);
-  // There is another slab of that id, of which no page was touched yet.
+  // A new slab with this id has no pages yet.
   void replace_window(const WindowId& id);
   void forget_client(ClientId client);
-  // An exchange that was given a buffer needs no more than that of it; 0: it has ended.
+  // The exchange with this ticket needs at most `bytes` of its buffer any more; 0: it has ended.
   void shrink_buffer(Ticket ticket, uint64_t bytes);
 
  private:
   struct Held {
-    uint64_t bytes = 0;  // whose pages may be there
+    uint64_t bytes = 0;  // bytes that may have pages
     bool is_used = false;
     bool is_releasing = false;
-    uint64_t since = 0;  // when its last load ended, in loads
+    uint64_t since = 0;  // number of the load that used it last
   };
   struct Waiting {
     Ticket ticket = 0;
     Ask ask;
   };
   uint64_t kept_of(const WindowId& id) const;
-  // `spares_own`: not the windows of the first in line.
+  // `spares_own`: does not release windows of the first request in line.
   void release_unused(uint64_t lacking, bool spares_own);
 
   const uint64_t bytes_;
@@ -95,7 +98,7 @@ class WindowBudget {
   std::list<Waiting> line_;
   std::vector<WindowId> to_release_;
   Ticket last_ticket_ = 0;
-  uint64_t ended_ = 0;  // loads
+  uint64_t ended_ = 0;  // number of loads that have ended
 };
 
 }  // namespace shoal::actors

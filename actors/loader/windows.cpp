@@ -1,4 +1,4 @@
-// Loader: who may take how much memory, and when.
+// Loader: memory of loads.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -22,7 +22,7 @@ void Loader::read_directly(TimeNs now, const LoadKey& id, std::shared_ptr<const 
                            EffectWriter& out) {
   Load& load = loads_.at(id);
   if (plan->reads.empty()) return proceed(now, id, out);
-  load.request.targets = {};  // of many small tensors they take more than the window
+  load.request.targets = {};  // targets of many small tensors take more memory than the window
   load.request.sharing.reset();
   if (!load.reads_files) return wait_for_window(id, load, std::move(plan));
   load.own.batches = facts_.plans->batches(plan, kFilesBatchBytes);
@@ -35,11 +35,11 @@ void Loader::wait_for_window(const LoadKey& id, Load& load, std::shared_ptr<cons
   waiting_[*load.ticket] = id;
 }
 
-// Half of it for chunks, if all windows leave that.
+// Half of the budget is for chunks, if the windows leave that much.
 void Loader::ask_for_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   const std::optional<uint32_t> host = own_host_in(round.roster);
-  if (!host) round.roster.addresses = {""};  // this one alone
+  if (!host) round.roster.addresses = {""};  // only this host
   if (!host) round.roster.groups.clear();
   round.own_host = host.value_or(0);
   round.users = round.loads;
@@ -53,7 +53,7 @@ void Loader::ask_for_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& 
       groups.insert(*hosts);
     }
   }
-  if (round.users.size() > 1) groups.insert({});  // what ranks of this host alone share
+  if (round.users.size() > 1) groups.insert({});  // for chunks that only ranks of this host share
   WindowBudget::Ask ask;
   ask.buffer_least = least_buffer_bytes(groups.size());
   ask.buffer_wanted = std::max(ask.buffer_least, budget_.bytes() / 2);
@@ -64,7 +64,7 @@ void Loader::ask_for_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& 
   waiting_[*round.ticket] = id;
 }
 
-// Their least together is more than this node may take: one after the other.
+// The minimums of all windows exceed the budget of this node: the loads run one after the other.
 void Loader::go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   out.info("a load is not shared: " + std::to_string(round.users.size()) +
@@ -123,7 +123,7 @@ void Loader::release_windows(EffectWriter& out) {
   for (const WindowBudget::WindowId& window : budget_.to_release()) {
     operations_.start(operation::ReleaseWindow{window.first, window.second}, out,
                       [this, window](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                        const bool is_gone = result.status().code() == Code::not_found;  // with its client
+                        const bool is_gone = result.status().code() == Code::not_found;  // its client is gone
                         if (!result.ok() && !is_gone) then_out.warning(result.status().to_string());
                         budget_.released(window);
                       });

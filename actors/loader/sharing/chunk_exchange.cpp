@@ -92,10 +92,10 @@ void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
     const bool has_room = bytes_held_ + plan_.chunks[next_].bytes <= buffer_bytes;
     if (!has_room) give_up_takers(now, out);
     if (!has_room && under_way_ != 0) break;
-    if (!has_room) {  // what only peers still want makes room first
+    if (!has_room) {  // chunks that only peers still want make room first
       const uint64_t before = bytes_held_;
       release_late(now);
-      if (bytes_held_ == before) break;  // until users have room, or peers have come or are late
+      if (bytes_held_ == before) break;  // wait until users have room, or peers have requested or are late
       continue;
     }
     if (trial_.reads_storage() && next_ >= read_end_) read_ahead(out);
@@ -170,7 +170,7 @@ void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& ou
   const std::optional<uint32_t> found = plan_.find(said.number);
   if (!found) return;
   Held& held = held_[*found];
-  if (held.state != State::asked) return;  // it was late, and is being read or is here
+  if (held.state != State::asked) return;  // it came late: the chunk is being read, or is here
   Peer& peer = peers_[held.asked_host];
   peer.last_chunk = now;
   peer.has_sent = true;
@@ -256,7 +256,7 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
   go_on(now, out);
 }
 
-// The storage has failed those who need it; peers that want it find out for themselves.
+// Fails the users that need the chunk. Peers that want it read it themselves.
 void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out) {
   --under_way_;
   const bool ends_trial = trial_.is_under_way();
@@ -352,7 +352,7 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
     }
     if (held.state == State::here && may_release(held, chunk)) release(chunk);
     if (!is_last || held.state != State::waiting) continue;
-    held.state = State::gone;  // nobody here needs it; who else does reads it
+    held.state = State::gone;  // no user here needs it; peers that do read it
     for (NodeId peer : std::exchange(held.wanted_by, {})) {
       out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
     }
@@ -419,7 +419,7 @@ void ChunkExchange::serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out)
   for (NodeId peer : std::exchange(held_[chunk].wanted_by, {})) serve(now, chunk, peer, out);
 }
 
-// What peers asked for while storage was tried, which serving them would have hindered.
+// Serves what peers requested during the storage trial, which serving would have disturbed.
 void ChunkExchange::serve_tried(TimeNs now, EffectWriter& out) {
   for (uint32_t chunk : tried_) {
     if (held_[chunk].state != State::here) continue;
@@ -433,7 +433,7 @@ bool ChunkExchange::may_release(const Held& held, uint32_t chunk) const {
   return held.served >= tree_of(chunk).children(plan_.chunks[chunk].ordinal);
 }
 
-// What is on its way to peers takes its room until it has left.
+// A chunk on its way to peers takes room until it has left.
 void ChunkExchange::release(uint32_t chunk) {
   Held& held = held_[chunk];
   if (held.leaving == 0) bytes_held_ -= held.bytes;
@@ -441,7 +441,7 @@ void ChunkExchange::release(uint32_t chunk) {
   held.chunk.reset();
 }
 
-// Chunks that only peers still want, who have not asked for them in time.
+// Releases chunks that only peers want and have not requested in time.
 void ChunkExchange::release_late(TimeNs now) {
   const uint32_t end = tried_.empty() ? next_ : std::max(next_, tried_.back() + 1);
   for (uint32_t chunk = 0; chunk < end; ++chunk) {

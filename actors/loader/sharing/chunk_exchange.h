@@ -1,20 +1,22 @@
-// ChunkExchange: carries out a ChunkPlan on one node. Reads the chunks that are this node's to read, asks
-// peers for the others, passes on what peers ask for, and copies all of it to the windows of this node's
+// ChunkExchange: carries out a ChunkPlan on one node. It reads the chunks that this node must read, requests
+// the others from peers, sends peers what they request, and copies everything to the windows of this node's
 // clients. docs/reference/protocol.md, "A shared load".
 //
-// Memory: chunks on their way here, at hand, or on their way to peers take at most `buffer_bytes`, or
-// least_buffer_bytes() if that is more; one that is for several peers counts once, until the last has it. A
-// peer that takes in nothing of what is sent to it while room is needed, or nothing else is left to do, loses
-// its session after chunk_deadline_ms, and with it what was for it. Chunks are fetched in the order in which
-// users want them, so that of each group one chunk at most is held for what a user wants later while another
-// one still lacks something before it. A chunk that this node's clients have is kept for the peers that will
-// ask for it, for chunk_deadline_ms at most where its room is needed. A peer that has sent no chunk for
-// chunk_deadline_ms, nor said of one that it was asked for that it comes, is asked no more: the next member
-// of the tree is, or this node reads. A node says so of what it is asked for while it waits for its storage
-// or for its own peers; not of a read that may never end.
+// Memory. Chunks on their way here, held, or on their way to peers take at most `buffer_bytes`, or
+// least_buffer_bytes() if that is more. A chunk for several peers counts once, until the last has it. Chunks
+// are fetched in the order in which users need them. So in each group at most one chunk is held for a later
+// need of one user while another user still lacks an earlier one.
 //
-// Headers are chunks too. A chunk is read or checked once the headers of its files are here; where one cannot
-// be had, whoever needs it opens the file.
+// Slow peers. If room is needed, or nothing else is left to do, the session of a peer that receives nothing
+// of what was sent to it for chunk_deadline_ms is ended, and its messages are dropped. A chunk that this
+// node's clients have is kept for peers that will request it; if room is needed, for at most
+// chunk_deadline_ms. A peer that has neither sent a chunk nor announced one (ChunksComing) for
+// chunk_deadline_ms gets no more requests: the next member of the tree does, or this node reads the chunk. A
+// node announces requested chunks while it waits for its storage or its own peers, but not for a read that
+// may never end.
+//
+// Headers are chunks too. A chunk is read or checked when the headers of its files are here. If a header
+// cannot be had, the node opens the file itself.
 #pragma once
 
 #include <functional>
@@ -33,7 +35,7 @@
 
 namespace shoal::actors {
 
-// Time during which at least one of several things is under way.
+// Time during which at least one of several things is in progress.
 class BusyTime {
  public:
   void begin(TimeNs now) {
@@ -59,17 +61,17 @@ class ChunkExchange {
     std::vector<std::string> addresses;  // of hosts, by their numbers
     uint32_t own_host = 0;
     uint64_t buffer_bytes = 0;
-    bool may_go_direct = true;  // where this node reads faster than it is given
+    bool may_go_direct = true;  // if this node reads faster than it receives
     TimeNs deadline = 0;
   };
   struct Hooks {
-    // All parts of a shared batch of a user lie in its window.
+    // All parts of a shared batch of a user are in its window.
     std::function<void(TimeNs, uint32_t user, uint32_t batch, EffectWriter&)> batch_complete;
     std::function<void(TimeNs, uint32_t user, const Status&, EffectWriter&)> failed;
-    // A user that was forgotten: nothing is being copied to its window any more.
+    // For a user that was forgotten: nothing is being copied to its window any more.
     std::function<void(TimeNs, uint32_t user, EffectWriter&)> quiet;
   };
-  struct Pendings {  // of its Loader
+  struct Pendings {  // of the Loader that owns the exchange
     PendingOperations& operations;
     PendingTimers& timers;
     PendingSends& sends;
@@ -77,10 +79,10 @@ class ChunkExchange {
   ChunkExchange(Pendings pendings, std::shared_ptr<const ChunkPlan> plan, Settings settings, Hooks hooks);
 
   void begin(TimeNs now, EffectWriter& out);
-  // The batch's part of the window is free for it: it begins at `slab_offset` of that slab.
+  // The part of the window for this batch is free; it begins at `slab_offset` of the slab.
   void give_room(TimeNs now, uint32_t user, uint32_t batch, const SlabRange& room, EffectWriter& out);
-  void forget_user(TimeNs now, uint32_t user, EffectWriter& out);  // nothing is copied for it any more
-  // Whether something is still being copied to this user's window.
+  void forget_user(TimeNs now, uint32_t user, EffectWriter& out);  // from now on no new copy begins for it
+  // Whether a copy to this user's window is in progress.
   bool is_copying(uint32_t user) const { return copying_[user] != 0; }
 
   void wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
@@ -89,10 +91,8 @@ class ChunkExchange {
   void not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
   void coming(TimeNs now, const wire::ChunksComing& said);
 
-  uint64_t bytes_held() const {
-    return bytes_held_;
-  }  // of chunks, on their way here, here or on their way out
-  // Nothing is left to do here: users have all, peers have been given what they will ask for, or are late,
+  uint64_t bytes_held() const { return bytes_held_; }  // on their way here, held, or on their way to peers
+  // Nothing is left to do: the users have everything, peers have received what they may request or are late,
   // and nothing is on its way to them.
   bool is_over() const { return is_over_; }
   void add_times(TimeNs now, uint32_t user, LoadTimes& times) const;
@@ -102,29 +102,29 @@ class ChunkExchange {
   enum class State : uint8_t { waiting, asked, needs_header, reading, checking, here, gone };
   struct Held {
     State state = State::waiting;
-    ChunkPtr chunk;           // while it needs a header: what a peer sent, or nullptr to read it
+    ChunkPtr chunk;           // in needs_header: what a peer sent, or nullptr to read it
     uint64_t bytes = 0;       // of the buffer
-    uint32_t parts_left = 0;  // not copied yet
-    uint32_t served = 0;      // peers, or not wanted by them
+    uint32_t parts_left = 0;  // parts that are not copied yet
+    uint32_t served = 0;      // peers that have received it, or do not want it
     uint32_t leaving = 0;     // messages with it that have not left
-    uint32_t asked_host = 0;  // while asked
-    TimeNs last_word = 0;     // while asked: since when, or when that host last said that it comes
+    uint32_t asked_host = 0;  // in asked
+    TimeNs last_word = 0;     // in asked: time of the request, or of the host's last ChunksComing
     TimeNs here_since = 0;
-    TimeNs read_since = 0;  // while reading
+    TimeNs read_since = 0;  // in reading
     std::vector<NodeId> wanted_by;
-    std::vector<bool> copied;         // of its parts; empty: none
-    bool is_known = false;            // of a header: something of its file was read here before it came
-    std::vector<uint32_t> needed_by;  // of a header: chunks that wait for it
+    std::vector<bool> copied;         // by part; empty: none
+    bool is_known = false;            // header: this node read from its file before it came
+    std::vector<uint32_t> needed_by;  // header: chunks that wait for it
   };
   struct Peer {
-    size_t awaited = 0;          // chunks
-    bool has_sent = false;       // one
-    TimeNs last_chunk = 0;       // or when the first of those was asked for
-    std::vector<uint64_t> asks;  // to be sent
+    size_t awaited = 0;          // number of chunks
+    bool has_sent = false;       // at least one chunk
+    TimeNs last_chunk = 0;       // time of its last chunk, or of the first request
+    std::vector<uint64_t> asks;  // numbers of chunks to request
   };
-  struct Taker {           // a peer that something is on its way to
-    size_t leaving = 0;    // messages
-    TimeNs last_left = 0;  // or when the first of those was sent
+  struct Taker {           // a peer that messages are on their way to
+    size_t leaving = 0;    // number of messages
+    TimeNs last_left = 0;  // time when the last one left, or when the first was sent
   };
   struct Room {
     SlabRange range;
@@ -136,7 +136,7 @@ class ChunkExchange {
   void read(TimeNs now, uint32_t chunk, EffectWriter& out);
   void check(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
   bool is_header(uint32_t chunk) const { return plan_.chunks[chunk].header_of.has_value(); }
-  // Where it lacks a header that is on its way it goes on with `got` once that has come, or is not to be had.
+  // If the chunk lacks a header that is on its way, continues with `got` when that has come or cannot be had.
   bool waits_for_header(uint32_t chunk, const ChunkPtr& got);
   void header_settled(TimeNs now, uint32_t header, EffectWriter& out);
   void arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out);
@@ -149,11 +149,11 @@ class ChunkExchange {
   void release(uint32_t chunk);
   bool may_release(const Held& held, uint32_t chunk) const;
   void release_late(TimeNs now);
-  bool may_never_end(TimeNs now, const Held& held) const;  // a read
+  bool may_never_end(TimeNs now, const Held& held) const;  // whether its read may never end
   void give_up_peers(TimeNs now, EffectWriter& out);
   void give_up_takers(TimeNs now, EffectWriter& out);
   void say_coming(TimeNs now, EffectWriter& out);
-  void take_back(TimeNs now, Held& held);  // it is asked of nobody any more
+  void take_back(TimeNs now, Held& held);  // its request no longer counts
   bool has_shared(uint32_t user) const;
   void send_asks(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
@@ -172,26 +172,27 @@ class ChunkExchange {
   const Hooks hooks_;
   std::vector<Held> held_;
   std::vector<std::map<uint32_t, Room>> rooms_;  // by user and batch
-  std::vector<bool> forgotten_;                  // users
+  std::vector<bool> forgotten_;                  // by user
   std::vector<size_t> copying_;                  // by user
-  std::vector<std::set<uint32_t>> dead_;         // by group, places in it
+  std::vector<std::set<uint32_t>> dead_;         // by group: places of members that get no more requests
   std::map<uint32_t, Peer> peers_;               // by host
-  std::vector<uint32_t> asking_;                 // hosts that are to be asked
+  std::vector<uint32_t> asking_;                 // hosts with requests to send
   std::map<NodeId, Taker> takers_;
-  std::map<NodeId, TimeNs> told_;      // who wants something: when this node last spoke to it, or it asked
+  // Peers that want chunks: time of the last message to, or request from, each.
+  std::map<NodeId, TimeNs> told_;
   uint32_t next_ = 0;                  // the first chunk that was not fetched
-  uint64_t bytes_held_ = 0;            // on their way here, here, or on their way to peers
+  uint64_t bytes_held_ = 0;            // on their way here, held, or on their way to peers
   size_t under_way_ = 0;               // asked, reading, checking, or being copied
-  const std::vector<uint32_t> tried_;  // read here before anything is asked of peers
+  const std::vector<uint32_t> tried_;  // chunks of the storage trial
   StorageTrial trial_;
-  uint32_t read_end_ = 0;  // what was not asked for before is read here up to that chunk
+  uint32_t read_end_ = 0;  // chunks below this that were not requested are read here
   bool is_over_ = false;
-  TimeNs longest_read_ = 0;  // of a chunk that was read here
+  TimeNs longest_read_ = 0;  // of a chunk
   BusyTime reading_, receiving_;
   DamageList damaged_;
   uint64_t bytes_read_ = 0, bytes_received_ = 0, given_up_ = 0;
-  bool has_served_ = false;                                           // a peer
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what is pending when it goes
+  bool has_served_ = false;                                           // at least one peer
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks that outlive this
 };
 
 }  // namespace shoal::actors

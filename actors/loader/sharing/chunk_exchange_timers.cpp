@@ -1,4 +1,4 @@
-// ChunkExchange: how long it waits for peers, and when it would sooner read than ask.
+// ChunkExchange: how long it waits for peers, and when it reads from storage instead.
 #include <algorithm>
 #include <utility>
 
@@ -9,13 +9,13 @@ namespace shoal::actors {
 namespace {
 
 constexpr int64_t kTicksPerDeadline = 5;
-constexpr int64_t kTicksOfSilence = 2;  // then a peer that waits is told that its chunks come
+constexpr int64_t kTicksOfSilence = 2;  // then this node announces the chunks that a peer waits for
 static_assert(kTicksOfSilence + 1 < kTicksPerDeadline, "and hears it in time");
-// A read that takes longer than so many deadlines, and than so many of the longest read so far, may never
-// end: nobody is told any more that its chunk comes.
+// A read that takes longer than this many deadlines, and than this many times the longest read so far, may
+// never end. Then this node no longer announces its chunk.
 constexpr int64_t kDeadlinesOfARead = 12;
 constexpr int64_t kReadsOfARead = 3;
-// Where storage is faster than peers, so many more are read here at a time; peers are told so before.
+// If storage is faster than peers, this node reads so many chunks at a time. It informs peers before.
 constexpr uint32_t kReadAheadChunks = 8;
 
 }  // namespace
@@ -59,7 +59,7 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   send_asks(out);
 }
 
-// What has not been asked for, or is here, is of no account.
+// Has no effect for chunks that were not requested, or that are here.
 void ChunkExchange::coming(TimeNs now, const wire::ChunksComing& said) {
   for (uint64_t number : said.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
@@ -67,8 +67,7 @@ void ChunkExchange::coming(TimeNs now, const wire::ChunksComing& said) {
   }
 }
 
-// Only where this node waits for storage or for others. While it waits for its own users alone, it may do so
-// for ever.
+// Announces only if this node waits for storage or for peers. A wait for its own users may last for ever.
 void ChunkExchange::say_coming(TimeNs now, EffectWriter& out) {
   bool goes_on = false;
   std::map<NodeId, std::vector<uint64_t>> wanted;
@@ -91,11 +90,12 @@ void ChunkExchange::say_coming(TimeNs now, EffectWriter& out) {
   }
 }
 
-// What is for them keeps others from their room. Those to whom more is to be sent come again, or read it.
+// Messages to such a peer occupy room that others need. The peer requests again what it still needs, or reads
+// it.
 void ChunkExchange::give_up_takers(TimeNs now, EffectWriter& out) {
   for (auto& [peer, taker] : takers_) {
     if (now - taker.last_left < settings_.deadline) continue;
-    taker.last_left = now;  // said once
+    taker.last_left = now;  // so that it is reported once
     const std::string why = "it has taken in nothing of a load that is shared in time";
     out.warning("the session with a peer ends: " + why);
     out.end_session(peer, Status(Code::unavailable, why));
@@ -111,7 +111,7 @@ void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out)
                         });
   trial_.came(now, {plan_.chunks[chunk].bytes, all_send, !receiving_.is_busy()});
   if (tried && !trial_.is_under_way()) serve_tried(now, out);
-  // Not before: who sends has begun, and takes it in.
+  // Not earlier: peers send only after they have begun, and then they handle this message.
   if (waited && !trial_.waits_for_peers()) say_not_wanted(tried_, out);
 }
 
@@ -123,7 +123,7 @@ void ChunkExchange::read_ahead(EffectWriter& out) {
   say_not_wanted(chunks, out);
 }
 
-// Peers that have those chunks, or will, need not keep them for this node.
+// Informs peers that have those chunks, or will have them, that they need not keep them for this node.
 void ChunkExchange::say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out) {
   std::map<uint32_t, std::vector<uint64_t>> not_wanted;  // by host
   for (uint32_t chunk : chunks) {
@@ -156,7 +156,7 @@ void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
               });
 }
 
-// With another user here, or with a peer.
+// Whether the user shared a chunk with another user here or with a peer.
 bool ChunkExchange::has_shared(uint32_t user) const {
   if (plan_.users[user].shared.empty()) return false;
   if (bytes_received_ > 0 || has_served_) return true;

@@ -16,9 +16,9 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr uint32_t kAlone = ~uint32_t{0};  // a piece that is read for one user, by this host alone
+constexpr uint32_t kAlone = ~uint32_t{0};  // a piece that only one user of this host reads
 
-// In this order pieces are read, on every host.
+// Every host reads pieces in the order of these names.
 using PieceName = std::pair<std::string_view, std::string_view>;  // file, key in it
 
 PieceName name_of(const PieceTable& pieces, uint32_t piece) {
@@ -55,17 +55,18 @@ uint64_t number_of_header(const PieceTable& pieces, const PlannedRead& first) {
   return xxh3_64(text + '\0' + std::to_string(first.begin));
 }
 
-// The header of each file, by so many chunks of its group before the first that needs it: it has come down
-// the tree then. One host alone reads it when it opens the file.
+// The header of a file comes this many chunks of its group before the first that needs it, so that it has
+// passed down the tree by then. A file that only one host reads has no such chunk: opening the file reads its
+// header.
 constexpr size_t kHeadersAhead = 16;
 
 void add_headers(ChunkPlan& plan) {
   struct Header {
     ChunkPlan::PlannedChunk chunk;
-    uint32_t place = 0;  // in the end
+    uint32_t place = 0;  // index in the final list of chunks
   };
   std::vector<Header> headers;
-  std::vector<std::vector<uint32_t>> before(plan.chunks.size());  // headers
+  std::vector<std::vector<uint32_t>> before(plan.chunks.size());  // headers before each chunk
   std::vector<std::vector<uint32_t>> of_group(plan.groups.size());
   std::vector<uint64_t> ordinals(plan.groups.size());
   std::map<std::pair<uint32_t, std::string_view>, uint32_t> header_of;
@@ -102,8 +103,8 @@ void add_headers(ChunkPlan& plan) {
   plan.chunks = std::move(all);
 }
 
-// A host reads several chunks at once, which of a slow storage all come at the end of their time: it has many
-// enough to send the first while the others are read.
+// A host reads several chunks at once, and slow storage completes them all at about the same time. With this
+// many chunks a host can send the first ones while it reads the others.
 constexpr uint64_t kChunksPerHost = 8;
 
 uint64_t chunk_bytes_of(const PlannedReads& reads, const HostGroup& hosts) {
@@ -134,9 +135,9 @@ class ChunkPlanner {
  private:
   struct Want {
     uint32_t user = 0;
-    uint32_t read = 0;  // into its plan's
+    uint32_t read = 0;  // index into the reads of its plan
   };
-  // Where the runs of each piece lie in chunks.
+  // Where the runs of each piece are in chunks.
   struct Place {
     uint32_t piece = 0, chunk = 0;
     uint64_t begin = 0, end = 0;
@@ -148,7 +149,7 @@ class ChunkPlanner {
     return name_of(*users_[want.user].plan->pieces, read_of(want).piece);
   }
 
-  // The pieces that several users or hosts read, by name, and their runs by group.
+  // Finds the pieces that several users or hosts read, in the order of names, and their runs by group.
   void find_shared() {
     PagedVector<Want> wants;
     for (uint32_t user = 0; user < users_.size(); ++user) {
@@ -207,7 +208,7 @@ class ChunkPlanner {
         plan_.chunks.push_back(std::move(chunk));
       }
     }
-    // Pieces were numbered by name.
+    // Pieces are numbered in the order of names.
     auto first_of = [](const ChunkPlan::PlannedChunk& chunk) {
       return std::pair(chunk.reads.front().piece, chunk.reads.front().begin);
     };
@@ -252,7 +253,7 @@ class ChunkPlanner {
     plan_.users.push_back(std::move(planned));
   }
 
-  // The parts of chunks that make up a read, whose first byte lies at `first.batch_offset`.
+  // Adds the parts of chunks that make up a read, whose first byte is at `first.batch_offset`.
   void add_parts(const ChunkPlan::Part& first, uint32_t piece, const PlannedRead& read,
                  std::vector<ChunkPlan::PartAt>& parts_of) {
     auto place = std::upper_bound(places_.begin(), places_.end(), std::pair(piece, read.begin),
@@ -273,8 +274,8 @@ class ChunkPlanner {
 
   const std::vector<UserReads>& users_;
   ChunkPlan plan_;
-  std::shared_ptr<PieceTable> pieces_;          // nullptr: nobody reads anything
-  std::vector<std::vector<uint32_t>> numbers_;  // by user, of its pieces among pieces_; kAlone
+  std::shared_ptr<PieceTable> pieces_;          // nullptr: there is nothing to read
+  std::vector<std::vector<uint32_t>> numbers_;  // by user: number of each of its pieces in pieces_, or kAlone
   std::map<std::vector<uint32_t>, uint32_t> group_numbers_;
   std::vector<PlannedReads> by_group_;
   PagedVector<Place> places_;  // ascending by piece and begin

@@ -8,7 +8,7 @@ namespace shoal::actors {
 
 namespace {
 
-// The mesh dimensions that shard the value; nothing: its ranks are not to be told from a mesh alone.
+// The mesh dimensions that shard the value; nullopt: a mesh alone does not determine what its ranks hold.
 std::optional<uint64_t> sharding_dims(const LayoutEntry& entry) {
   if (std::holds_alternative<GroupSharding>(entry.sharding)) return 0;
   const auto* sharding = std::get_if<MeshSharding>(&entry.sharding);

@@ -1,5 +1,5 @@
-// LoadGroups: which hosts of a load that is shared need the same parts of a value, by arithmetic from the
-// layout that their ranks have in common.
+// LoadGroups: which hosts of a shared load need the same parts of a value, computed from the layout that
+// their ranks have in common.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace shoal::actors {
 
-// Hosts by their number in a LoadRoster, ascending; shared by those that are equal.
+// Hosts by their numbers in a LoadRoster, ascending. Equal groups share one vector.
 using HostGroup = std::shared_ptr<const std::vector<uint32_t>>;
 
-// What the ranks of one host hold of a value together is compared as a whole: hosts are of one group where
-// their ranks cover the same shards. Hosts whose needs overlap otherwise share nothing.
+// Compares what the ranks of each host hold of a value as a whole. Hosts are in one group if their ranks
+// cover the same shards. Hosts whose needs overlap otherwise share nothing.
 class LoadGroups {
  public:
-  // `group`: into roster.groups, whose ranks all have `layout`. `own_host` is in every group.
+  // `group`: index into roster.groups; all its ranks have `layout`. `own_host` is in every group.
   LoadGroups(LayoutPtr layout, const wire::LoadRoster& roster, uint32_t group, uint32_t own_host);
 
   const HostGroup& hosts_of(const LayoutEntry& entry);  // of the layout
 
  private:
-  using Shards = std::vector<uint64_t>;  // numbers of what a host's ranks hold, ascending
+  using Shards = std::vector<uint64_t>;  // numbers of the shards that a host's ranks hold, ascending
   struct Host {
     uint32_t host = 0;
     std::vector<Rank> ranks;
@@ -37,9 +37,9 @@ class LoadGroups {
   const LayoutPtr layout_;
   const uint32_t own_host_;
   std::vector<Host> hosts_;  // ascending
-  // By mesh and the mesh dimensions that shard, one bit each: other values of that kind have the same groups.
+  // By mesh and sharding mesh dimensions, one bit each: all values of one such kind have the same groups.
   std::map<std::pair<uint32_t, uint64_t>, HostGroup> by_kind_;
-  std::map<const LayoutEntry*, HostGroup> by_entry_;  // of other shardings
+  std::map<const LayoutEntry*, HostGroup> by_entry_;  // for other shardings
 };
 
 }  // namespace shoal::actors

@@ -9,7 +9,8 @@ uint32_t LoadTree::root_of(uint64_t ordinal) const {
   return static_cast<uint32_t>(ordinal % readers * members_ / readers);
 }
 
-// Up the tree to the next that lives; where none does, to the first of all that live, who reads.
+// Goes up the tree to the next living member. If there is none, takes the first living member of all, which
+// reads.
 std::optional<uint32_t> LoadTree::parent_of(uint32_t position, uint32_t root) const {
   for (uint32_t at = position; at != 0;) {
     at = (at - 1) / fan();

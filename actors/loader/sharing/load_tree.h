@@ -1,10 +1,10 @@
-// Who reads a chunk of a load that is shared, and who passes it on to whom: by arithmetic, alike on all
+// LoadTree: which member of a shared load reads a chunk, and who sends it to whom. Computed alike by all
 // members.
 //
 // The members of a group, in a fixed order, form a tree whose root reads the chunk from storage. The root
-// moves with the chunk's ordinal, so that the reading is divided evenly. Up to kReadersMost members read, so
-// that a member of a large group speaks to few others; up to kStarMembers members get it from the root
-// itself, in larger groups each passes it on to kTreeFan.
+// depends on the ordinal of the chunk, so that reads are divided evenly. At most kReadersMost members read,
+// so that a member of a large group connects to few others. In a group of up to kStarMembers all members get
+// the chunk from the root; in a larger one each member sends it to kTreeFan others.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,15 @@ inline constexpr uint32_t kTreeFan = 2;
 
 class LoadTree {
  public:
-  // Members by their place in the group's order; `own` is one of them. `dead`: places that are asked no more.
+  // Members are named by their place in the group's order; `own` is one of them. `dead`: places that get no
+  // requests.
   LoadTree(uint32_t members, uint32_t own, const std::set<uint32_t>& dead)
       : members_(members), own_(own), dead_(dead) {}
 
-  // Whom this member asks for the chunk; nothing: it reads the chunk itself. Whoever is asked is nearer to
-  // the root, whatever members take each other for dead: nobody waits in a circle.
+  // The member from which this one requests the chunk; nullopt: it reads the chunk itself. The parent is
+  // always nearer to the root, so requests form no cycle, even if members disagree on which ones are dead.
   std::optional<uint32_t> parent(uint64_t ordinal) const;
-  // How many members ask this one for it.
+  // How many members request the chunk from this one.
   uint32_t children(uint64_t ordinal) const;
 
  private:

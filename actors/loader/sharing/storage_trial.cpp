@@ -10,11 +10,11 @@ namespace shoal::actors {
 namespace {
 
 constexpr uint64_t kMostTried = 8, kLeastTried = 2;  // chunks
-constexpr uint64_t kPartOfOwn = 4;                   // a trial in a group all of whose members read
-constexpr uint64_t kPartOfAll = 8;                   // the trials of a larger one
-constexpr uint64_t kPartOfBuffer = 4;                // chunks that wait there until their turn comes
+constexpr uint64_t kPartOfOwn = 4;     // of its own part, for a trial in a group all of whose members read
+constexpr uint64_t kPartOfAll = 8;     // of what a member needs, for the trials of a larger group
+constexpr uint64_t kPartOfBuffer = 4;  // of the buffer, for chunks of the trial that wait for their turn
 constexpr uint64_t kSampleBytes = uint64_t{64} << 20;
-constexpr uint64_t kPartOfLoad = 8;  // a sample
+constexpr uint64_t kPartOfLoad = 8;  // of the load, for a sample
 constexpr uint64_t kFasterPermille = 1250;
 
 uint64_t kib_per_s(uint64_t bytes, TimeNs time) {
@@ -35,7 +35,7 @@ std::vector<uint32_t> trial_chunks(const ChunkPlan& plan, uint64_t buffer_bytes,
     if (!all_read || is_own_part(chunk)) candidates.push_back(chunk);
   }
   const uint64_t affordable = candidates.size() / (all_read ? kPartOfOwn : kPartOfAll * members);
-  // Beside them there must be room for those whose turn it is.
+  // The buffer must also have room for the chunks whose turn it is.
   const uint64_t spare = buffer_bytes - std::min(buffer_bytes, least_buffer_bytes(plan.groups.size()));
   const uint64_t count =
       std::min({kMostTried, affordable, buffer_bytes / kPartOfBuffer / kChunkBytes, spare / kChunkBytes});
@@ -71,9 +71,9 @@ void StorageTrial::came(TimeNs now, const Arrival& arrival) {
       if (!is_sample) return;
       shared_kib_per_s_ = kib_per_s(bytes_, now - since_);
       if (storage_kib_per_s_ * 1000 > shared_kib_per_s_ * kFasterPermille) phase_ = Phase::leaving;
-      look_at_bytes_ *= 2;  // what peers had at hand when they were asked comes faster than what follows
+      look_at_bytes_ *= 2;  // the first chunks come faster than later ones: peers had them already
       return;
-    case Phase::leaving:  // what was asked for still comes
+    case Phase::leaving:  // what was requested still comes
       if (arrival.none_asked) begin_sample(now, Phase::reading);
       return;
     case Phase::reading:

@@ -1,10 +1,12 @@
-// StorageTrial: whether a node that shares a load would sooner have its bytes from storage.
-// docs/reference/protocol.md, "A shared load".
+// StorageTrial: whether a node of a shared load should read from storage instead. docs/reference/protocol.md,
+// "A shared load".
 //
-// All hosts of a load begin with a few chunks that each reads itself, before any asks another: so fast is
-// storage while all read from it. Then they share. Where storage was that much faster than all that has come
-// since everybody whom this node asks sends, it reads what is left itself, as long as that is no slower than
-// sharing was; once it is, it shares again, for good. Storage that sharing is bound by does not pass for
+// All hosts of a load begin with a few chunks that each reads itself before it requests any from peers. This
+// measures storage while all hosts read from it. Then they share. The node compares that rate with the rate
+// of everything that has come since all its peers send. If storage was clearly faster, the node reads the
+// rest itself, as long as that is not slower than sharing was; if it becomes slower, the node shares again
+// and stays with it. If storage is what limits sharing, it does not appear faster: then it gives no single
+// host more than all hosts together.
 // faster: it gives no host more than it gives all.
 #pragma once
 
@@ -17,9 +19,9 @@
 
 namespace shoal::actors {
 
-// Which chunks this node begins with, ascending; none: no trial is worth it. In a group all of whose members
-// read, the first of its own part, of which they come to a quarter at most. In larger ones the first of all,
-// as long as the trials of all members read no more than an eighth of what one needs.
+// The chunks with which this node begins, ascending; empty: no trial is worth it. In a group all of whose
+// members read: the first chunks of its own part, at most a quarter of that. In a larger group: the first
+// chunks of all, as long as the trials of all members read at most an eighth of what one member needs.
 std::vector<uint32_t> trial_chunks(const ChunkPlan& plan, uint64_t buffer_bytes,
                                    const std::function<bool(uint32_t chunk)>& is_own_part);
 
@@ -27,17 +29,18 @@ class StorageTrial {
  public:
   struct Arrival {  // of a chunk, from storage or from a peer
     uint64_t bytes = 0;
-    bool all_send = false;   // every peer that is asked has sent something by now
-    bool none_asked = true;  // nothing is awaited from peers
+    bool all_send = false;   // every peer with requests has sent something by now
+    bool none_asked = true;  // no request to a peer is open
   };
-  // `chunks`: that it begins with; 0: it shares, however fast storage is. `needed_bytes`: of the whole load.
+  // `chunks`: number of chunks in the trial; 0: the node shares, whatever the speed of storage.
+  // `needed_bytes`: of the whole load.
   StorageTrial(size_t chunks, uint64_t needed_bytes);
 
   void begin(TimeNs now) { since_ = now; }
   void came(TimeNs now, const Arrival& arrival);
-  void give_up() { phase_ = Phase::over; }  // it shares
+  void give_up() { phase_ = Phase::over; }  // the node shares
 
-  bool is_under_way() const { return phase_ == Phase::trying; }  // nothing is asked of peers yet
+  bool is_under_way() const { return phase_ == Phase::trying; }  // nothing has been requested from peers yet
   bool waits_for_peers() const { return phase_ == Phase::warming; }
   bool reads_storage() const { return phase_ == Phase::leaving || phase_ == Phase::reading; }
 
@@ -48,9 +51,9 @@ class StorageTrial {
   Phase phase_;
   size_t chunks_left_;  // of the trial
   const uint64_t sample_bytes_;
-  TimeNs since_ = 0;  // of this sample, and what has come in it
+  TimeNs since_ = 0;  // start of the current sample
   uint64_t bytes_ = 0;
-  uint64_t look_at_bytes_;  // once that much has
+  uint64_t look_at_bytes_;  // bytes_ at which to compare
   uint64_t storage_kib_per_s_ = 0, shared_kib_per_s_ = 0;
 };
 
