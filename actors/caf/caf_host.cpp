@@ -28,11 +28,11 @@
 
 namespace shoal::actors {
 
-// What lies in a mailbox. Shared, never copied: CAF hands it from thread to thread as it is.
+// An element of a mailbox. CAF passes the pointer from thread to thread and never copies the element.
 struct QueuedEvent {
   Event event;
-  size_t wire_bytes = 0;  // of a message of another node
-  uint64_t serial = 0;    // of a timer: which setting of it has fired
+  size_t wire_bytes = 0;  // of a message from another node
+  uint64_t serial = 0;    // of a timer: names the setting that has fired
 };
 using QueuedEventPtr = std::shared_ptr<QueuedEvent>;
 
@@ -57,22 +57,22 @@ bool moves_bulk(const Operation& operation) {
          std::holds_alternative<operation::SweepAttempt>(operation);
 }
 
-// What nobody waits for: neither a decision nor a shard stands behind it.
+// Whether no decision and no shard waits for this operation.
 bool is_background(const Operation& operation) {
   return std::holds_alternative<operation::PlanRetention>(operation) ||
          std::holds_alternative<operation::DeleteCheckpoint>(operation) ||
          std::holds_alternative<operation::RemoveRemains>(operation);
 }
 
-class EventSink {  // what a role's actor hands its events to
+class EventSink {  // receives the events of a role's actor
  public:
   virtual ~EventSink() = default;
   virtual void handle(const QueuedEvent& queued) noexcept = 0;
 };
 
-// CAF hands a message from thread to thread in its library, which is built without the thread sanitizer;
-// these tell the sanitizer the order that CAF keeps, so that it can find the disorder that Shoal might bring
-// in. `mailbox`: whose.
+// CAF's library is built without the thread sanitizer. These calls state the order in which CAF passes a
+// message from thread to thread, so that the sanitizer can find races in Shoal itself. `mailbox` names the
+// receiver.
 #if defined(__SANITIZE_THREAD__)
 void before_hand_over(void* mailbox) {
   __tsan_release(mailbox);
@@ -85,12 +85,12 @@ void before_hand_over(void*) {}
 void after_hand_over(void*) {}
 #endif
 
-struct HandleQueued {  // a type of its own: its name stands in the stacks that tests/tsan.supp speaks of
+struct HandleQueued {  // a named type: tests/tsan.supp names it in stacks
   EventSink* sink;
   void operator()(const QueuedEventPtr& queued) const {
     after_hand_over(sink);
     sink->handle(*queued);
-    before_hand_over(sink);  // to whichever thread handles the next
+    before_hand_over(sink);  // to the thread that handles the next event
   }
 };
 
@@ -106,7 +106,7 @@ class RoleActor : public caf::event_based_actor {
 }  // namespace
 
 struct CafHost::Impl {
-  // One role with its mailbox. handle runs on one thread at a time.
+  // One role with its mailbox. handle() runs on one thread at a time.
   class Seat final : public EventSink {
    public:
     Seat(Impl& host, std::unique_ptr<Role> role) : host_(host), kind_(role->kind()), role_(std::move(role)) {}
@@ -124,7 +124,7 @@ struct CafHost::Impl {
     Impl& host_;
     const RoleKind kind_;
     const std::unique_ptr<Role> role_;
-    std::map<TimerId, uint64_t> armed_;  // the serial of the setting that counts
+    std::map<TimerId, uint64_t> armed_;  // serial of the current setting of each timer
     uint64_t next_serial_ = 1;
     Effects effects_;
   };
@@ -134,7 +134,7 @@ struct CafHost::Impl {
 
   static caf::actor_system_config& configure(caf::actor_system_config& config,
                                              const CafHostOptions& options) {
-    // "sharing" sleeps when there is nothing to do; "stealing", the default, polls.
+    // "sharing" sleeps when it is idle; "stealing", the default, polls.
     config.set("scheduler.policy",
                options.virtual_time != nullptr ? caf::atom("testing") : caf::atom("sharing"));
     config.set("scheduler.max-threads", options.workers);
@@ -151,7 +151,7 @@ struct CafHost::Impl {
   void run_jobs();
   void schedule(TimeNs at, std::function<void()> action);
   void start_operation(RoleKind role, OperationId id, Operation operation);
-  // What a library below throws must not end the node.
+  // An exception of a library below must not end the node.
   Result<OperationResult> run_guarded(const Operation& operation) {
     try {
       return services.run(operation);
@@ -170,11 +170,12 @@ struct CafHost::Impl {
   std::mutex room_mutex;
   std::condition_variable room;
   std::atomic<size_t> room_waiters{0};
-  const std::shared_ptr<bool> alive = std::make_shared<bool>(true);  // for actions on virtual time
+  // For actions on virtual time that outlive the host.
+  const std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   std::optional<OperationPool> bulk, duty, background;
   std::optional<TimerThread> timers;
   caf::actor_system_config config;
-  caf::actor_system system;  // last: its end waits for the actors, which use the rest
+  caf::actor_system system;  // last: its destructor waits for the actors, which use the members above
 };
 
 void CafHost::Impl::Seat::handle(const QueuedEvent& queued_event) noexcept {
@@ -295,14 +296,13 @@ void CafHost::Impl::deliver(Seat& seat, QueuedEventPtr queued) {
   if (options.virtual_time != nullptr) run_jobs();
 }
 
-// Events come one at a time on virtual time, so that the order is that of VirtualTime, not of CAF's
-// mailboxes.
+// On virtual time events come one at a time, so that VirtualTime sets the order and not CAF's mailboxes.
 void CafHost::Impl::run_jobs() {
   dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler()).run();
 }
 
-// The roles end first: one that still handled an event would set timers and start operations where none can
-// be any more. What operations under way have to say then goes to actors that have ended, which is nowhere.
+// Ends the roles first: a role that still handled an event would set timers and start operations, which must
+// not happen any more. Results of running operations then go to actors that have ended, and are lost.
 void CafHost::Impl::stop() {
   for (auto& each : seats) {
     if (each) caf::anon_send_exit(each->actor, caf::exit_reason::kill);

@@ -1,4 +1,4 @@
-// OperationPool: a few threads for work that blocks (storage), with a bounded queue.
+// OperationPool: threads for work that blocks (storage), with a bounded queue.
 #pragma once
 
 #include <condition_variable>
@@ -14,9 +14,9 @@ namespace shoal::actors {
 class OperationPool {
  public:
   OperationPool(size_t threads, size_t queued_max);
-  ~OperationPool();  // what runs is finished, what is queued is dropped
+  ~OperationPool();  // finishes running jobs, drops queued ones
 
-  // Any thread; never blocks. False: the queue is full. Jobs begin in the order given.
+  // Any thread; never blocks. False: the queue is full. Jobs begin in the order in which they are started.
   bool start(std::function<void()> job);
 
  private:
@@ -27,7 +27,7 @@ class OperationPool {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool is_stopping_ = false;
-  std::vector<std::thread> threads_;  // last: they use the rest
+  std::vector<std::thread> threads_;  // last: they use the members above
 };
 
 }  // namespace shoal::actors

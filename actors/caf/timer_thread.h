@@ -1,4 +1,4 @@
-// TimerThread: the timers of one node's roles. A thread sleeps until the earliest is due.
+// TimerThread: the timers of one node's roles. Its thread sleeps until the earliest timer is due.
 #pragma once
 
 #include <condition_variable>
@@ -16,12 +16,12 @@ namespace shoal::actors {
 
 class TimerThread {
  public:
-  // `now` is the clock that deadlines are in. `fire` is called on the timer thread, once for each time a
-  // timer was set; `serial` is the one given then.
+  // `now` is the clock of all deadlines. `fire` is called on the timer thread, once for each set() that was
+  // neither moved nor cancelled, with the serial of that set().
   TimerThread(std::function<TimeNs()> now, std::function<void(RoleKind, TimerId, uint64_t serial)> fire);
   ~TimerThread();  // nothing fires after it returns
 
-  // Any thread. Setting a timer again moves it.
+  // Any thread. Setting a pending timer again moves it.
   void set(RoleKind role, TimerId timer, TimeNs at, uint64_t serial);
   void cancel(RoleKind role, TimerId timer);
 
@@ -40,7 +40,7 @@ class TimerThread {
   bool is_stopping_ = false;
   std::map<Name, Due> timers_;
   std::set<std::pair<TimeNs, Name>> order_;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace shoal::actors

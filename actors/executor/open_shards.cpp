@@ -43,7 +43,8 @@ Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) 
            shard->file_size() == piece.file_size;
   };
   std::unique_lock lock(mutex_);
-  // One thread opens a file and the others wait: each would hold its header, of a hundred megabytes at most.
+  // One thread opens a file and the others wait. Otherwise each would hold its header, of up to a hundred
+  // megabytes.
   while (true) {
     if (ShardPtr kept = cached(path); is_it(kept)) return kept;
     if (opening_.insert(path).second) break;

@@ -1,5 +1,4 @@
-// OpenShards: shards of decided checkpoints kept open for reading, checked against what the manifest says of
-// them.
+// OpenShards: keeps shards of committed checkpoints open for reading, checked against the manifest.
 #pragma once
 
 #include <condition_variable>
@@ -15,16 +14,16 @@
 namespace shoal::actors {
 
 inline constexpr size_t kMaxOpenShards = 64;
-// What is kept; those in use by others live on besides.
+// Bounds of the shards that are kept. Shards that callers still hold exist besides.
 struct OpenShardBounds {
   size_t most = kMaxOpenShards;
-  // Of their headers, parsed, in memory, about. A header may have 100 MB, and grows with the tensors of a
-  // file.
+  // Bound of the memory of their parsed headers, an estimate. A header may take 100 MB; it grows with the
+  // number of tensors in a file.
   uint64_t most_bytes = uint64_t{64} << 20;
-  size_t least = 8;  // whatever they take, so that loads side by side do not parse each other's files anew
+  size_t least = 8;  // kept whatever memory they take, so that parallel loads do not parse files again
 };
 
-// Any thread.
+// All methods may be called on any thread.
 class OpenShards {
  public:
   explicit OpenShards(storage::Storage& storage, OpenShardBounds bounds = {})
@@ -32,20 +31,20 @@ class OpenShards {
 
   struct Found {
     std::shared_ptr<const storage::ShardReader> shard;
-    size_t piece = 0;  // into shard->pieces()
+    size_t piece = 0;  // index into shard->pieces()
   };
-  // The piece, in its file. Code::corrupt, naming file and key, where the file is not the one that the
-  // manifest lists, or its header says anything else of the piece.
+  // The piece in its file. Code::corrupt, with file and key: the file is not the one in the manifest, or its
+  // header contradicts `piece`.
   Result<Found> find(const operation::PieceRef& piece);
-  // The header of the piece's file, which is kept open then. Code::too_large: it has more than bytes_most;
+  // The header of the piece's file, which is kept open. Code::too_large: it has more than bytes_most bytes;
   // the file is kept open all the same.
   Result<Bytes> read_header(const operation::PieceRef& piece, uint64_t bytes_most);
-  // Keeps the piece's file open by a header that came from elsewhere. Nothing is read. Code::corrupt: it is
-  // not the one that the manifest vouches for.
+  // Keeps the piece's file open with a header that another host sent, and reads nothing. Code::corrupt: its
+  // digest differs from the manifest's.
   Status take_header(const operation::PieceRef& piece, ByteView header);
-  // Those of the attempt are kept open no longer: they may be deleted, and take room while they are open.
+  // Closes the shards of this attempt: it may be deleted, and an open shard keeps its space on disk in use.
   void close(const AttemptKey& key);
-  uint64_t kept_bytes() const;  // about
+  uint64_t kept_bytes() const;  // an estimate
 
  private:
   using ShardPtr = std::shared_ptr<const storage::ShardReader>;
@@ -57,7 +56,7 @@ class OpenShards {
 
   Result<ShardPtr> open(const operation::PieceRef& piece);
   static Result<std::string> path_of(const operation::PieceRef& piece);
-  // With the mutex held.
+  // Call these with the mutex held.
   ShardPtr cached(const std::string& path);
   void keep(const std::string& path, const ShardPtr& shard);
 
@@ -65,9 +64,9 @@ class OpenShards {
   const OpenShardBounds bounds_;
   mutable std::mutex mutex_;
   std::condition_variable opened_;
-  std::set<std::string> opening_;  // paths
-  std::list<Entry> by_use_;        // the latest first
-  uint64_t bytes_ = 0;             // of all of them
+  std::set<std::string> opening_;  // paths of files that a thread is opening
+  std::list<Entry> by_use_;        // the last used first
+  uint64_t bytes_ = 0;             // of all entries
   std::map<std::string, std::list<Entry>::iterator> by_path_;
 };
 

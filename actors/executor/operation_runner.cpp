@@ -18,8 +18,8 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr unsigned kDeletionThreads = 4;   // of one checkpoint
-constexpr unsigned kVerifyingThreads = 4;  // likewise
+constexpr unsigned kDeletionThreads = 4;   // for one checkpoint
+constexpr unsigned kVerifyingThreads = 4;  // for one checkpoint
 
 template <class T>
 Result<OperationResult> as_result(Result<T> result) {
@@ -119,7 +119,8 @@ struct OperationRunner::Impl {
     const storage::DecisionStamp mark = stamp();
     auto decision = storage::complete_attempt(storage, complete.key, mark, surroundings.before_commit);
     const bool is_new = decision.ok() && decision->committed() && decision->nonce == mark.nonce;
-    if (is_new && catalog != nullptr) (void)catalog->record(*decision);  // an index: it is there without it
+    // The catalog is an index: a failure does not matter.
+    if (is_new && catalog != nullptr) (void)catalog->record(*decision);
     return as_result(std::move(decision));
   }
   Result<OperationResult> operator()(const operation::ReadDecision& read) {
@@ -134,7 +135,8 @@ struct OperationRunner::Impl {
     const Status sound = storage::as_status(
         storage::verify_checkpoint(storage, decision, kVerifyingThreads, unlimited, &bytes_done));
     if (sound.ok()) return OperationResult(operation::Done{});
-    // Files that go while they are read may be on their way out rightly: their decision says so first.
+    // Files that disappear during the verification may have been deleted by retention. Then a tombstone
+    // exists.
     SHOAL_ASSIGN_OR_RETURN(const storage::Decision now, storage::read_decision(storage, verify.key));
     if (!now.committed()) return Status(Code::not_found, to_string(verify.key) + " was deleted");
     return sound;
@@ -208,7 +210,7 @@ struct OperationRunner::Impl {
     if (catalog != nullptr && result.outcome != storage::DeletionResult::Outcome::kept) {
       storage::Decision gone{remove.key, deletion.nonce, root_id, deletion.unix_time_ns,
                              storage::Tombstone{storage::Tombstone::Reason::deleted, remove.cause}};
-      Status recorded = catalog->record(gone);  // an index: the files are gone all the same
+      Status recorded = catalog->record(gone);  // the catalog is an index: the files are deleted anyway
       if (!recorded.ok()) result.why += (result.why.empty() ? "" : "; ") + recorded.to_string();
     }
     return OperationResult(std::move(result));
@@ -326,13 +328,13 @@ struct OperationRunner::Impl {
     return as_result(slabs.release(window.client, window.slab_id));
   }
 
-  // Somebody may have removed it since the ranks of this attempt planned by it.
+  // Restores the roster in the root, because it may have been removed since ranks planned by it.
   Status keep_roster_of(const storage::Decision& committed);
-  // Whether a later run has begun: a node that has lost its coordinator may not have heard of it.
+  // Whether a later run exists: a node that has lost its coordinator may not know.
   Result<bool> is_passed(uint32_t generation);
   Result<storage::Decision> abort(const AttemptKey& key, const std::string& cause, bool looks_first);
-  // An attempt without a decision that the catalog has as committed: its manifest was lost since, by a hand
-  // or a file system. A tombstone there would have its shards swept.
+  // Rejects an abort of an attempt that the catalog has as committed: an operator or the file system has lost
+  // its manifest. A tombstone would let its shards be swept.
   Status refuse_lost_manifest(const AttemptKey& key);
 
   Result<storage::WrittenShard> write_in_parts(const operation::WriteShard& write);
@@ -372,7 +374,7 @@ Result<storage::Decision> OperationRunner::Impl::abort(const AttemptKey& key, co
 
 Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
   if (catalog == nullptr) return ok_status();
-  auto known = catalog->find(key);  // an index: where it cannot be read, the root alone counts
+  auto known = catalog->find(key);  // the catalog is an index: if it fails, only the root counts
   if (!known.ok() || !*known || (*known)->state != storage::AttemptInfo::State::committed) return ok_status();
   auto info = storage::inspect_attempt(storage, key);
   if (info.status().code() == Code::not_found) return ok_status();  // deleted, with its folder
@@ -384,7 +386,7 @@ Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
                             storage.describe(), storage::decision_path(key), to_string(key)));
 }
 
-// A file without pieces has no slab either.
+// A file without pieces has no slab.
 Result<storage::WrittenShard> OperationRunner::Impl::write_in_parts(const operation::WriteShard& write) {
   const std::string path = storage::shard_path(write.key, write.rank, write.file);
   if (write.data.empty()) {
@@ -405,7 +407,7 @@ Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::Wr
   }
   std::vector<ByteView> data;
   data.reserve(write.data.size());
-  const SlabRange* before = nullptr;  // most often all ranges lie in one slab
+  const SlabRange* before = nullptr;  // usually all ranges lie in one slab
   for (size_t i = 0; i < write.data.size(); ++i) {
     const SlabRange& range = write.data[i];
     if (before == nullptr || before->client != range.client || before->slab_id != range.slab_id) {
@@ -448,7 +450,7 @@ Result<OperationResult> OperationRunner::run(const Operation& operation) {
 }
 
 namespace {
-// An overload for each, so that a new operation has to say what it is.
+// One overload for each operation, so that a new operation does not compile without one.
 struct RootUses {
   static constexpr RootUse reads = RootUse::reads, keeps = RootUse::keeps_what_is_read,
                            writes = RootUse::writes;
@@ -490,7 +492,7 @@ struct RootUses {
   RootUse operator()(const operation::PinAttempt&) const { return keeps; }
   RootUse operator()(const operation::RenewPin&) const { return keeps; }
   RootUse operator()(const operation::RemovePin&) const { return keeps; }
-  RootUse operator()(const operation::PlanRetention&) const { return writes; }  // on what it may delete
+  RootUse operator()(const operation::PlanRetention&) const { return writes; }  // it plans deletions
   RootUse operator()(const operation::DeleteCheckpoint&) const { return writes; }
   RootUse operator()(const operation::RemoveRemains&) const { return writes; }
 };

@@ -1,4 +1,4 @@
-// OperationRunner carries out the operations that roles start.
+// OperationRunner: carries out the operations that roles start.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,29 @@
 
 namespace shoal::actors {
 
-// Bytes of a save that is staged in parts, while its client waits. One thread.
+// Bytes of a save in parts, while its client waits. Used by one thread.
 class PartSource {
  public:
   virtual ~PartSource() = default;
-  // Asks the client to copy these bytes into its slab. Does not wait. The number of the answer.
+  // Requests that the client copies these bytes into its slab. Does not block. Returns the number for wait().
   virtual uint64_t ask(std::vector<local::PartRange> ranges) = 0;
-  // Until they lie there. An error: they do not, nor will they.
+  // Blocks until the bytes are in the slab. An error: they will not come.
   virtual Status wait(uint64_t number) = 0;
 };
 
-// Slabs of the clients of one node. Any thread.
+// The slabs of the clients of one node. All methods may be called on any thread.
 class Slabs {
  public:
   virtual ~Slabs() = default;
   struct View {
-    std::shared_ptr<void> keep;  // the mapping lives as long as this
+    std::shared_ptr<void> keep;  // keeps the mapping
     MutableByteView bytes;
   };
   virtual Result<View> find(ClientId client, uint32_t slab_id) = 0;  // Code::not_found
-  // Its pages go back to the system, and read as zeros until somebody writes to them. Code::not_found.
+  // Returns the slab's pages to the system; they read as zeros until somebody writes to them.
+  // Code::not_found.
   virtual Status release(ClientId client, uint32_t slab_id) = 0;
-  // The slab is this caller's alone while it has what this returns; waits for an earlier one.
+  // Reserves the slab for this caller, as long as the result exists. Blocks while another caller has it.
   virtual Result<std::unique_ptr<PartSource>> parts_of(ClientId client, uint32_t slab_id,
                                                        const AttemptKey& key) {
     (void)client, (void)slab_id, (void)key;
@@ -45,18 +46,18 @@ class Slabs {
   }
 };
 
-// Carries out operations, each to its end before run returns. Any thread, concurrently.
+// Carries out each operation before run returns. All methods may be called on any thread, concurrently.
 class OperationRunner {
  public:
   struct Surroundings {
     std::function<Nonce()> nonce;  // live: random_128
     std::function<int64_t()> unix_time_ns;
-    // Called before a manifest is published, if it is set: an error refuses the commit.
+    // If set, called before a manifest is published; an error prevents the commit.
     storage::BeforeCommit before_commit = nullptr;
-    // Of a job that only reads: what root_use says writes is Code::refused.
+    // For a job that only reads: operations that root_use calls `writes` return Code::refused.
     bool read_only = false;
   };
-  // catalog may be null (a node without a coordinator): RecordDecision is then Code::unavailable.
+  // catalog may be null (a node without a coordinator). RecordDecision then returns Code::unavailable.
   OperationRunner(storage::Storage& storage, storage::Catalog* catalog, Slabs& slabs, RootId root_id,
                   Surroundings surroundings);
   ~OperationRunner();

@@ -56,7 +56,7 @@ Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab
   } else if (own.status().code() == Code::invalid_argument) {
     return own.status();
   }
-  // Block by block: what is whole of the file is read there, and what is not has a name.
+  // Reads block by block: sound blocks come from the file, and each damaged one is reported.
   uint64_t begin = range.begin;
   do {
     const uint64_t end = std::min(range.end, begin + base::kDigestBlockBytes);
@@ -70,7 +70,7 @@ Status PieceReader::read(const operation::ReadRange& range, MutableByteView slab
 LocatedRanges PieceReader::locate(const std::vector<operation::ReadRange>& ranges) {
   LocatedRanges located;
   located.places.reserve(ranges.size());
-  std::unordered_map<std::string, uint32_t> numbers;  // of the files
+  std::unordered_map<std::string, uint32_t> numbers;  // number of each file
   for (const operation::ReadRange& range : ranges) {
     LocatedRanges::Place& place = located.places.emplace_back();
     const auto found = shards_.find(*range.piece);
@@ -138,7 +138,7 @@ Status PieceReader::read_from(const OpenShards::Found& found, const Block& block
   return ok_status();
 }
 
-// A copy that its own rank wrote otherwise, though the layouts say it is the same, is none.
+// Rejects a copy whose rank wrote other bytes, although the layouts declare it equal.
 Status PieceReader::read_copy(const Result<OpenShards::Found>& own, const operation::PieceRef& copy,
                               const Block& block) {
   SHOAL_ASSIGN_OR_RETURN(OpenShards::Found found, shards_.find(copy));

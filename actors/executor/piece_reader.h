@@ -1,5 +1,5 @@
-// PieceReader: verified bytes of stored pieces, from their own files or, where these are damaged or gone,
-// from copies that other ranks have written.
+// PieceReader: verified bytes of stored pieces. It reads them from their own files. If these are damaged or
+// missing, it reads copies that other ranks have written.
 #pragma once
 
 #include "actors/executor/open_shards.h"
@@ -7,23 +7,23 @@
 
 namespace shoal::actors {
 
-// Any thread.
+// All methods may be called on any thread.
 class PieceReader {
  public:
   explicit PieceReader(storage::Storage& storage) : storage_(storage), shards_(storage) {}
 
-  // Reads the range to its place in the slab. A block that its own file does not give is read from the first
-  // copy that does, and added to `damage`; while the file's header is whole, a copy must have the digest that
-  // it states. An error names the tensor, the rank that wrote it and the bytes of the file, and the copies
-  // that were tried. Code::invalid_argument: the range is none, or not of whole blocks.
+  // Reads the range to its place in the slab. Reads a block that its own file lacks from the first copy that
+  // has it, and adds it to `damage`. If the header of the own file is sound, the copy must have the digest in
+  // that header. An error names the tensor, the rank that wrote it, the bytes of the file, and the copies
+  // that were tried. Code::invalid_argument: begin is after end, or the range is not whole blocks.
   Status read(const operation::ReadRange& range, MutableByteView slab, DamageList* damage);
-  // Where the ranges lie. One whose own file cannot be used, for whatever reason, has none: read() names it.
+  // Where the ranges are in files. A range whose own file cannot be used has none; read() returns the cause.
   LocatedRanges locate(const std::vector<operation::ReadRange>& ranges);
-  // Whether bytes that came from elsewhere are those of the range: by the digests in its file's header, which
-  // the manifest vouches for, or where that header cannot be read, in that of a copy. Nothing but headers is
-  // read. Code::corrupt: they are not.
+  // Whether `bytes`, which another host sent, are those of the range. Compares them with the digests in the
+  // header of the range's file, which the manifest proves, or of a copy if that header cannot be read. Reads
+  // only headers. Code::corrupt: they differ.
   Status check(const operation::ReadRange& range, ByteView bytes);
-  // The header of the piece's file, and what came from elsewhere as such: see OpenShards.
+  // Read, or accept from another host, the header of the piece's file: see OpenShards.
   Result<Bytes> read_header(const operation::PieceRef& piece, uint64_t bytes_most) {
     return shards_.read_header(piece, bytes_most);
   }
@@ -31,12 +31,13 @@ class PieceReader {
     return shards_.take_header(piece, header);
   }
   void close(const AttemptKey& key) { shards_.close(key); }
-  // The length of an object. Reading it tells what is damaged. An error names the copies that were tried.
+  // The length of an object. Does not report damage: a later read does. An error names the copies that were
+  // tried.
   Result<uint64_t> measure(const operation::PieceRef& piece);
 
  private:
   struct Block {
-    uint64_t begin = 0, end = 0;  // of the piece
+    uint64_t begin = 0, end = 0;  // bytes [begin, end) of the piece
     MutableByteView out;
   };
   Status read_from(const OpenShards::Found& found, const Block& block) const;

@@ -26,17 +26,17 @@ constexpr const char* kWhyNodesWrite =
 constexpr const char* kWhyNoNewRoot =
     "; a node that goes on with a run makes no new root: is the storage mounted?";
 
-// Told to whom we only ask whether he is there: a coordinator of any run refuses it.
+// The generation that a probe states: the coordinator of any run rejects it.
 constexpr uint32_t kNoRunsGeneration = ~uint32_t{0};
 
-// Waits for what becomes of one connection.
+// Waits for the outcome of one connection.
 class Probe final : public transport::TransportHandler {
  public:
   void on_peer_up(transport::PeerId, const transport::Identity&) override { end(ok_status()); }
   void on_message(transport::PeerId, Bytes) override {}
   void on_peer_lost(transport::PeerId, const Status& why) override { end(why); }
 
-  // OK: let in. Code::deadline_exceeded: nothing in time.
+  // OK: the peer accepted the session. Code::deadline_exceeded: no answer in time.
   Status wait(uint32_t timeout_ms) {
     std::unique_lock lock(mutex_);
     bool ended =
@@ -68,7 +68,7 @@ std::string own_host_name() {
   return name;
 }
 
-// With the storage that every call goes through, watched for slow ones.
+// The storage of a root, behind a CallWatch that reports slow calls.
 OpenedRoot watched_root(storage::CallWatch::Log log) {
   OpenedRoot opened;
   opened.watch = std::make_unique<storage::CallWatch>(storage::steady_now_ns, std::move(log));
@@ -130,7 +130,8 @@ Status check_no_other_run(storage::Storage& storage, const transport::Identity& 
   transport->connect(last->address);
   Status answer = probe.wait(kProbeCoordinatorTimeoutMs);
   transport->stop(0);
-  // Whoever refuses us is a node. One of another root has the address of a coordinator that is gone.
+  // A peer that rejects the probe is a node. If its root differs, the address is no longer that of our
+  // coordinator.
   bool is_node = answer.code() == Code::refused || answer.code() == Code::version;
   if (!is_node || answer.message().find("roots differ") != std::string::npos) return ok_status();
   return Status(Code::refused,

@@ -1,4 +1,4 @@
-// How many file descriptors a node needs, computed before it serves and again as hosts join.
+// Computes how many file descriptors a node needs: before it serves, and again when hosts join.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace shoal::actors {
 
-// A trainer: its connection, and a slab's descriptor until that is mapped.
+// A trainer's connection, and a slab's descriptor until the slab is mapped.
 inline constexpr uint64_t kDescriptorsPerTrainer = 2;
-// The node's own: the transport; the catalog (64 tables, and its logs); files and folders that operations
-// have open, four each; connections for metrics and status, and the rest.
+// For the node itself: the transport; the catalog (64 tables and its logs); files and folders of operations,
+// four each; connections for metrics and status, and the rest.
 inline constexpr uint64_t kDescriptorsOfNode = transport::kDescriptorsOfTransport + 96 + 32 + 64;
-// Those at the door of a node that listens, who have not proven themselves yet.
+// For connections to a listening node that have not authenticated yet.
 inline constexpr uint64_t kDescriptorsOfDoor = transport::kMaxUnprovenSessions;
-// Assumed of hosts that have not joined, where nothing is known: no host has more trainers.
+// Assumed for hosts that have not joined, if no host is known. Hosts have at most so many trainers.
 inline constexpr uint32_t kPlausibleTrainersPerHost = 256;
 
-// Sessions of nodes that come to a coordinator and are sent to a relay; beside those that stay.
+// Sessions of nodes that connect to a coordinator only to be sent to a relay, in addition to those that stay.
 inline constexpr uint64_t kNodesInPassing = 128;
 
 struct DescriptorDemand {
@@ -32,26 +32,26 @@ struct DescriptorDemand {
 
 uint64_t descriptors_needed(const DescriptorDemand& demand);
 
-// Raises the soft limit to what is needed, or, where `peers_max` is larger than demand.peers, to what so many
-// peers need; at most to the hard limit. How many peers this process has descriptors for, at most
-// `peers_max`. Code::refused: less than the demand, naming both figures and the remedy.
+// Raises the soft limit to what the demand needs, or to what `peers_max` peers need if that is more; at most
+// to the hard limit. Returns the number of peers for which this process has descriptors, at most `peers_max`.
+// Code::refused: the limit is below the demand; the message has both numbers and the remedy.
 Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t peers_max);
 
-// Of the nodes that a coordinator is to have sessions with itself, those it can have, at least one, where
-// there are descriptors for so many peers: some stay free for those who are sent on.
+// Of `direct_max` nodes that a coordinator may have sessions with, the number it can have with descriptors
+// for `peers_max` peers, at least one. Some descriptors stay free for nodes that are sent to a relay.
 uint64_t direct_nodes_within(uint64_t direct_max, uint64_t peers_max);
-// How many nodes such a coordinator reaches beside its own: each direct one has as many children at most.
+// How many other nodes such a coordinator reaches: each direct node may serve as many children.
 uint64_t nodes_within(uint64_t direct_nodes);
 
-// What those who joined tell of the number of hosts.
+// Estimates the number of hosts of the job from the hosts that have joined.
 class HostCount {
  public:
-  // Ranks of the job and of this host, as far as flags say them; 0: not said.
+  // Ranks of the job and of this host, if settings state them; 0: not stated.
   HostCount(uint32_t world_size, uint32_t local_ranks) : world_size_(world_size), local_ranks_(local_ranks) {}
-  // Of another host. True if it was not heard of before.
+  // Another host has joined. Returns true if it is new.
   bool joined(const std::string& host, uint32_t ranks, uint32_t world_size);
-  // Of the job, this one among them. Hosts that have not joined are taken to be like the largest that is
-  // known, or, where none is, to have kPlausibleTrainersPerHost.
+  // Hosts of the job, this one included. Assumes that hosts which have not joined have as many ranks as the
+  // largest known host, or kPlausibleTrainersPerHost if none is known.
   uint64_t hosts() const;
 
  private:
@@ -59,7 +59,7 @@ class HostCount {
   uint32_t local_ranks_;
   std::map<std::string, uint32_t> joined_;  // ranks of each host
   uint64_t ranks_joined_ = 0;
-  uint32_t most_ranks_ = 0;  // of one of them
+  uint32_t most_ranks_ = 0;  // of one host
 };
 
 }  // namespace shoal::actors

@@ -33,7 +33,7 @@ void LauncherWord::read_lines() {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (size <= 0 || text_.size() > kMaxLauncherBytes || said_.size() >= kMaxRanksPerNode) {
-      fd_ = -1;  // it has ended, or is none
+      fd_ = -1;  // the pipe has ended, or the text is not a launcher's
       return;
     }
     text_.append(buffer, static_cast<size_t>(size));

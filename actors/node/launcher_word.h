@@ -1,4 +1,5 @@
-// LauncherWord: what whoever starts the trainers of this host says of them, a line each: "ended RANK HOW".
+// LauncherWord: reads what the launcher of this host's trainers reports about them, one line each: "ended
+// RANK HOW".
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,8 @@
 
 namespace shoal::actors {
 
-inline constexpr size_t kMaxLauncherBytes = size_t{1}
-                                            << 20;  // of lines that are not complete, or not heard yet
+// Bound of incomplete lines and of reports that nobody has taken yet.
+inline constexpr size_t kMaxLauncherBytes = size_t{1} << 20;
 
 class LauncherWord {
  public:
@@ -20,11 +21,11 @@ class LauncherWord {
     std::string how;  // "exit status 3"
   };
 
-  // Of a pipe or socket that does not block; -1: nobody says anything. Not closed.
+  // Reads a pipe or socket that does not block, and does not close it; -1: there is no launcher.
   explicit LauncherWord(int fd) : fd_(fd) {}
 
-  // Reads what has come, and hands on what `take` has not taken yet; true: it has now. Lines that say
-  // something else are passed over, so that an older node serves a newer launcher.
+  // Reads what has come, and offers `take` each report that it has not taken yet; `take` returns true if it
+  // takes it. Ignores lines that it does not know, so that an older node works with a newer launcher.
   void hear(const std::function<bool(const Ended& said)>& take);
 
  private:

@@ -17,7 +17,8 @@ namespace shoal::actors {
 
 namespace {
 
-// The holder writes its pid right after it took the lock: an empty file is looked at again, this often.
+// The holder writes its pid right after it takes the lock. If the file is empty, read it again this many
+// times.
 constexpr int kPidReads = 20;
 constexpr std::chrono::milliseconds kPidReadInterval{5};
 

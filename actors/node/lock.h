@@ -1,4 +1,4 @@
-// NodeLock: one node a user, host and root.
+// NodeLock: allows one node for each user, host and root.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace shoal::actors {
 
-// Held by the process for its life, let go by its end however it comes; the file stays, with the pid as text.
+// The process holds it until it ends, in whatever way. The file stays, with the pid as its text.
 class NodeLock {
  public:
-  // Code::already_exists names the pid of the node that holds it.
+  // Code::already_exists: another node holds it; the message has its pid.
   static Result<NodeLock> take(const std::string& lock_file, const std::string& root);
 
  private:

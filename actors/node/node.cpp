@@ -45,17 +45,17 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kStopTick{20};
 constexpr std::chrono::milliseconds kTryAddressFor{transport::kHandshakeTimeoutMs + 1'000};
-constexpr int kHolderAnswerTimeoutMs = 1'000;  // of the node that has this host already
+constexpr int kHolderAnswerTimeoutMs = 1'000;  // for the node that has the lock of this host
 bool may_create_root(const NodeOptions& options) {
   return !options.rejoin || *options.rejoin == storage::kGenerationOfJob;
 }
 
-constexpr uint32_t kSettleMs = 2'000;          // for what clients have sent already
-constexpr uint32_t kFlushClientsMs = 2'000;    // for what they are still to hear
-constexpr uint32_t kDrainTransportMs = 2'000;  // for what other nodes are still to hear
+constexpr uint32_t kSettleMs = 2'000;          // to read what clients have sent already
+constexpr uint32_t kFlushClientsMs = 2'000;    // to send what clients must still receive
+constexpr uint32_t kDrainTransportMs = 2'000;  // to send what other nodes must still receive
 // Of a job that only reads: any but 0. Whoever coordinates it has no claim that another one could fence.
 constexpr uint32_t kReaderEpoch = 1;
-constexpr std::string_view kOnlyReads = " (read-only)";  // after the job's id
+constexpr std::string_view kOnlyReads = " (read-only)";  // appended to the job id
 
 class Node {
  public:
@@ -113,19 +113,19 @@ class Node {
   local::NodePaths paths_;
   std::optional<NodeLock> lock_;
   std::unique_ptr<Activity> activity_;
-  std::atomic<Activity*> shown_{nullptr};  // the same, once it is there
-  OpenedRoot root_;                        // its watch tells the activity
-  storage::RunClaims claims_;              // not changed once operations run
+  std::atomic<Activity*> shown_{nullptr};  // the same object, once it exists
+  OpenedRoot root_;                        // its watch reports to the activity
+  storage::RunClaims claims_;              // does not change once operations run
   transport::Identity identity_;
   SlabTable slabs_;
-  std::string epoch_address_;        // where others reach the coordinator here
-  std::string earlier_coordinator_;  // of this job; it may live
+  std::string epoch_address_;        // at which others reach the coordinator here
+  std::string earlier_coordinator_;  // of this job; it may be live
   HostCount hosts_;
   uint64_t peers_max_ = 1;    // for which there are descriptors
-  uint64_t peers_least_ = 1;  // those that must have a session with this node
-  uint64_t direct_max_ = 1;   // nodes that connect to the coordinator here
+  uint64_t peers_least_ = 1;  // that must have a session with this node
+  uint64_t direct_max_ = 1;   // nodes that connect to the coordinator directly
   LauncherWord launcher_;
-  Status ended_by_;  // not OK: what made the node stop by itself
+  Status ended_by_;  // not OK: why the node stopped by itself
   std::unique_ptr<storage::Catalog> catalog_;
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<PeerLinks> links_;
@@ -151,7 +151,7 @@ std::string Node::socket_file() const {
   return paths_.socket_file;
 }
 
-// Of a lock that another node holds: whose that one is, if it says so.
+// Adds to the error of a held lock the job of the node that holds it, if that answers.
 Status Node::with_job_of_holder(const Status& taken) const {
   if (taken.code() != Code::already_exists) return taken;
   auto holder = local::ask_node(socket_file(), kHolderAnswerTimeoutMs);
@@ -161,7 +161,7 @@ Status Node::with_job_of_holder(const Status& taken) const {
                             taken.message(), holder->job_id, holder->generation));
 }
 
-// Root and lock: what no other node of this host may have.
+// Takes the lock and opens the root.
 Status Node::open() {
   SHOAL_RETURN_IF_ERROR(take_descriptors());
   SHOAL_ASSIGN_OR_RETURN(paths_, local::node_paths(options_.root, options_.read_only ? options_.job_id : ""));
@@ -183,13 +183,14 @@ Status Node::open() {
   return ok_status();
 }
 
-// Logged, and shown among the latest errors by `shoal status`.
+// Logs the line, and shows it among the errors of `shoal status`.
 void Node::warn(const std::string& line) {
   log_.warning(line);
   if (Activity* activity = shown_.load()) activity->warned(storage::steady_now_ns(), line);
 }
 
-// For the coordinator, the trainers here, and where this node coordinates, the others that connect to it.
+// Raises the limit of descriptors for the coordinator, the trainers here and, if this node coordinates, other
+// nodes.
 Status Node::take_descriptors() {
   DescriptorDemand demand;
   demand.listens = options_.coordinate;
@@ -202,7 +203,7 @@ Status Node::take_descriptors() {
   return options_.coordinate ? check_hosts() : ok_status();
 }
 
-// The coordinator's: whether all hosts of the job can be reached, as far as is known.
+// For the coordinator: whether it can reach all hosts of the job, as far as they are known.
 Status Node::check_hosts() const {
   if (hosts_.hosts() - 1 <= nodes_within(direct_max_)) return ok_status();
   std::string remedy =
@@ -215,14 +216,14 @@ Status Node::check_hosts() const {
                             hosts_.hosts(), direct_max_, nodes_within(direct_max_), remedy));
 }
 
-// As other nodes hear it: a node that saves and one that only reads are never of one job.
+// The identity in handshakes. A node that saves and one that only reads must never join one job.
 transport::Identity Node::said_identity() const {
   transport::Identity said = identity_;
   if (options_.read_only) said.job_id += kOnlyReads;
   return said;
 }
 
-// The coordinator's.
+// For the coordinator.
 Status Node::take_generation() {
   if (options_.read_only) {
     SHOAL_ASSIGN_OR_RETURN(storage::ReaderRecord reader,
@@ -311,11 +312,13 @@ Status Node::start_coordinating() {
 }
 
 Status Node::follow_coordinator() {
-  // It may have been restarted elsewhere: where it was told to be and where the root says are tried in turn.
+  // The coordinator may run elsewhere now, so the node tries the configured address and the one in the root
+  // in turn.
   Clock::time_point look_at = Clock::now() + kTryAddressFor;
   bool by_root = false;
   auto give_up = [&] {
-    if (Clock::now() >= look_at && !options_.read_only) {  // the root names the coordinator that trains
+    // The root names the coordinator of the job that trains.
+    if (Clock::now() >= look_at && !options_.read_only) {
       by_root = !by_root;
       look_at = Clock::now() + kTryAddressFor;
       try_address(by_root);
@@ -344,7 +347,8 @@ void Node::try_address(bool by_root) {
   if (is_ours) links_->redirect((*highest)->epoch, by_root ? (*highest)->address : options_.coordinator);
 }
 
-// Before each commit: what is saved in a root that has lost its records would be found by nobody.
+// Called before each commit: restores the run's records. In a root without them nobody would find the
+// checkpoint.
 Status Node::keep_claims() {
   auto restored = storage::restore_claims(*root_.storage, claims_);
   SHOAL_RETURN_IF_ERROR(restored.status());
@@ -385,7 +389,7 @@ void Node::scraper_turned_away() {
   if (auto line = scrapers_.line(storage::steady_now_ns(), "", flood)) warn(*line);
 }
 
-// Nothing is opened before the Loader asks for it.
+// Opens nothing: the Loader does when it needs it.
 void Node::prepare_sharing() {
   SharingLinks::Settings settings;
   settings.transport.identity = said_identity();
@@ -428,7 +432,7 @@ void Node::prepare_staging() {
   wiring_->watch(*first_save_);
 }
 
-// By which other nodes reach this one.
+// The host name or address at which other nodes reach this one.
 Result<std::string> Node::own_host() const {
   if (!options_.coordinate) return own_address_towards(links_->coordinator(), options_.network);
   return own_address_beside(transport_->listen_address(), options_.network);
@@ -533,7 +537,7 @@ void Node::wait_until_stopped() {
       ended_by_ = taken_over(*later);
       return;
     }
-    // A launcher's trainers may be yet to come, and it stops the node after them.
+    // The trainers of a launcher may still start, and the launcher stops the node after them.
     const bool may_be_needed = !later || options_.launcher_fd >= 0;
     if (!options_.idle_exit && may_be_needed) continue;
     bool has_followers = options_.coordinate && !later && links_->peers_up() > 0;
@@ -548,7 +552,7 @@ void Node::wait_until_stopped() {
   }
 }
 
-// Once all that the trainer said has been handed on.
+// Reports that a trainer has ended only after its last messages have been posted.
 void Node::hear_launcher() {
   launcher_.hear([this](const LauncherWord::Ended& said) {
     if (server_->is_attached(said.rank)) return false;
@@ -558,7 +562,8 @@ void Node::hear_launcher() {
 }
 
 void Node::stop() {
-  // Who comes to a node that nobody needed waits for the next; to one that was told to stop, in vain.
+  // A client that comes to an idle node that ends shall wait for the next node. If the node was requested to
+  // stop, there is none.
   const bool is_told = must_stop();
   Status stopping(is_told ? Code::aborted : Code::unavailable,
                   fmt::format("the node of this host {}stopping (pid {})",
@@ -571,7 +576,7 @@ void Node::stop() {
   event::Drain how{.told = is_told, .trainers_live = is_told && server_->attached() > 0};
   auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.times.node_deadline_ms);
-  // First what was staged here is decided, then what the other nodes have under way.
+  // First decides what was staged here, then what other nodes have in flight.
   if (options_.coordinate && how.told) host_->post(RoleKind::coordinator, event::Stopping{how.trainers_live});
   drain(RoleKind::shard_writer, how, deadline);
   how.trainers_live = is_told && server_->attached() > 0;  // some may have ended meanwhile
@@ -589,7 +594,7 @@ void Node::drain(RoleKind role, const event::Drain& how, std::chrono::steady_clo
   }
 }
 
-// Children first: what they were still to hear has come.
+// The relay ends first, so that its children receive everything.
 void Node::stop_transport(uint32_t drain_ms) {
   if (!transport_) return;
   links_->set_relay(nullptr);
@@ -599,7 +604,7 @@ void Node::stop_transport(uint32_t drain_ms) {
   transport_->stop(drain_ms);
 }
 
-// What its ranks chose is needed no more once the last of them has ended; `shoal gc` removes what is left.
+// Load choices of this job are not needed once its last rank has ended. `shoal gc` removes what remains.
 void Node::end_reading() {
   if (!options_.read_only || !options_.coordinate) return;
   if (server_->attached() > 0 || links_->peers_up() > 0) return;

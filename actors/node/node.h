@@ -1,5 +1,5 @@
-// The node: the process that hosts the roles beside the trainers of one host. `shoal node` and `shoal launch`
-// start it.
+// The node: the process beside the trainers of one host, which hosts the roles. `shoal node` and `shoal
+// launch` start it.
 #pragma once
 
 #include <atomic>
@@ -20,56 +20,63 @@
 namespace shoal::actors {
 
 struct NodeOptions {
-  // An existing folder. Becomes a root (ROOT_ID) if it is none yet, but not where `rejoin` names a
-  // generation: that run has a root, and a folder without one is the mount point of storage that is not
-  // there.
+  // An existing folder. It becomes a root (ROOT_ID) if it is none yet. But if `rejoin` names a generation,
+  // that is an error: the run has a root, and a folder without one is the mount point of storage that is not
+  // mounted.
   std::string root;
-  std::string job_id;                               // the same on all hosts of a run
-  std::string name;                                 // of this host, distinct in the job; default: host name
-  bool coordinate = false;                          // host the Coordinator here
-  std::string coordinator;                          // HOST:PORT of the coordinator; unused if coordinate
-  std::string listen;                               // HOST:PORT; used if coordinate; port 0: any
-  transport::NetworkOptions network;                // --transport, --interface, --ports
-  uint32_t max_direct_nodes = kDefaultDirectNodes;  // beyond them nodes go by way of relays; if coordinate
-  bool take_over = false;  // coordinate although another run's coordinator is live on this root
-  // For a job that loads and never saves: beside the one that trains on this root, if there is one, which
-  // notices nothing. The root must be there. Claims a number under readers/ in the place of a generation.
+  std::string job_id;                 // equal on all hosts of a run
+  std::string name;                   // of this host, distinct in the job; default: the host name
+  bool coordinate = false;            // host the Coordinator here
+  std::string coordinator;            // HOST:PORT of the coordinator; unused if coordinate
+  std::string listen;                 // HOST:PORT, used if coordinate; port 0: any
+  transport::NetworkOptions network;  // --transport, --interface, --ports
+  // If coordinate: further nodes connect through relays.
+  uint32_t max_direct_nodes = kDefaultDirectNodes;
+  bool take_over = false;  // coordinate even if another run's coordinator is live on this root
+  // For a job that loads and never saves. It may run while another job trains on this root, which it does not
+  // disturb. The root must exist. The job claims a number under readers/ instead of a generation.
   bool read_only = false;
-  // The generation that an earlier node served, in whose place this one comes; kGenerationOfJob: that of the
-  // job id, which then no earlier run has had. Not set: a run starts here, and where this node coordinates,
-  // it is a generation of its own.
+  // The generation of an earlier node that this one replaces. kGenerationOfJob: the generation of this job
+  // id, which no earlier run may have had. Not set: a run starts here, and if this node coordinates, it
+  // claims a new generation.
   std::optional<uint32_t> rejoin;
   Bytes token;                       // the job's secret
   uint32_t world_size = 0;           // 0: from the first client
-  std::vector<Rank> expected_ranks;  // of this host; empty: those that attach
+  std::vector<Rank> expected_ranks;  // ranks of this host; empty: those that attach
   std::string catalog_dir;           // of the coordinator; default: node_paths(root).catalog_dir
   std::string socket_file;           // default: $SHOAL_SOCKET, else node_paths(root).socket_file
-  bool idle_exit = false;            // end by itself some time after the last client left and all is decided
+  bool idle_exit = false;            // end some time after the last client has left and all saves are decided
   uint32_t idle_exit_after_ms = 5'000;
-  // A descriptor that does not block: "ended RANK HOW" lines of whoever starts this host's trainers, and
-  // stops this node after them. -1: nobody says so.
+  // A descriptor that does not block, on which the launcher of this host's trainers writes "ended RANK HOW"
+  // lines. The launcher stops this node after the trainers. -1: there is no launcher.
   int launcher_fd = -1;
-  std::string stats_file;    // key=value lines written at the end, if set
-  std::string protocol_log;  // every message between this node and others (protocol_log.h); empty: none
-  std::string metrics;       // HOST:PORT to serve Prometheus metrics at; empty: nowhere
-  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // of NodeFacts
-  // What the slabs of this host's trainers may take together (staging_budget.h); 0: what the host leaves.
+  std::string stats_file;  // if set: key=value lines written at the end
+  // Logs every message between this node and others (protocol_log.h); empty: no log.
+  std::string protocol_log;
+  std::string metrics;  // HOST:PORT at which to serve Prometheus metrics; empty: none
+  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // as in NodeFacts
+  // Bound of the slabs of this host's trainers together (staging_budget.h); 0: what the host has left.
   uint64_t staging_memory_bytes = 0;
   RoleTimes times;
-  storage::RetentionPolicy retention;  // applied where the Coordinator is
-  std::string settings_said;  // which of these were set, and where: a line of the log; empty: none is written
-  // How much memory the host has left; not set: as its kernel says. Tests say other figures.
+  storage::RetentionPolicy retention;  // applied by the coordinator
+  // A log line about which settings were set, and where; empty: none.
+  std::string settings_said;
+  // The free memory of the host; not set: as the kernel states it. Tests set it.
   std::function<HostMemory()> host_memory;
-  // Called around every operation on storage, on the thread that carries it out: tests end the node there.
+  // Called before and after every operation on storage, on its thread. Tests end the node there.
   std::function<void(std::string_view operation, bool is_done)> around_operation;
 };
 
-// Runs until *stop becomes 1 (a clean stop: what is staged is written and decided first, bounded by
-// node_deadline_ms) or 2 (at once); *stop is polled. Holds the host's lock for its life: Code::already_exists
-// names the pid of the node that has it. `on_ready` is called once clients can attach, with the address
-// listened on ("" if it does not coordinate) and the generation. A coordinator that a later epoch of its run
-// has superseded follows that one while it has clients here, then ends by itself; one that another run has
-// superseded stops cleanly, tells its clients why, and returns Code::superseded, naming that one's job.
+// Runs until *stop becomes 1 or 2; polls *stop. 1 is a clean stop: what is staged is written and decided
+// first, for at most node_deadline_ms. 2 stops at once. Holds the lock of the host. Code::already_exists:
+// another node has it; the message has its pid.
+//
+// Calls `on_ready` once clients can attach, with the address at which it listens ("" if it does not
+// coordinate) and the generation.
+//
+// A coordinator that a later epoch of its run has superseded follows that one while it has clients, then
+// ends. One that another run has superseded stops cleanly, reports the cause to its clients, and returns
+// Code::superseded, with the job of that run.
 Status run_node(const NodeOptions& options, const std::atomic<int>& stop,
                 const std::function<void(const std::string& address, uint32_t generation)>& on_ready = {});
 

@@ -1,5 +1,5 @@
-// NodeWiring: who hears what in a live node. Clients and peers come in as events of roles; effects of roles
-// go out.
+// NodeWiring: connects clients, peers and roles of a live node. Messages of clients and peers become events
+// of roles; effects of roles go to clients, peers and storage.
 #pragma once
 
 #include <atomic>
@@ -33,28 +33,29 @@ namespace shoal::actors {
 
 class NodeWiring final : public HostServices, public LocalEvents, public PeerEvents {
  public:
-  // All outlive the wiring.
+  // All arguments outlive the wiring.
   NodeWiring(OperationRunner& runner, PeerLinks& links, SlabTable& slabs, NodeLog& log, Activity& activity,
              const NodeReport& report,
              std::function<void(std::string_view operation, bool is_done)> around_operation = nullptr);
-  // Once, before clients or peers are served; both live until nothing calls in any more.
+  // Called once, before clients or peers are served. Both outlive all calls into the wiring.
   void connect(CafHost& host, LocalServer& server);
 
-  // Before peers are served; called on the transport's thread with what other hosts say when they join. What
-  // is not OK is the end of the roster: the coordinator refuses all with it.
+  // Called on the transport's thread with what other hosts state when they join. If it returns an error, no
+  // roster can be made: the coordinator rejects all hosts with it. Set before peers are served.
   using CheckJoin = std::function<Status(const std::string& host, uint32_t ranks, uint32_t world_size)>;
   void check_joins(CheckJoin check);
-  void keep(std::unique_ptr<ProtocolLog> log);               // before peers are served
-  void share(SharingLinks& links);                           // likewise; they outlive the CafHost
-  void stage_by(StagingMemory& memory, StagedParts& parts);  // before clients are served; likewise
+  void keep(std::unique_ptr<ProtocolLog> log);  // before peers are served
+  void share(SharingLinks& links);              // before peers are served; outlives the CafHost
+  // Before clients are served; both outlive the CafHost.
+  void stage_by(StagingMemory& memory, StagedParts& parts);
 
   void watch(FirstSaveWatch& first_save);  // before clients are served
-  void warn(const std::string& line);      // in the log and the status of the node
+  void warn(const std::string& line);      // to the log and the status of the node
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
-  void refuse_clients();                   // readers of clients no longer wait for a full mailbox
-  void add_stats(NodeStats* stats) const;  // the counts of saves
-  std::optional<storage::EpochRecord> superseded_by() const;  // of the coordinator here
+  void refuse_clients();                   // threads that read from clients no longer wait for a full mailbox
+  void add_stats(NodeStats* stats) const;  // adds the counts of saves
+  std::optional<storage::EpochRecord> superseded_by() const;  // by which the coordinator here was superseded
 
   TimeNs now() override;
   void send(NodeId to, const WireMessage& message, SendId id) override;
@@ -73,7 +74,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   std::shared_ptr<const local::NodeStatus> status() override;
 
   bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
-  void has_left(SendId id);  // of what a Loader sent to another
+  void has_left(SendId id);  // for messages from one Loader to another
   void peer_up(NodeId node, const transport::Identity& identity) override;
   void peer_lost(NodeId node, const Status& why) override;
   void peer_refused(const std::string& address, const Status& why) override;
@@ -91,7 +92,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   const NodeReport& report_;
   const std::function<void(std::string_view operation, bool is_done)> around_operation_;
   CheckJoin check_join_;
-  std::unique_ptr<ProtocolLog> protocol_;  // null where none is kept
+  std::unique_ptr<ProtocolLog> protocol_;  // null: no log
   RefusalLines refusals_;
   SharingLinks* sharing_ = nullptr;
   StagingMemory* staging_ = nullptr;

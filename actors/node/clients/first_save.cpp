@@ -74,7 +74,7 @@ void FirstSaveWatch::from_client(ClientId client, const local::LocalMessage& mes
   } else if (const auto* staged = std::get_if<local::Staged>(&message)) {
     if (has_looked_ || rank_0_ != client) return;
     has_looked_ = true;
-    if (staged->again) return;  // to a node that came after another, which has looked
+    if (staged->again) return;  // an earlier node has looked when this save was first staged
     try {
       looking_ = std::thread(
           [this, first = FirstSave{{generation_, staged->step, staged->attempt}, loaded_}] { look(first); });

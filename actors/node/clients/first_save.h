@@ -1,6 +1,6 @@
-// FirstSaveWatch: warns of a run whose saves take the place of checkpoints that it has not loaded. A save of
-// an earlier step than they have becomes `latest` over them, and a run that starts afresh by mistake is
-// noticed days later otherwise.
+// FirstSaveWatch: warns if the saves of a run will replace checkpoints that it has not loaded. A save of an
+// earlier step than theirs becomes the latest. Without the warning, a run that starts from scratch by mistake
+// may be noticed days later.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,22 @@ inline constexpr size_t kMaxCheckpointsNamed = 8;  // in the warning
 
 struct FirstSave {
   AttemptKey key;
-  std::optional<AttemptKey> loaded;  // the newest that clients of this node have loaded
+  std::optional<AttemptKey> loaded;  // the newest checkpoint that clients of this node have loaded
 };
-// What is to be said of a run's first save; nothing where the run goes on from the newest checkpoint of
-// earlier runs, or has saved before. What other nodes have loaded as the latest is read from the root. An
-// error: the root cannot be listed.
+// The warning about a run's first save. nullopt: the run continues from the newest checkpoint of earlier
+// runs, or has saved before. Reads from the root what other nodes have loaded as the latest. An error: the
+// root cannot be listed.
 Result<std::optional<std::string>> first_save_warning(storage::Storage& storage, const FirstSave& first);
 
-// Watches what clients of a node say, and looks once, beside all else, when rank 0 has staged its first save.
-// Where there is no thread or no memory to look with, it says that alone. Any thread.
+// Watches the messages of clients. When rank 0 has staged its first save, looks once, on a thread. If there
+// is no thread or memory for that, the warning states only this. All methods may be called on any thread.
 class FirstSaveWatch {
  public:
   using Warn = std::function<void(const std::string& line)>;
-  // Both outlive the watch. `warn` is called by a thread of the watch, or by the one that calls it.
+  // `storage` and what `warn` uses outlive the watch. `warn` is called on the watch's thread or on that of
+  // the caller.
   FirstSaveWatch(storage::Storage& storage, uint32_t generation, Warn warn);
-  ~FirstSaveWatch();  // waits until it has looked
+  ~FirstSaveWatch();  // waits for its thread
   void from_client(ClientId client, const local::LocalMessage& message);
   void to_client(ClientId client, const local::LocalMessage& message);
   void client_lost(ClientId client);
@@ -50,7 +51,7 @@ class FirstSaveWatch {
   const Warn warn_;
   std::mutex mutex_;
   std::optional<ClientId> rank_0_;
-  std::map<ClientId, uint32_t> asks_latest_;  // by which request: its answer is no load
+  std::map<ClientId, uint32_t> asks_latest_;  // request ids of Latest: the answer to one is no load
   std::optional<AttemptKey> loaded_;
   bool has_looked_ = false;
   std::thread looking_;

@@ -9,7 +9,7 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr int kReadTickMs = 100;  // how often a reader looks whether the server stops
+constexpr int kReadTickMs = 100;  // how often a reader checks whether the server stops
 
 }  // namespace
 
@@ -30,7 +30,7 @@ bool LocalServer::Connection::start() {
     writer_ = std::thread([this] { write_loop(); });
     reader_ = std::thread([this] { read_loop(); });
     return true;
-  } catch (const std::exception&) {  // no more threads to be had, or no memory for one
+  } catch (const std::exception&) {  // no thread can be created
     close();
     if (writer_.joinable()) writer_.join();
     return false;
@@ -113,7 +113,7 @@ void LocalServer::Connection::read_loop() {
   } else {
     server_.slabs_.forget(id_);
   }
-  writer_.join();  // so that the last word, why, reaches the client
+  writer_.join();  // so that the client receives the last message, with the cause
   has_ended_ = true;
   server_.connection_ended();
 }
@@ -130,7 +130,7 @@ Status LocalServer::Connection::attach() {
   Status why = server_.check_attach(*attach);
   if (why.ok()) why = server_.refusal(*attach);
   if (why.ok()) why = server_.take_rank(*attach, id_);
-  if (why.code() == Code::unavailable) fail(why);  // here it does not mean that the client has gone
+  if (why.code() == Code::unavailable) fail(why);  // elsewhere this code means that the client has gone
   SHOAL_RETURN_IF_ERROR(why);
   rank_ = attach->rank;
   server_.events_.from_client(id_, std::make_shared<const local::LocalMessage>(std::move(first->message)));
@@ -138,7 +138,7 @@ Status LocalServer::Connection::attach() {
 }
 
 namespace {
-// What a save needs of a node.
+// Whether the message is part of a save.
 bool is_of_a_save(const local::LocalMessage& message) {
   return std::visit(
       [](const auto& each) {

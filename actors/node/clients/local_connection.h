@@ -1,4 +1,4 @@
-// One client's connection to the node: a thread that reads and a thread that writes.
+// The connection of one client to the node: one thread reads and one writes.
 #pragma once
 
 #include <atomic>
@@ -16,16 +16,16 @@ namespace shoal::actors {
 class LocalServer::Connection {
  public:
   Connection(LocalServer& server, ClientId id, local::OwnedFd fd);
-  ~Connection();  // closes and joins
+  ~Connection();  // closes, and joins both threads
 
   bool start();  // false: the connection cannot be served
   void send(std::shared_ptr<const local::LocalMessage> message);
-  void fail(const Status& why);  // the last that it is told
-  void finish_writing();         // what is queued is sent, then the connection ends
-  void close();                  // both threads end soon
-  void join();                   // after close
+  void fail(const Status& why);  // sends local::Failed as the last message
+  void finish_writing();         // sends what is queued, then ends the connection
+  void close();                  // makes both threads end soon
+  void join();                   // call after close
   bool has_ended() const { return has_ended_.load(); }
-  // Read since takes_clients_ became false, and found nothing more to read.
+  // Whether the thread has read since takes_clients_ became false, and found nothing.
   bool is_silent() const { return is_silent_.load(); }
 
  private:
@@ -37,12 +37,12 @@ class LocalServer::Connection {
   LocalServer& server_;
   const ClientId id_;
   local::LocalSocket socket_;
-  std::optional<Rank> rank_;  // once attached; of the reading thread
+  std::optional<Rank> rank_;  // set once attached; used by the reading thread
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const local::LocalMessage>> outgoing_;
-  bool is_last_queued_ = false;  // nothing is queued after this; the writer ends when the queue is empty
+  bool is_last_queued_ = false;  // nothing may be queued after this; the writer ends when the queue is empty
 
   std::atomic<bool> has_ended_{false}, is_silent_{false};
   std::thread reader_, writer_;

@@ -43,7 +43,7 @@ void LocalServer::serve() {
 void LocalServer::close_all(uint32_t flush_ms) {
   is_listening_ = false;
   if (accepting_.joinable()) accepting_.join();
-  listener_.reset();  // who is still in its queue finds the connection closed, and nobody comes any more
+  listener_.reset();  // closes connections that wait in its queue, and lets no further client connect
   std::map<ClientId, std::shared_ptr<Connection>> connections;
   {
     std::unique_lock lock(mutex_);
@@ -66,7 +66,7 @@ void LocalServer::accept_loop() {
     if (!accepted.ok()) turn_away_in_place();
     if (!accepted.ok() || !accepted->has_value()) continue;
     std::lock_guard lock(mutex_);
-    if (connections_.size() >= options_.clients_max) continue;  // closed
+    if (connections_.size() >= options_.clients_max) continue;  // this closes the connection
     if (is_closed_) continue;
     ClientId id = next_client_++;
     auto connection = std::make_shared<Connection>(*this, id, std::move(**accepted));
@@ -74,7 +74,7 @@ void LocalServer::accept_loop() {
   }
 }
 
-// No descriptor is left for whoever waits: a client hears so and tries again.
+// There is no descriptor for the next client. It receives an error and tries again.
 void LocalServer::turn_away_in_place() {
   local::OwnedFd fd(spare_descriptor_.accept_in_place(listener_->fd()));
   if (fd.valid()) {
@@ -178,11 +178,11 @@ Status LocalServer::check_attach(const local::Attach& attach) {
   if (attach.world_size == world_size_) return ok_status();
   std::string what = fmt::format("the world size of this job is {}, rank {} says {}", world_size_,
                                  attach.rank, attach.world_size);
-  // One that disagrees with ranks that are here is of this run, and wrong.
+  // If ranks are attached, the client belongs to their run, and its world size is wrong.
   return ranks_.empty() ? of_another_run(std::move(what)) : Status(Code::refused, std::move(what));
 }
 
-// Reached by SHOAL_SOCKET alone, which a process has from the one that started it.
+// The client can only have found this node through SHOAL_SOCKET, which it has from its parent process.
 Status LocalServer::of_another_kind(const local::Attach& attach) const {
   constexpr const char* kRemedy = "unset SHOAL_SOCKET, so that it finds or starts a node of its own";
   if (options_.read_only) {

@@ -1,6 +1,6 @@
-// LocalServer: the node's side of the unix socket. Takes clients in, checks what they must be before a role
-// hears of them, maps their slabs, and carries messages both ways. A client that sends garbage, never reads
-// or dies harms nobody else.
+// LocalServer: the node's side of the unix socket. It accepts clients, checks their Attach before a role sees
+// it, maps their slabs, and carries messages both ways. A client that sends garbage, does not read, or dies
+// affects no other.
 #pragma once
 
 #include <atomic>
@@ -24,20 +24,21 @@
 
 namespace shoal::actors {
 
-inline constexpr size_t kMaxLocalClients = 1024;        // attached or not; further ones are turned away
-inline constexpr size_t kMaxOutgoingPerClient = 4096;   // messages; one that does not read them is closed
-inline constexpr uint32_t kAttachTimeoutMs = 10'000;    // from the connection to its Attach
-inline constexpr uint32_t kSameRankPatienceMs = 2'000;  // for the end of an earlier client of the same rank
+inline constexpr size_t kMaxLocalClients = 1024;       // attached or not; further ones are rejected
+inline constexpr size_t kMaxOutgoingPerClient = 4096;  // messages; a client that does not read them is closed
+inline constexpr uint32_t kAttachTimeoutMs = 10'000;   // from the connection to its Attach
+// Until an earlier client of the same rank must have ended.
+inline constexpr uint32_t kSameRankPatienceMs = 2'000;
 
-// Called on a client's own reading thread, in the order of what it said.
+// Called on the reading thread of a client, in the order of its messages.
 class LocalEvents {
  public:
   virtual ~LocalEvents() = default;
-  // Attach comes first, checked; then whatever else a client may say, a Slab once it is mapped. May block:
-  // the client waits then.
+  // Attach comes first, after its checks. Then come all other messages, a Slab once it is mapped. May block:
+  // the client then waits.
   virtual void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) = 0;
-  virtual void client_lost(ClientId client) = 0;  // last of a client that attached
-  // What is told to whoever asks in place of attaching. Never null; must not wait for a role.
+  virtual void client_lost(ClientId client) = 0;  // the last call for a client that attached
+  // The answer to a process that sent statusWanted. Never null. Must not wait for a role.
   virtual std::shared_ptr<const local::NodeStatus> status() = 0;
 };
 
@@ -46,8 +47,8 @@ struct LocalServerOptions {
   std::string job_id;
   uint32_t world_size = 0;           // 0: that of the first client
   std::vector<Rank> expected_ranks;  // empty: any
-  bool read_only = false;            // clients that only read are taken in, no others; they save nothing
-  // A client of another run is told to try again, for this node will end: is_wanted_by_another_run.
+  bool read_only = false;            // accepts only clients that only read; they save nothing
+  // A client of another run is asked to try again, because this node will end (is_wanted_by_another_run).
   bool makes_way = false;
   size_t clients_max = kMaxLocalClients;
   size_t outgoing_max = kMaxOutgoingPerClient;
@@ -57,28 +58,29 @@ struct LocalServerOptions {
 
 class LocalServer {
  public:
-  // Listens; nobody is taken in before serve. `slabs` and `events` outlive the server.
+  // Listens. Accepts no client before serve(). `slabs` and `events` outlive the server.
   static Result<std::unique_ptr<LocalServer>> listen(LocalServerOptions options, SlabTable& slabs,
                                                      LocalEvents& events);
-  ~LocalServer();  // closes every connection; removes the socket file
+  ~LocalServer();  // closes every connection, and removes the socket file
 
-  void serve();  // once
+  void serve();  // call once
 
-  // Any thread; never blocks. After local::Failed the connection is closed. Ignored if the client is gone.
+  // Any thread; never blocks. Closes the connection after a local::Failed. Does nothing if the client is
+  // gone.
   void send(ClientId client, std::shared_ptr<const local::LocalMessage> message);
   size_t clients() const;   // connected now
-  size_t attached() const;  // ranks among them
+  size_t attached() const;  // ranks that are attached
   bool is_attached(Rank rank) const;
   bool is_wanted_by_another_run() const { return is_wanted_by_another_run_.load(); }
 
-  // No more clients from now on: who comes is told why, at once. Those that are here stay.
+  // From now on rejects new clients at once, with this cause. Clients that are here stay.
   void refuse_new(Status why);
-  // After refuse_new: waits until all that clients have sent so far was handed on, at most that long.
+  // Call after refuse_new. Waits, at most timeout_ms, until everything that clients have sent is handled.
   bool settle(uint32_t timeout_ms);
-  // Everybody hears local::Failed, after what was said before.
+  // Sends local::Failed to all clients, after what was sent before.
   void fail_all(const Status& why);
-  // Ends every connection, after trying that long to send what is queued. No event follows its return, and
-  // send does nothing from then on.
+  // Ends every connection, after at most flush_ms to send what is queued. After it returns, no event follows
+  // and send() does nothing.
   void close_all(uint32_t flush_ms);
 
  private:
@@ -89,7 +91,7 @@ class LocalServer {
   void turn_away_in_place();
   void join_ended();
   Status check_attach(const local::Attach& attach);
-  Status refusal(const local::Attach& attach) const;  // OK: clients are taken in
+  Status refusal(const local::Attach& attach) const;  // OK: clients are accepted
   Status take_rank(const local::Attach& attach, ClientId client);
   Status of_another_kind(const local::Attach& attach) const;
   Status of_another_run(std::string what);
@@ -99,17 +101,18 @@ class LocalServer {
   const LocalServerOptions options_;
   SlabTable& slabs_;
   LocalEvents& events_;
-  std::unique_ptr<local::LocalListener> listener_;  // of the accepting thread, as is the next
+  std::unique_ptr<local::LocalListener> listener_;  // used by the accepting thread, as the next member
   base::SpareDescriptor spare_descriptor_;
   std::atomic<bool> takes_clients_{true}, is_listening_{true};
   std::atomic<bool> is_wanted_by_another_run_{false};
   mutable std::mutex mutex_;
   Status refusal_;
-  std::condition_variable changed_;  // a connection ended, or fell silent
+  std::condition_variable changed_;  // a connection has ended or become silent
   std::map<ClientId, std::shared_ptr<Connection>> connections_;
   bool is_closed_ = false;
   std::map<Rank, ClientId> ranks_;
-  // Each rank's process, which counts its calls of save: another process of that rank is another run's.
+  // The process of each rank. It counts its calls of save, so another process of the rank belongs to another
+  // run.
   std::map<Rank, Nonce> processes_;
   uint32_t world_size_;
   ClientId next_client_ = 1;

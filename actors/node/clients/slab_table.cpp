@@ -16,12 +16,12 @@ namespace shoal::actors {
 
 namespace {
 
-// Up to here all pages are mapped at once, which costs a fifth of what as many faults do; beyond, as they are
-// touched.
+// Slabs up to this size are mapped with all pages at once, at a fifth of the cost of as many page faults.
+// Pages of larger ones are mapped when they are touched.
 constexpr uint64_t kPopulateBytesMax = uint64_t{64} << 20;
-constexpr uint64_t kBlockBytes = 512;  // of st_blocks
+constexpr uint64_t kBlockBytes = 512;  // unit of st_blocks
 
-// A window of loads has no pages when it comes: they are made as far as a load is given it.
+// A window of loads has no pages when it comes. They are allocated when a load may use them.
 bool has_all_pages(int fd, uint64_t bytes) {
   struct stat stat {};
   return fstat(fd, &stat) == 0 && static_cast<uint64_t>(stat.st_blocks) * kBlockBytes >= bytes;

@@ -1,4 +1,4 @@
-// SlabTable: the sealed memory of the clients of one node, mapped.
+// SlabTable: maps the sealed memory files of the clients of one node.
 #pragma once
 
 #include <map>
@@ -18,18 +18,19 @@ class StagedParts;
 
 class SlabTable final : public Slabs {
  public:
-  // Maps what a client offers; the descriptor is closed. An id that stands is replaced: views of the old
-  // mapping stay good. Code::refused or invalid_argument: what check_slab says of it, or one slab too many.
+  // Maps what a client offers, and closes the descriptor. Replaces a slab with the same id; views of the old
+  // mapping stay valid. Code::refused or invalid_argument: check_slab rejects it, or the client has too many.
   // Any thread.
   Status add(ClientId client, const local::Slab& slab, local::OwnedFd fd);
   Result<View> find(ClientId client, uint32_t slab_id) override;
   Status release(ClientId client, uint32_t slab_id) override;
   Result<std::unique_ptr<PartSource>> parts_of(ClientId client, uint32_t slab_id,
                                                const AttemptKey& key) override;
-  void stage_by(StagedParts& parts);  // once, before anything is staged; it outlives the operations
-  // Those of `below` that are not named: their mappings go with the last view.
+  void stage_by(StagedParts& parts);  // call once, before anything is staged; outlives the operations
+  // Removes the client's slabs with ids below `below` that slab_ids does not name. A mapping ends with its
+  // last view.
   void keep_only(ClientId client, uint32_t below, const std::vector<uint32_t>& slab_ids);
-  void forget(ClientId client);  // its mappings go with the last view
+  void forget(ClientId client);  // mappings end with their last view
   bool empty() const;
 
  private:

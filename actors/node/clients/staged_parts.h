@@ -1,4 +1,4 @@
-// StagedParts: who writes a save that its client stages in parts, and waits for the next one.
+// StagedParts: connects operations that write a save in parts with the client that copies the parts.
 // docs/reference/client-node.md, "In parts".
 #pragma once
 
@@ -18,7 +18,8 @@
 
 namespace shoal::actors {
 
-// A trainer that stages in parts does nothing else: one that has not copied a part by then is stopped.
+// A trainer that stages in parts does nothing else. If it has not copied a part after this time, it is
+// suspended.
 inline constexpr std::chrono::milliseconds kPartPatience{60'000};
 
 class StagedParts {
@@ -27,13 +28,14 @@ class StagedParts {
   explicit StagedParts(Send send, std::chrono::milliseconds patience = kPartPatience)
       : send_(std::move(send)), patience_(patience) {}
 
-  // Any thread.
-  // The slab is this caller's while it has what this returns; waits for an earlier one. Code::unavailable:
-  // its client has gone.
+  // All methods may be called on any thread.
+  //
+  // Reserves the slab for this caller, as long as the result exists. Blocks while another caller has it.
+  // Code::unavailable: its client has gone.
   Result<std::unique_ptr<PartSource>> open(ClientId client, uint32_t slab_id, const AttemptKey& key);
   void client_came(ClientId client);
   void answered(ClientId client, const local::PartStaged& said);
-  void client_lost(ClientId client);  // ends all waits for it
+  void client_lost(ClientId client);  // ends all waits for this client
   void close();                       // ends all waits
 
  private:
@@ -44,7 +46,7 @@ class StagedParts {
     bool is_answered = false;
     Status outcome;
   };
-  Status gone(ClientId client) const;  // with the mutex held; OK: it is here
+  Status gone(ClientId client) const;  // with the mutex held; OK: the client is here
 
   const Send send_;
   const std::chrono::milliseconds patience_;

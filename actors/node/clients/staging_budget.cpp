@@ -25,7 +25,7 @@ uint64_t less(uint64_t a, uint64_t b) {
   return a - std::min(a, b);
 }
 
-// What `limit` leaves of whole slabs, `most` at most.
+// The number of whole slabs within `limit`, at most `most`.
 uint32_t slabs_within(uint64_t limit, uint64_t slab_bytes, uint32_t most) {
   return static_cast<uint32_t>(std::min<uint64_t>(most, limit / std::max<uint64_t>(1, slab_bytes)));
 }
@@ -50,7 +50,7 @@ void StagingBudget::lose(ClientId client) {
   if (found == holders_.end()) return;
   found->second.is_here = false;
   found->second.wanted.reset();
-  found->second.granted = 0;  // it makes no more; what it has is in memory
+  found->second.granted = 0;  // it allocates no more; its slabs are in memory
   found->second.is_making = found->second.is_giving_back = false;
 }
 
@@ -121,7 +121,7 @@ uint64_t StagingBudget::least_bytes() const {
   return std::max(kLeastPartSlabBytes, whole_part_slabs(kLeastStagingBytes / ranks()));
 }
 
-// In order of their requests' age, then of their number.
+// Ordered by the age of their requests, then by client id.
 std::vector<StagingBudget::Place> StagingBudget::waiting() {
   std::vector<Place> places;
   for (auto& [client, holder] : holders_) {
@@ -132,7 +132,7 @@ std::vector<StagingBudget::Place> StagingBudget::waiting() {
   return places;
 }
 
-// All that they may have together, what they have already among it.
+// The memory that all clients with requests may have together, including what they have already.
 uint64_t StagingBudget::free_for_waiting(const HostMemory& memory) const {
   uint64_t resident = 0, outstanding = 0, own = 0;
   for (const auto& [client, holder] : holders_) {
@@ -161,8 +161,8 @@ void StagingBudget::grant(TimeNs now, Place place, uint32_t slabs, uint64_t slab
     news = std::to_string(slabs) + " save(s) of " + human_bytes(wanted.bytes) + " in flight instead of " +
            std::to_string(wanted.slabs);
   }
-  // Not the figures: a rank that stages in parts asks before every save, and its share is never quite the
-  // same.
+  // The figures do not count: a rank that stages in parts requests memory before every save, and its share
+  // varies.
   const Shortage shortage = news.empty() ? Shortage() : Shortage{in_parts, slabs};
   const bool is_known = shortage == holder.told;
   holder.told = shortage;
@@ -194,7 +194,7 @@ void StagingBudget::refuse(Place place, Status why, std::vector<Decision>& out) 
   out.push_back({place.client, local::StagingGranted{0, 0, false, std::move(why), number}, ""});
 }
 
-// Who wants no more than an equal share of what is free.
+// Grants the first request that is at most an equal share of the free memory.
 bool StagingBudget::grant_shares(TimeNs now, uint64_t free, const HostMemory& memory,
                                  std::vector<Decision>& out) {
   std::vector<Place> places = waiting();
@@ -209,7 +209,7 @@ bool StagingBudget::grant_shares(TimeNs now, uint64_t free, const HostMemory& me
   return false;
 }
 
-// All that wait, as many slabs each as fit for all of them.
+// Grants all requests: as many slabs each as fit for all.
 bool StagingBudget::grant_whole(TimeNs now, uint64_t free, const HostMemory& memory,
                                 std::vector<Decision>& out) {
   const std::vector<Place> places = waiting();
@@ -232,9 +232,9 @@ bool StagingBudget::grant_whole(TimeNs now, uint64_t free, const HostMemory& mem
   return false;
 }
 
-// Whether there may be more in a while. Who stages in parts is asked for its slab only where those that wait
-// could not even do that (have_parts): it asks before each of its saves anyway, and shares what there is
-// then.
+// Whether more memory may become free. A rank that stages in parts must give back only if the waiting ranks
+// could not even stage in parts (have_parts). It requests memory before each of its saves anyway, and is then
+// given an equal share.
 bool StagingBudget::wait_for_others(TimeNs now, uint64_t free, bool have_parts, std::vector<Decision>& out) {
   TimeNs since = now;
   for (const Place& place : waiting()) since = std::min(since, place.holder->since);
@@ -258,7 +258,8 @@ bool StagingBudget::wait_for_others(TimeNs now, uint64_t free, bool have_parts, 
   return is_waiting;
 }
 
-// One slab for each that waits. The smallest first: what it leaves of its share is the others'.
+// One slab for each client that waits. The smallest request comes first: what it leaves of its share goes to
+// the others.
 std::vector<StagingBudget::Part> StagingBudget::parts_of(uint64_t free) {
   std::vector<Place> places = waiting();
   std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
@@ -279,7 +280,7 @@ std::vector<StagingBudget::Part> StagingBudget::parts_of(uint64_t free) {
   return parts;
 }
 
-// All of them or none: without one rank there is no save, whatever the others stage.
+// Grants all requests or none: if one rank cannot stage, there is no save.
 void StagingBudget::grant_parts(TimeNs now, uint64_t free, const HostMemory& memory,
                                 std::vector<Decision>& out) {
   const std::vector<Part> parts = parts_of(free);
@@ -296,7 +297,7 @@ void StagingBudget::grant_parts(TimeNs now, uint64_t free, const HostMemory& mem
   for (size_t i = 0; i < parts.size(); ++i) refuse(parts[i].place, std::move(causes[i]), out);
 }
 
-// Slabs of ranks that have saved nothing for a while.
+// Requests the slabs of ranks that have saved nothing for a while.
 void StagingBudget::relieve(TimeNs now, const HostMemory& memory, std::vector<Decision>& out) {
   if (memory.free_bytes >= limits_.pressure_bytes) return;
   for (auto& [client, holder] : holders_) {
@@ -317,12 +318,13 @@ std::vector<StagingBudget::Decision> StagingBudget::decide(TimeNs now, const Hos
   if (has_waiting()) {
     const uint64_t free = free_for_waiting(memory);
     const uint64_t count = waiting().size();
-    // Of ranks that have not come yet, each may want as much.
+    // Ranks without a request yet may want as much.
     const uint64_t of_these = missing() == 0 ? free : free / (count + missing()) * count;
     const bool all_are_known = missing() == 0;
     const std::vector<Part> parts = parts_of(of_these);
     const bool have_parts = std::none_of(parts.begin(), parts.end(), [&](const Part& part) {
-      return part.bytes == 0 && part.share < least_bytes();  // else it is the process's own limit
+      // Else the limit of the process itself is too low.
+      return part.bytes == 0 && part.share < least_bytes();
     });
     const bool is_granted = all_are_known && grant_whole(now, free, memory, out);
     if (!is_granted && !wait_for_others(now, free, have_parts, out) &&

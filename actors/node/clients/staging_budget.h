@@ -1,16 +1,17 @@
-// StagingBudget: the memory that the slabs of one host's ranks may take together, and who may take how much
-// of it. docs/reference/client-node.md, "Slabs".
+// StagingBudget: divides the memory for slabs among the ranks of one host. docs/reference/client-node.md,
+// "Slabs".
 //
-// A rank asks for K slabs of which each holds one of its saves. Where that is no more than its equal share of
-// what is free, it is granted at once. Else it waits until every rank of the host has asked or holds a grant,
-// or for gather_ms, and all that wait are granted together: as many slabs each as fit for all of them; where
-// not even one does, the ranks share what there is, and those whose slab is then too small stage in parts.
-// Where that is less than least_bytes() for one of them, all that wait are refused: what the others would
-// stage could never be committed.
+// A rank requests K slabs, each of which holds one of its saves. If that is at most its equal share of the
+// free memory, it is granted at once. Otherwise it waits until every rank of the host has a request or a
+// grant, or for gather_ms. Then all ranks that wait are granted together: as many slabs each as fit for all
+// of them. If not even one slab each fits, the ranks share the free memory, and those whose slab is smaller
+// than their save stage in parts. If a share is below least_bytes() for one rank, all requests are rejected:
+// what the other ranks staged could never be committed.
 //
-// What was granted and is not yet in memory counts as taken: no two ranks count on the same free memory.
+// Memory that is granted and not allocated yet counts as used, so that no two ranks count on the same memory.
 //
-// Where one rank holds more than its share and others are short, it is asked to give its slabs back; so is a
+// If a rank holds more than its share and others are short of memory, it is requested to give its slabs back.
+// If the host itself is short of memory, so is a rank that has staged nothing for a while.
 // rank that has staged nothing for a while, where the host itself is short of memory.
 #pragma once
 
@@ -26,25 +27,27 @@
 
 namespace shoal::actors {
 
-inline constexpr uint64_t kLeastStagingBytes = uint64_t{64} << 20;  // of a host
-// Two halves of one digest block: one is written while the other is filled.
+inline constexpr uint64_t kLeastStagingBytes = uint64_t{64} << 20;  // for one host
+// One digest block for each half of the slab: one half is written while the other is filled.
 inline constexpr uint64_t kLeastPartSlabBytes = uint64_t{2} << 20;
-// More would not make a save in parts faster: it ends when all is written.
+// A larger slab makes a save in parts no faster: it ends when everything is written.
 inline constexpr uint64_t kMostPartSlabBytes = uint64_t{256} << 20;
 static_assert(kLeastStagingBytes % kLeastPartSlabBytes == 0);
 
-// What a host has left, as somebody has read it.
+// The memory that a host has left.
 struct HostMemory {
   uint64_t free_bytes = 0;
-  std::string because;  // which limit that is
+  std::string because;  // the limit that determines free_bytes
 };
 
 struct StagingLimits {
-  uint64_t bytes_max = 0;         // of all slabs of the host, if not 0
-  uint32_t ranks = 0;             // of the host, where that is known; else what clients say, or who attach
-  uint32_t gather_ms = 3'000;     // for ranks that have not asked yet
-  uint32_t patience_ms = 60'000;  // for ranks that are to give back, or are making what they were granted
-  // With less than that left on the host, slabs that were not used for idle_ms are given back.
+  uint64_t bytes_max = 0;  // bound of all slabs of the host; 0: none
+  // Ranks of the host; 0: as clients state, or the number that attach.
+  uint32_t ranks = 0;
+  uint32_t gather_ms = 3'000;  // wait for ranks that have not sent a request
+  // Wait for ranks that must give back, or that allocate what they were granted.
+  uint32_t patience_ms = 60'000;
+  // If the host has less memory left than this, slabs that were not used for idle_ms are given back.
   uint64_t pressure_bytes = uint64_t{256} << 20;
   uint32_t idle_ms = 10'000;
 };
@@ -54,31 +57,31 @@ class StagingBudget {
   explicit StagingBudget(const StagingLimits& limits) : limits_(limits) {}
 
   void attach(ClientId client, const local::Attach& said);
-  // Its slabs stay until forget().
+  // The client is gone. Its slabs count until forget().
   void lose(ClientId client);
   void forget(ClientId client);
-  // Takes the place of an earlier request or grant of it.
+  // Replaces an earlier request or grant of this client.
   void want(TimeNs now, ClientId client, const local::StagingWanted& wanted);
-  // One that has its memory. Those for saves count, not the windows of loads.
+  // A slab of the client is in memory. Only slabs for saves count, not windows of loads.
   void add_slab(ClientId client, const local::Slab& slab);
   void keep(ClientId client, const local::StagingKept& kept);
-  void use(TimeNs now, ClientId client);  // it has staged, or its slab was freed
+  void use(TimeNs now, ClientId client);  // the client has staged, or its slab was freed
 
   struct Decision {
     ClientId client = 0;
-    std::optional<local::StagingGranted> granted;  // nothing: it is to give back
-    // For people, where it gets less than it wants: once, until it gets another number of slabs.
+    std::optional<local::StagingGranted> granted;  // nullopt: the client must give back
+    // Human-readable, if it gets less than requested: once, until its number of slabs changes.
     std::string news;
   };
-  // Who is told what now. To be asked again when something has happened, and every now and then.
+  // The messages to send now. Call it after each change, and regularly.
   std::vector<Decision> decide(TimeNs now, const HostMemory& memory);
   bool has_waiting() const;
-  bool holds_any() const;  // slabs, or grants
+  bool holds_any() const;  // slabs or grants
 
-  uint64_t least_bytes() const;  // of a rank that stages in parts
+  uint64_t least_bytes() const;  // least grant of a rank that stages in parts
 
  private:
-  struct Shortage {  // 0 slabs: none
+  struct Shortage {  // 0 slabs: no shortage
     bool in_parts = false;
     uint32_t slabs = 0;
     bool operator==(const Shortage&) const = default;
@@ -86,19 +89,19 @@ class StagingBudget {
   struct Holder {
     Rank rank = 0;
     bool is_here = true;
-    uint64_t granted = 0;  // that its slabs may take together
+    uint64_t granted = 0;  // bound of its slabs together
     uint32_t slabs_wanted = 0;
-    std::map<uint32_t, uint64_t> slabs;  // bytes of those that it has, windows of loads among them
-    bool in_parts = false;               // what it was granted
-    bool is_making = false;              // has been granted something new, and made no slab since
+    std::map<uint32_t, uint64_t> slabs;  // sizes of its slabs, including windows of loads
+    bool in_parts = false;               // of its grant
+    bool is_making = false;              // has a new grant, and has allocated no slab since
     bool is_giving_back = false;
     TimeNs used = 0;
-    std::optional<local::StagingWanted> wanted;  // it waits
-    TimeNs since = 0;                            // for so long
-    Shortage told;                               // that people were told last
+    std::optional<local::StagingWanted> wanted;  // its request, while it waits
+    TimeNs since = 0;                            // when it began to wait
+    Shortage told;                               // the shortage that was logged last
     uint64_t resident() const;
   };
-  struct Place {  // of who waits
+  struct Place {  // a client that waits
     ClientId client = 0;
     Holder* holder = nullptr;
   };
@@ -110,7 +113,7 @@ class StagingBudget {
 
   uint64_t free_for_waiting(const HostMemory& memory) const;
   uint32_t ranks() const;
-  uint32_t missing() const;  // ranks that neither wait nor hold anything
+  uint32_t missing() const;  // ranks without a request or a grant
   std::vector<Place> waiting();
   void grant(TimeNs now, Place place, uint32_t slabs, uint64_t slab_bytes, const HostMemory& memory,
              std::vector<Decision>& out);
@@ -124,7 +127,7 @@ class StagingBudget {
   void relieve(TimeNs now, const HostMemory& memory, std::vector<Decision>& out);
 
   const StagingLimits limits_;
-  uint32_t ranks_said_ = 0;  // of the host, by what clients were told
+  uint32_t ranks_said_ = 0;  // ranks on the host, as clients stated
   std::map<ClientId, Holder> holders_;
 };
 

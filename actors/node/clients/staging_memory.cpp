@@ -11,7 +11,7 @@ namespace shoal::actors {
 namespace {
 
 constexpr TimeNs kLookEvery = 1000 * kMillisecond;
-// A host that slabs fill to the last byte has no memory left for the trainers' next step.
+// A host that slabs fill completely has no memory left for the next step of the trainers.
 constexpr uint64_t kReserveParts = 32;
 
 }  // namespace
@@ -73,7 +73,7 @@ void StagingMemory::decide(TimeNs now) {
 
 HostMemory memory_of_this_host(uint64_t bytes_max, const base::MemoryFiles& files) {
   base::MemoryHeadroom headroom = base::memory_headroom(files);
-  // What a host needs to save at all is not kept back from it.
+  // The reserve leaves a host what it needs to save at all.
   if (headroom.bytes != UINT64_MAX) {
     headroom.bytes = std::max(headroom.bytes - headroom.bytes / kReserveParts,
                               std::min(headroom.bytes, kLeastStagingBytes));

@@ -1,5 +1,5 @@
-// StagingMemory: grants memory for slabs to the clients of a live node. StagingBudget decides; this reads the
-// host's memory, knows the time, and passes messages on.
+// StagingMemory: grants memory for slabs to the clients of a live node. StagingBudget decides. This class
+// reads the memory of the host and the time, and sends the messages.
 #pragma once
 
 #include <functional>
@@ -22,12 +22,12 @@ class StagingMemory {
   };
   StagingMemory(const StagingLimits& limits, Surroundings surroundings);
 
-  // Any thread; none waits for anybody.
+  // All methods may be called on any thread, and do not block.
   void from_client(TimeNs now, ClientId client, const local::LocalMessage& message);
   void to_client(TimeNs now, ClientId client, const local::LocalMessage& message);
   void client_lost(TimeNs now, ClientId client);
   void forget_client(ClientId client);  // its slabs are unmapped
-  // Often: requests whose time is over are answered, and slabs asked back where memory is short.
+  // Call it often: answers requests that have waited long enough, and requests slabs back if memory is short.
   void tick(TimeNs now);
 
  private:
@@ -37,11 +37,11 @@ class StagingMemory {
   const Surroundings surroundings_;
   std::mutex mutex_;
   StagingBudget budget_;
-  TimeNs looked_ = 0;  // at the host's memory, by tick
+  TimeNs looked_ = 0;  // when tick last read the host's memory
 };
 
-// What this process's cgroup and the machine leave, less a reserve for everything else on the host; the
-// reserve takes nothing of the last kLeastStagingBytes.
+// The free memory of this process's cgroup and of the machine, less a reserve for everything else on the
+// host. The reserve takes nothing of the last kLeastStagingBytes.
 HostMemory memory_of_this_host(uint64_t bytes_max, const base::MemoryFiles& files = {});
 
 }  // namespace shoal::actors

@@ -1,4 +1,4 @@
-// Where other nodes reach this host.
+// Addresses at which other nodes reach this host.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace shoal::actors {
 
-// Of this host, where `peer` (HOST:PORT) sees it: that of `network.interface`, or where that is empty, of the
-// interface by which the system would go there. The loopback's where the peer is on it: a job on one host
-// opens nothing beyond, whatever the interface. Blocks while a name is resolved.
+// The address of this host, as `peer` (HOST:PORT) sees it: that of `network.interface`, or, if that is empty,
+// of the interface on the route to `peer`. The loopback address if `peer` is on the loopback interface, so
+// that a job on one host opens no other port. Blocks while a name is resolved.
 Result<std::string> own_address_towards(const std::string& peer,
                                         const transport::NetworkOptions& network = {});
-// Likewise of a node that coordinates at `listen_address` (HOST:PORT), for those who come there.
+// Likewise, for a node that coordinates at `listen_address` (HOST:PORT): the address for nodes that connect
+// there.
 Result<std::string> own_address_beside(const std::string& listen_address,
                                        const transport::NetworkOptions& network);
 
-// Where others reach a listener: its own address, with this host's name in place of "any address".
+// The address at which others reach a listener: its own, with the name of this host instead of "any address".
 std::string reachable_address(const std::string& listen_address, const std::string& host_name);
 
 }  // namespace shoal::actors

@@ -58,7 +58,7 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
       on_peer_lost(peer, not_ready);
       lock.lock();
     }
-    // A refusal mostly stays one; a coordinator of an earlier job that is about to end does not.
+    // A rejection is usually final. It is not if an earlier job's coordinator is about to end.
     bool is_refused = coordinator_lost_.code() == Code::refused || coordinator_lost_.code() == Code::version;
     bool is_over = steady_now() >= deadline ||
                    (is_refused && steady_now() >= begun + TimeNs{kRefusedPatienceMs} * kMillisecond);
@@ -76,7 +76,7 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
   }
 }
 
-// With the lock held.
+// Call with the lock held.
 std::optional<transport::PeerId> PeerLinks::session_to(NodeId to) {
   auto it = sessions_.find(to);
   if (it != sessions_.end()) return it->second;
@@ -92,7 +92,7 @@ void PeerLinks::wait_to_connect(uint32_t wait_ms) {
   connect_not_before_ = steady_now() + TimeNs{wait_ms} * kMillisecond;
 }
 
-// With the lock held. What the session still says is that of a stranger.
+// Call with the lock held. Later messages of the session count as those of a stranger.
 void PeerLinks::leave_coordinator(const Status& why) {
   if (relay_ != nullptr) relay_->close();
   via_.clear();
@@ -160,7 +160,7 @@ Status PeerLinks::send_up(Bytes message) {
   return transport_.send(session->second, std::move(message));
 }
 
-// With the lock held, as all that follow.
+// Call this and all functions below with the lock held.
 void PeerLinks::send_link(NodeId to, const LinkMessage& message) {
   Bytes bytes = encode_link(message);
   if (auto way = tree_.way_to(to)) {
@@ -233,7 +233,7 @@ void PeerLinks::on_peer_up(transport::PeerId peer, const transport::Identity& id
   changed_.notify_all();
 }
 
-// Whoever comes to the coordinator is direct, or is sent on.
+// A node that connects to the coordinator stays direct, or is sent to a relay.
 void PeerLinks::admit(NodeId node, const transport::Identity& identity) {
   RelayTree::Answer answer{.is_direct = true};
   if (coordinates_ && node != kCoordinatorNode) answer = tree_.came(node, identity.incarnation);
@@ -260,7 +260,7 @@ void PeerLinks::on_message(transport::PeerId peer, Bytes message) {
   hand_on(node, peer, std::move(message));
 }
 
-// Without the lock.
+// Call without the lock.
 void PeerLinks::hand_on(NodeId from, transport::PeerId session, Bytes message) {
   PeerEvents* events = nullptr;
   std::optional<RelayTree::Way> way;
@@ -278,7 +278,7 @@ void PeerLinks::hand_on(NodeId from, transport::PeerId session, Bytes message) {
     std::lock_guard lock(mutex_);
     return send_link(way->relay, link::DropChild{way->child, why.message()});
   }
-  // A node that is to go by way of a relay says it there again; another coordinator says it only here.
+  // A node that was sent to a relay repeats its messages there. Those of another coordinator come only here.
   if (is_elsewhere && decoded->from != RoleKind::coordinator) return;
   bool is_taken = events != nullptr && events->received(from, std::move(*decoded), message.size());
   if (is_taken) return;
@@ -298,7 +298,7 @@ void PeerLinks::on_peer_lost(transport::PeerId peer, const Status& why) {
   if (node == kCoordinatorNode) {
     if (relay_ != nullptr) relay_->close();
     is_welcome_ = false;
-    via_.clear();  // if it was a relay: whoever knows another one is asked again
+    via_.clear();  // if it was a relay, the coordinator is asked for another one
     was_up = was_up || told_up_;
     coordinator_lost_ = why;
     connect_not_before_ = steady_now() + back_off(failures_++);

@@ -1,6 +1,6 @@
-// PeerLinks: the transport's sessions as roles see them, nodes with an id. Where there are more nodes than
-// connect to the coordinator, some of them are known by way of a relay (actors/node/links/relay_tree.h):
-// roles see no difference.
+// PeerLinks: presents the sessions of the transport to roles, as nodes with ids. In a job with more nodes
+// than may connect to the coordinator, it reaches some through a relay (actors/node/links/relay_tree.h).
+// Roles see no difference.
 #pragma once
 
 #include <condition_variable>
@@ -23,13 +23,13 @@ namespace shoal::actors {
 
 inline constexpr uint32_t kReconnectFirstMs = 200;     // doubled after each failure ...
 inline constexpr uint32_t kReconnectMostMs = 5'000;    // ... up to this
-inline constexpr uint32_t kRefusedPatienceMs = 3'000;  // with a coordinator that refuses this node
+inline constexpr uint32_t kRefusedPatienceMs = 3'000;  // time to retry a coordinator that rejects this node
 
-// Called from the transport's thread, never concurrently.
+// Called on the transport's thread, never concurrently.
 class PeerEvents {
  public:
   virtual ~PeerEvents() = default;
-  // False: there was no room for it.
+  // False: there is no room for the message.
   virtual bool received(NodeId from, WireMessage message, size_t encoded_bytes) = 0;
   virtual void peer_up(NodeId node, const transport::Identity& identity) = 0;
   virtual void peer_lost(NodeId node, const Status& why) = 0;
@@ -40,48 +40,49 @@ class RelayServer;
 
 class PeerLinks final : public transport::TransportHandler {
  public:
-  // `coordinator`: the address of its node, "" where it is this one. The session to it is kCoordinatorNode,
-  // every other one a number of its own. At the coordinator, `direct_max` nodes have sessions with it, and
-  // the rest goes by way of relays.
+  // `coordinator`: the address of its node; "": this node. The session with it is kCoordinatorNode; every
+  // other session gets an id of its own. At the coordinator, `direct_max` nodes have sessions with it, and
+  // the others use relays.
   PeerLinks(transport::Transport& transport, std::string coordinator,
             size_t direct_max = kDefaultDirectNodes);
 
-  // Once, before which messages of peers are dropped and nothing is told; they are told again, in order, from
-  // then on. `events` outlives the transport's stop.
+  // Call once. Before that, messages of peers are dropped and no event is delivered. Then all sessions that
+  // are up are delivered, in order. `events` outlives the stop of the transport.
   void serve(PeerEvents& events);
 
-  // What serves when the coordinator asks this node to be a relay; null: nothing does, or does any longer.
-  // Outlives its use here.
+  // The server for requests of the coordinator to be a relay; null: none. Outlives its use here.
   void set_relay(RelayServer* relay);
-  // To the coordinator, of the relay here. Code::busy: no room now; other errors: there is no session.
+  // Sends a message of the relay here to the coordinator. Code::busy: no room now; other errors: there is no
+  // session.
   Status send_up(Bytes message);
 
-  // Connects to the coordinator, again and again until the deadline. Its identity, with a known generation
-  // and epoch, or Code::unavailable, refused or version, naming address and last cause. `give_up` is asked
-  // now and then.
+  // Connects to the coordinator, and retries until the deadline. Returns its identity, with a known
+  // generation and epoch; or Code::unavailable, refused or version, with the address and the last cause.
+  // Calls `give_up` regularly.
   Result<transport::Identity> find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up);
 
-  // Any thread: kCoordinatorNode is the coordinator of this epoch, at this address, from now on; an epoch
-  // below the last one is ignored. Connects, where that has not failed just now. A session that stands
-  // already is told as up again; the one to an earlier coordinator is left without a word.
+  // Any thread. From now on kCoordinatorNode is the coordinator of this epoch at this address; an epoch below
+  // the last one is ignored. Connects, unless that has just failed. Delivers an existing session with it as
+  // up again. Leaves the session with an earlier coordinator without a message.
   void redirect(uint32_t epoch, const std::string& address);
-  // Any thread: tells whoever listens there, once, if anybody does.
+  // Any thread. Sends once to the node that listens at `address`, if there is one.
   void tell(const std::string& address, const WireMessage& message);
 
-  // Any thread; never blocks. What cannot be sent is dropped: roles resend. To a coordinator whose session
-  // was lost: connects again, not more often than the back-off allows.
+  // Any thread; never blocks. Drops what cannot be sent: roles resend. If the session with the coordinator is
+  // lost, connects again, within the back-off.
   void send(NodeId to, const WireMessage& message);
-  // Now and then: connects to a coordinator that was lost, where nothing else would soon.
+  // Call it regularly: connects to a lost coordinator if no send does.
   void look_for_coordinator();
-  std::string coordinator() const;  // its address, "" where it is this node
-  // Asked often: a line for the log, soon after the coordinator cannot be reached, then less and less often.
+  std::string coordinator() const;  // its address; "": this node
+  // Call it often: returns a line for the log soon after the coordinator becomes unreachable, then less and
+  // less often.
   std::optional<std::string> unreachable_line();
   size_t peers_up() const;
-  std::vector<std::pair<NodeId, transport::Identity>> peers() const;  // that are up, by their numbers
+  std::vector<std::pair<NodeId, transport::Identity>> peers() const;  // that are up, by id
   uint64_t sends_dropped() const;
-  struct Reach {  // of the coordinator: nodes with a session of their own, and by way of relays
+  struct Reach {  // at the coordinator: nodes with a session of their own, and through relays
     size_t direct = 0, relayed = 0;
-    size_t direct_most = 0, relayed_most = 0;  // at once, since the start
+    size_t direct_most = 0, relayed_most = 0;  // at one time, since the start
   };
   Reach reach() const;
 
@@ -109,17 +110,18 @@ class PeerLinks final : public transport::TransportHandler {
   transport::Transport& transport_;
   const bool coordinates_;
   std::string coordinator_;
-  std::string via_;          // the relay's address, where this node was sent to one
-  bool is_welcome_ = false;  // the session with the coordinator is this node's place
-  bool told_up_ = false;     // the coordinator, to `events_`, and not as lost since
-  uint32_t epoch_ = 0;       // of the coordinator, where known
+  std::string via_;          // address of the relay that this node uses; "": none
+  bool is_welcome_ = false;  // the session with the coordinator is accepted as this node's place
+  bool told_up_ = false;     // the coordinator was delivered as up, and not as lost since
+  uint32_t epoch_ = 0;       // of the coordinator, if known
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   PeerEvents* events_ = nullptr;
   RelayServer* relay_ = nullptr;
   RelayTree tree_;
   Reach most_;
-  std::map<NodeId, transport::Identity> elsewhere_;  // was told to go by way of a relay, and has not left yet
+  // Nodes that were sent to a relay and are still connected.
+  std::map<NodeId, transport::Identity> elsewhere_;
   std::map<transport::PeerId, NodeId> nodes_;
   std::map<NodeId, transport::PeerId> sessions_;
   std::map<NodeId, transport::Identity> up_;

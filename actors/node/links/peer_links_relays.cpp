@@ -1,5 +1,5 @@
-// PeerLinks: what links say to each other about relays. At the coordinator, of relays and of their children;
-// at any other node, of the coordinator.
+// PeerLinks: messages between links about relays. The coordinator receives them from relays; any other node
+// receives them from the coordinator.
 #include <utility>
 
 #include "actors/node/links/peer_links.h"
@@ -20,7 +20,7 @@ void PeerLinks::on_link(transport::PeerId peer, LinkMessage message) {
 }
 
 void PeerLinks::on_relay_word(NodeId relay, LinkMessage message) {
-  if (std::holds_alternative<link::ServeAsRelay>(message)) {  // to a coordinator, by another one
+  if (std::holds_alternative<link::ServeAsRelay>(message)) {  // another coordinator sent it to this one
     send_link(relay, link::RelayFailed{"this node coordinates"});
   } else if (const auto* ready = std::get_if<link::RelayReady>(&message)) {
     tree_.serves(relay, ready->address, ready->children_max);
@@ -67,9 +67,9 @@ void PeerLinks::on_coordinator_word(LinkMessage message) {
   }
 }
 
-// Roles hear nothing of it, unless the relay cannot be reached either.
+// Roles do not notice, unless the relay cannot be reached either.
 void PeerLinks::go_by(const link::GoBy& said) {
-  if (!via_.empty()) return;  // only the coordinator itself sends anybody on
+  if (!via_.empty()) return;  // only the coordinator itself sends nodes to relays
   leave_coordinator(Status(Code::unavailable, said.address.empty() ? said.cause : "goes by way of a relay"));
   connect_not_before_ = 0;
   changed_.notify_all();

@@ -1,5 +1,6 @@
-// RelayQueue: what a relay's children have said and the coordinator's session has no room for yet. In order
-// for each child, in turns among them, bounded. A state machine without I/O; one thread at a time.
+// RelayQueue: messages of a relay's children for which the coordinator's session has no room yet. Keeps the
+// order of each child, takes children in turn, and is bounded. A state machine without I/O, used by one
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +19,10 @@ inline constexpr size_t kMaxHeldBytesPerChild = kMaxHeldBytes / 4;  // one messa
 
 class RelayQueue {
  public:
-  // False: there is no room for it. What `must_go` (a child is there, or lost) always has room.
+  // False: there is no room. A message that `must_go` (a child is up or lost) always has room.
   bool push(uint64_t child, Bytes message, bool must_go);
   bool empty() const { return waiting_.empty(); }
-  // The next one, of the child whose turn it is. Precondition: not empty.
+  // The next message, of the child whose turn it is. Precondition: not empty.
   const Bytes& front() const;
   void pop();
   void clear();
@@ -33,7 +34,7 @@ class RelayQueue {
     size_t bytes = 0;
   };
   std::map<uint64_t, Held> held_;
-  std::deque<uint64_t> waiting_;  // children that have something, in turns
+  std::deque<uint64_t> waiting_;  // children with messages, in turn
   size_t bytes_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace shoal::actors {
 namespace {
 
 constexpr uint32_t kDrainChildrenMs = 1'000;
-constexpr std::chrono::milliseconds kFullTick{5};  // until the coordinator's session is looked at again
+constexpr std::chrono::milliseconds kFullTick{5};  // interval at which a full session is tried again
 
 TimeNs steady_now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -84,7 +84,7 @@ void RelayServer::run() {
   }
 }
 
-// From the grant that is served to the one that is wanted.
+// Replaces the grant that is served by the one that is wanted.
 void RelayServer::change(std::unique_lock<std::mutex>& lock) {
   std::unique_ptr<transport::Transport> before = std::move(transport_);
   std::optional<Grant> wanted = wanted_;
@@ -105,7 +105,7 @@ void RelayServer::change(std::unique_lock<std::mutex>& lock) {
                             : fmt::format("cannot serve as a relay: {}", said.status().to_string()));
   }
   lock.lock();
-  queue_.clear();  // the last words of the children before
+  queue_.clear();  // of the earlier children
   counts_.children = 0;
   transport_ = std::move(transport);
   if (wanted) queue_.push(0, std::move(answer), true);
@@ -115,7 +115,7 @@ Result<LinkMessage> RelayServer::start_listening(const Grant& grant,
                                                  std::unique_ptr<transport::Transport>* transport) {
   DescriptorDemand demand;
   demand.listens = true;
-  demand.peers = 2;  // the coordinator, and one child at least
+  demand.peers = 2;  // the coordinator, and at least one child
   demand.trainers = settings_.trainers;
   SHOAL_ASSIGN_OR_RETURN(uint64_t peers, ensure_descriptors(demand, uint64_t{grant.children_max} + 1));
   transport::TransportOptions options = settings_.transport;

@@ -1,5 +1,5 @@
-// RelayServer: a node's side towards its children, while it serves as a relay. A listener of its own lets
-// them in, by the job's token as any node does; what they say goes to the coordinator in order, and back.
+// RelayServer: serves children while this node is a relay. It has its own listener, and authenticates
+// children by the job's token like any node. It passes their messages to the coordinator in order, and back.
 #pragma once
 
 #include <condition_variable>
@@ -20,28 +20,28 @@
 namespace shoal::actors {
 
 struct RelayCounts {
-  size_t children = 0;  // now
+  size_t children = 0;  // connected now
   uint64_t messages_up = 0, messages_down = 0;
-  uint64_t dropped = 0;  // for which there was no room
+  uint64_t dropped = 0;  // because there was no room
 };
 
 class RelayServer final : private transport::TransportHandler {
  public:
   struct Settings {
-    transport::TransportOptions transport;              // identity and token; where it listens is found out
-    uint64_t trainers = 0;                              // of this host, for the count of descriptors
+    transport::TransportOptions transport;              // identity and token; RelayServer sets the address
+    uint64_t trainers = 0;                              // of this host, for the number of descriptors
     std::function<void(const std::string& line)> log;   // any thread
     std::function<void(const std::string& line)> warn;  // any thread; not set: as log
   };
-  // To the coordinator: Code::busy, try again; anything else that is not OK, it is gone.
+  // To the coordinator. Code::busy: try again; any other error: the session is gone.
   using SendUp = std::function<Status(Bytes message)>;
 
   RelayServer(Settings settings, SendUp send_up);
-  ~RelayServer() override;  // children are told that the node stops
+  ~RelayServer() override;  // children receive the cause that the node stops
 
-  // Any thread; neither blocks. Serves at an address of the interface by which `coordinator` is reached; the
-  // coordinator hears RelayReady or RelayFailed. `followed`: its identity, of the session that this was asked
-  // in. Until close, when that session ends: the children are let go, and look for the coordinator
+  // Any thread; neither blocks. Serves at an address of the interface on the route to `coordinator`, and
+  // sends it RelayReady or RelayFailed. `followed`: its identity in the session that requested this. Call
+  // close() when that session ends: it ends the sessions of the children, which look for the coordinator
   // themselves.
   void open(const std::string& coordinator, const transport::Identity& followed, uint32_t children_max);
   void close();
@@ -74,7 +74,7 @@ class RelayServer final : private transport::TransportHandler {
   std::condition_variable changed_;
   std::optional<Grant> wanted_;
   uint64_t grants_ = 0;
-  uint64_t opened_ = 0;  // the grant that transport_ serves; 0: none
+  uint64_t opened_ = 0;  // number of the grant that transport_ serves; 0: none
   std::unique_ptr<transport::Transport> transport_;
   RelayQueue queue_;
   RelayCounts counts_;

@@ -6,7 +6,7 @@ namespace shoal::actors {
 
 RelayTree::Answer RelayTree::came(NodeId node, const Nonce& incarnation) {
   Answer answer;
-  // Whoever was sent to a relay and comes again did not get there, or has lost it.
+  // A node that was sent to a relay and comes again could not reach it, or has lost it.
   std::optional<NodeId> but;
   if (auto sent = sent_to_.find(incarnation); sent != sent_to_.end()) but = sent->second;
   forget_promise(incarnation);
@@ -28,7 +28,7 @@ RelayTree::Answer RelayTree::came(NodeId node, const Nonce& incarnation) {
   return answer;
 }
 
-// The least loaded that has room; where none has, promises that were never kept count no longer.
+// The relay with the fewest children that has room. If none has room, ignores promises that were never kept.
 RelayTree::Relays::iterator RelayTree::choose(const std::optional<NodeId>& but) {
   for (bool with_promises : {true, false}) {
     for (const auto& [load, node] : by_load_) {

@@ -14,10 +14,10 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr std::chrono::milliseconds kRoomTick{2};  // until a transport that was full is looked at again
-constexpr size_t kMaxSharingStrangers = 64;        // at the door
-constexpr uint64_t kFewestSessions = 2;            // with descriptors for fewer, nothing is shared
-// What this transport takes beside its sessions, as if it were sessions of another.
+constexpr std::chrono::milliseconds kRoomTick{2};  // interval at which a full transport is tried again
+constexpr size_t kMaxSharingStrangers = 64;        // connections that have not authenticated yet
+constexpr uint64_t kFewestSessions = 2;            // with descriptors for fewer sessions, nothing is shared
+// Descriptors of this transport besides its sessions, expressed as a number of sessions.
 constexpr uint64_t kOwnWorth =
     (transport::kDescriptorsOfTransport + kMaxSharingStrangers) / transport::kDescriptorsPerPeer;
 
@@ -30,7 +30,7 @@ const Chunk* chunk_of(const WireMessage& message) {
   return chunk == nullptr ? nullptr : chunk->chunk.get();
 }
 
-// At least what it takes encoded.
+// An upper estimate of the encoded size.
 size_t bytes_of(const WireMessage& message) {
   constexpr size_t kAround = 4096;
   size_t numbers = 0;
@@ -160,7 +160,7 @@ void SharingLinks::end_session(NodeId node, const Status& why) {
   end(peer->second, sessions_.at(peer->second), why);
 }
 
-// With the lock held, as all that follow.
+// Call this and all functions below with the lock held.
 void SharingLinks::hold(transport::PeerId peer, const WireMessage& message, SendId id) {
   Session& to = session(peer);
   const size_t bytes = bytes_of(message);
@@ -188,7 +188,7 @@ SharingLinks::Session& SharingLinks::session(transport::PeerId peer) {
   return found->second;
 }
 
-// Encodes late: what is held is one chunk, however many want it.
+// Encodes as late as possible: a chunk for many peers is held only once.
 void SharingLinks::run() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
@@ -207,7 +207,7 @@ void SharingLinks::run() {
   }
 }
 
-// False: there was no room for the session's next message.
+// False: the transport has no room for the next message of the session.
 bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId peer) {
   auto found = sessions_.find(peer);
   if (found == sessions_.end() || found->second.held.empty()) return true;
@@ -217,7 +217,7 @@ bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId
   const auto [message, id] = std::move(session.held.front());
   session.held.pop_front();
   session.held_bytes -= bytes;
-  session.in_transport.push_back(id);  // before it may have been sent
+  session.in_transport.push_back(id);  // before the transport may send it
   session.last_message = steady_now();
   lock.unlock();
   const bool is_taken = transport_->send(peer, encode_wire(message)).ok();
@@ -225,7 +225,7 @@ bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId
   if (!is_taken) {
     ++counts_.dropped;
     found = sessions_.find(peer);
-    if (found == sessions_.end()) return true;  // it was told with the session's end
+    if (found == sessions_.end()) return true;  // has_left was called when the session ended
     found->second.in_transport.pop_back();
     tell_left(id);
   } else if (const Chunk* chunk = chunk_of(message)) {

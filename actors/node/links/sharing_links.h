@@ -1,6 +1,7 @@
-// SharingLinks: sessions between nodes that pass on to each other what they load (docs/reference/protocol.md,
-// "A shared load"). A transport of their own, with a listener, opened when the Loader first asks for its
-// address; who knows the job's token may come, and may say nothing but what Loaders say to each other.
+// SharingLinks: sessions between nodes that send each other chunks of what they load
+// (docs/reference/protocol.md, "A shared load"). They have a transport of their own, whose listener opens
+// when the Loader first requests its address. Any node that has the job's token may connect. It may send only
+// messages between Loaders.
 #pragma once
 
 #include <condition_variable>
@@ -21,59 +22,62 @@
 
 namespace shoal::actors {
 
-inline constexpr size_t kMaxSharingSessions = 512;  // both ways, all together
-inline constexpr uint32_t kSharingIdleMs = 60'000;  // a session without a message for that long is closed
-// Held for one session until the transport takes it; more is dropped. A Loader asks all others together for
-// less than that (its window). Chunks are held, not copies.
+inline constexpr size_t kMaxSharingSessions = 512;  // in both directions together
+inline constexpr uint32_t kSharingIdleMs = 60'000;  // a session without messages for this long is closed
+// Bound of the messages held for one session until the transport takes them; further ones are dropped. A
+// Loader requests less than this from all peers together (its window). Sessions hold references to chunks,
+// not copies.
 inline constexpr size_t kMaxHeldForSharer = size_t{256} << 20;
 inline constexpr size_t kMaxHeldMessagesForSharer = 65'536;
 inline constexpr size_t kMaxChunkMessageBytes = kChunkBytes + 4096;       // encoded
 inline constexpr size_t kMaxQueuedForSharer = 2 * kMaxChunkMessageBytes;  // in the transport, as copies
-inline constexpr size_t kMaxInboundShared = 16 * kMaxChunkMessageBytes;   // being received at once
+inline constexpr size_t kMaxInboundShared = 16 * kMaxChunkMessageBytes;   // being received at one time
 static_assert(kMaxChunkMessageBytes <= transport::kMaxMessageBytes);
 
 struct SharingCounts {
   uint64_t sessions = 0;                     // now
   uint64_t chunks_sent = 0, bytes_sent = 0;  // chunks that the transport took, and their bytes
   uint64_t chunks_received = 0, bytes_received = 0;
-  uint64_t dropped = 0;  // messages that could not be sent, or found no room here
+  uint64_t dropped = 0;  // messages that could not be sent, or had no room here
 };
 
 class SharingLinks final : private transport::TransportHandler {
  public:
   struct Settings {
-    transport::TransportOptions transport;  // identity, with its generation, and token; the rest is set here
-    // The host part of the address to listen at; "any address" is told as `host_name`. May block.
+    transport::TransportOptions transport;  // identity with generation, and token; the rest is set here
+    // The host part of the listening address; for "any address", others receive `host_name`. May block.
     std::function<Result<std::string>()> own_host;
     std::string host_name;
-    uint64_t other_peers = 1;  // of this node's other transports, and trainers, for the count of descriptors
+    // Peers of this node's other transports, and its trainers, for the number of descriptors.
+    uint64_t other_peers = 1;
     uint64_t trainers = 0;
     uint32_t idle_ms = kSharingIdleMs;
     std::function<void(const std::string& line)> log;   // any thread
     std::function<void(const std::string& line)> warn;  // any thread; not set: as log
-    // What was sent with that id, by send(), is held here no more: the transport has sent it, or it was
-    // dropped. Once, but for what is there at stop. Any thread; must neither block nor call in.
+    // The message that send() took with this id is no longer held: the transport has sent it, or it was
+    // dropped. Called once for each id, except for messages that are held at stop(). Any thread; must not
+    // block, and must not call SharingLinks.
     std::function<void(SendId id)> has_left;
   };
-  // False: there was no room for it. On the transport's thread; must not block.
+  // False: there is no room for the message. Called on the transport's thread; must not block.
   using Receive = std::function<bool(NodeId from, WireMessage message, size_t encoded_bytes)>;
 
   SharingLinks(Settings settings, Receive receive);
-  ~SharingLinks() override;  // stops
+  ~SharingLinks() override;  // calls stop
 
-  // operation::ListenToPeers: HOST:PORT, the same each time. Any thread; blocks while the transport is
-  // opened.
+  // Carries out operation::ListenToPeers: returns HOST:PORT, the same each time. Any thread; blocks while the
+  // transport opens.
   Result<std::string> listen();
 
-  // Any thread; neither blocks. What cannot be sent is dropped; so is all before listen() has succeeded.
+  // Any thread; neither blocks. They drop what cannot be sent, and everything before listen() has succeeded.
   void send_to(const std::string& address, const WireMessage& message);
   void send(NodeId to, const WireMessage& message, SendId id = 0);
-  // What is for that node and has not left is dropped. It may come again, as another one.
+  // Drops the messages to that node that have not left. The node may connect again, with another id.
   void end_session(NodeId node, const Status& why);
 
-  // Now and then.
+  // Call it regularly.
   void close_idle();
-  // Nothing is received or sent any more once it returns. `drain_ms`: as Transport::stop.
+  // After it returns, nothing is received or sent. `drain_ms`: as in Transport::stop.
   void stop(uint32_t drain_ms);
   SharingCounts counts() const;
   transport::TransportStats transport_stats() const;
@@ -86,7 +90,8 @@ class SharingLinks final : private transport::TransportHandler {
     bool is_ending = false;
     std::deque<std::pair<WireMessage, SendId>> held;
     size_t held_bytes = 0;
-    std::deque<SendId> in_transport;  // what the transport has taken and not sent yet; 0: without an id
+    // Messages that the transport has taken and not sent yet; 0: without an id.
+    std::deque<SendId> in_transport;
   };
 
   void on_peer_up(transport::PeerId peer, const transport::Identity& identity) override;
@@ -107,7 +112,7 @@ class SharingLinks final : private transport::TransportHandler {
   const Settings settings_;
   const Receive receive_;
   RefusalLines refusals_{"the door for shared loads"};
-  std::mutex opening_;  // held while the transport is opened; before mutex_
+  std::mutex opening_;  // held while the transport opens; lock it before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::unique_ptr<transport::Transport> transport_;  // set once, until stop
@@ -116,7 +121,7 @@ class SharingLinks final : private transport::TransportHandler {
   std::map<NodeId, transport::PeerId> peers_;
   NodeId next_node_ = kFirstSharer;
   SharingCounts counts_;
-  transport::TransportStats last_stats_;  // of the transport that was here
+  transport::TransportStats last_stats_;  // of a transport that has stopped
   bool ends_ = false;
   std::thread sender_;
 };

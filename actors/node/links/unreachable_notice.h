@@ -1,4 +1,5 @@
-// When a node says in its log that it cannot reach its coordinator. Pure: time comes in.
+// UnreachableNotice: when a node logs that it cannot reach its coordinator. No I/O and no clock: time is an
+// argument.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@ inline constexpr TimeNs kSayUnreachableMostNs = 60'000 * kMillisecond;  // ... u
 
 class UnreachableNotice {
  public:
-  // The line that is due now. `address`: where the node looks for the coordinator; `cause`: of the last try.
+  // The line that is due now. `address`: where the node looks for the coordinator; `cause`: of the last
+  // failure.
   std::optional<std::string> due(TimeNs now, bool is_reached, const std::string& address,
                                  const std::string& cause) {
     if (is_reached) {
@@ -35,7 +37,7 @@ class UnreachableNotice {
   }
 
  private:
-  std::optional<TimeNs> since_;  // not reached
+  std::optional<TimeNs> since_;  // when it became unreachable; nullopt: it is reached
   TimeNs pause_ = 0, next_ = 0;
 };
 

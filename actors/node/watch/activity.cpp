@@ -24,7 +24,7 @@ void note(std::string* trouble, std::string line) {
 
 }  // namespace
 
-// --- what clients say and hear ---
+// --- messages of and to clients ---
 
 void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
@@ -89,14 +89,14 @@ void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage&
     if (!done->outcome.ok()) add_error(now, "load: " + done->outcome.to_string());
     if (done->damaged.count != 0) add_error(now, "load: " + to_string(done->damaged.named.at(0)));
   } else if (const auto* found = std::get_if<local::Found>(&message)) {
-    // The only answer to a Load that chose nothing. Latest gets one too, and is no load.
+    // The only answer to a Load for which nothing was chosen. Latest gets a Found too, and is no load.
     if (!found->outcome.ok() && found->outcome.code() != Code::not_found) {
       add_error(now, "load: " + found->outcome.to_string());
     }
   }
 }
 
-// --- what peers say ---
+// --- messages of peers ---
 
 void Activity::from_peer(TimeNs now, const WireBody& body) {
   std::lock_guard lock(mutex_);
@@ -164,7 +164,7 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
   } else if (const auto* locate = std::get_if<operation::LocateRanges>(&operation)) {
     if (!result.ok()) return;
     const LocatedRanges& located = *std::get<LocatedRangesPtr>(*result);
-    for (size_t i = 0; i < locate->ranges.size(); ++i) {  // by the client, which is told of them
+    for (size_t i = 0; i < locate->ranges.size(); ++i) {  // the client reads them
       if (located.places[i].file) counts_.node.bytes_read += locate->ranges[i].end - locate->ranges[i].begin;
     }
   } else if (std::get_if<operation::RecordDecision>(&operation) != nullptr) {
@@ -225,13 +225,13 @@ void Activity::settle(TimeNs now, const AttemptKey& key, bool committed, const s
   ++counts_.commit_seconds.counts[static_cast<size_t>(bucket - kCommitSecondsBuckets.begin())];
   counts_.commit_seconds.sum += seconds;
   if (counts_.last_commit && key < counts_.last_commit->key) return;
-  if (unix_time_ns == 0) {  // another node published it: when this one heard of it
+  if (unix_time_ns == 0) {  // another node published it: take the time at which this one was informed
     unix_time_ns = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
   counts_.last_commit = {key, unix_time_ns, ms_between(save.began, now), payload_bytes, save.last_rank};
 }
 
-// --- what is told ---
+// --- status ---
 
 ActivityCounts Activity::counts() const {
   std::lock_guard lock(mutex_);
@@ -243,7 +243,8 @@ ActivityCounts Activity::counts() const {
 
 bool Activity::is_written(const Share& share) const {
   if (share.is_written) return true;
-  // A trainer that ended after staging is told nothing: what began of its share and ended well stands.
+  // A trainer that ended after staging receives no SlabFree. If the writes of its share began and ended well,
+  // it counts.
   return !clients_.contains(share.client) && share.writes_running == 0 && share.bytes_begun > 0 &&
          share.bytes_written == share.bytes_begun;
 }
@@ -287,7 +288,7 @@ void Activity::add_reports(const Save& save, const std::set<Rank>& written_here,
   out->ranks_reported = static_cast<uint32_t>(reported);
   out->bytes_reported = save.bytes_reported + out->bytes_written;
   if (out->awaited_count != 0 || reported >= world_size_) return;
-  // Those that are shown are looked for, however many there are.
+  // Looks only for as many ranks as are shown.
   out->awaited_count = world_size_ - reported;
   auto next = save.reported.begin();
   for (Rank rank = 0; rank < world_size_ && out->awaited.size() < local::kMaxStatusRanks; ++rank) {

@@ -1,6 +1,6 @@
-// Activity: what a live node does, as seen from outside its roles: by what passes between them, clients,
-// peers and storage. It feeds `shoal status` and the metrics, and nothing else: roles never see it, and a
-// save goes on the same whatever it says. All methods: any thread, short.
+// Activity: what a live node does, as seen from outside of its roles: from the messages between roles,
+// clients and peers, and from operations. It only feeds `shoal status` and the metrics. Roles never see it,
+// and saves do not depend on it. All methods may be called on any thread, and are short.
 #pragma once
 
 #include <array>
@@ -21,12 +21,14 @@
 namespace shoal::actors {
 
 inline constexpr size_t kMaxSavesTracked = 1024;  // in flight; further ones are not shown
-inline constexpr size_t kMaxSavesSettled = 4096;  // newest decided ones, so that late reports open none again
+// The newest decided saves, so that a late report does not open one again.
+inline constexpr size_t kMaxSavesSettled = 4096;
 inline constexpr std::array<double, 14> kCommitSecondsBuckets = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                                                  2.5,  5,     10,   30,  60,   120, 300};
 
-struct CommitSeconds {  // how long saves took, from the first staged bytes to the decision
-  std::array<uint64_t, kCommitSecondsBuckets.size() + 1> counts{};  // not cumulated; the last is beyond all
+struct CommitSeconds {  // duration of saves, from the first staged bytes to the decision
+  // Not cumulative; the last counts all longer ones.
+  std::array<uint64_t, kCommitSecondsBuckets.size() + 1> counts{};
   double sum = 0;
 };
 
@@ -53,13 +55,13 @@ class Activity {
   void warned(TimeNs now, const std::string& line);
 
   ActivityCounts counts() const;
-  // Ranks, saves, errors, counts and the last commit. `coordinates`: what others reported counts too.
+  // Ranks, saves, errors, counts and the last commit. `coordinates`: reports of other hosts count too.
   void describe(TimeNs now, bool coordinates, local::NodeStatus* status) const;
 
  private:
   struct Share {  // of a rank of this host
     uint64_t bytes_staged = 0, bytes_begun = 0, bytes_written = 0;
-    bool is_planned = false;  // what is staged is what is written
+    bool is_planned = false;  // everything that is staged is written
     uint32_t writes_running = 0;
     ClientId client = 0;
     bool is_written = false;
@@ -67,14 +69,14 @@ class Activity {
   struct Save {
     TimeNs began = 0;
     std::map<Rank, Share> shares;
-    std::set<Rank> reported;  // by other hosts
+    std::set<Rank> reported;  // of other hosts
     uint64_t bytes_reported = 0;
-    std::optional<Rank> last_rank;  // the last that came forward
+    std::optional<Rank> last_rank;  // the last rank that staged or reported
     bool is_publishing = false;
     std::string trouble;
   };
 
-  Save* open(TimeNs now, const AttemptKey& key);  // nullptr: decided before, or one too many
+  Save* open(TimeNs now, const AttemptKey& key);  // nullptr: decided already, or too many are tracked
   void settle(TimeNs now, const AttemptKey& key, bool committed, const std::string& cause,
               int64_t unix_time_ns, uint64_t payload_bytes);
   void staged(TimeNs now, ClientId client, const local::Staged& staged);
@@ -87,7 +89,7 @@ class Activity {
 
   mutable std::mutex mutex_;
   const uint32_t generation_;
-  uint32_t world_size_;  // 0: until a client says
+  uint32_t world_size_;  // 0: until a client states it
   std::map<ClientId, Rank> clients_;
   std::map<AttemptKey, Save> saves_;
   std::set<AttemptKey> settled_;

@@ -1,4 +1,4 @@
-// LineBudget: how many lines of one kind a log takes, whoever causes them.
+// LineBudget: bounds the number of log lines of one kind, whoever causes them.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@ namespace shoal::actors {
 
 class LineBudget {
  public:
-  // `at_once` lines, and one more every `refill_ms`.
+  // Allows `at_once` lines, and one more every `refill_ms`.
   LineBudget(uint32_t at_once, uint32_t refill_ms)
       : refill_(refill_ms * kMillisecond), most_(at_once * refill_), left_(most_) {}
 
-  // How many lines were left out since the last one written; nothing: leave this one out too.
+  // How many lines were left out since the last one that was written; nullopt: leave this one out too.
   std::optional<uint64_t> take(TimeNs now) {
     if (last_ != 0) left_ = std::min(most_, left_ + (now - last_));
     last_ = now;

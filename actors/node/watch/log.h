@@ -1,4 +1,4 @@
-// NodeLog: what a node says to people, on standard error.
+// NodeLog: the node's log lines, on standard error.
 #pragma once
 
 #include <memory>

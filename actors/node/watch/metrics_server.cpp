@@ -33,7 +33,7 @@ std::string refusal(std::string_view status, std::string_view more_headers = "")
 struct RequestLine {
   std::string_view method, path, version;
 };
-// "GET /metrics?x=1 HTTP/1.1"; the path without its query.
+// Parses "GET /metrics?x=1 HTTP/1.1"; the path is without the query.
 bool parse_request_line(std::string_view head, RequestLine* out) {
   std::string_view line = head.substr(0, head.find("\r\n"));
   size_t first = line.find(' '), last = line.rfind(' ');

@@ -1,6 +1,7 @@
-// MetricsServer: answers GET /metrics over HTTP/1.1 with what a function says. One thread of its own, so that
-// nothing of a save waits for a scraper. Requests, connections and their time are bounded
-// (local/socket/question_server.h); a slow client is cut off and harms nobody else. No TLS, no access
+// MetricsServer: answers GET /metrics over HTTP/1.1 with the text that a function returns. It has its own
+// thread, so that saves never wait for a scraper. Requests, connections and their time are bounded
+// (local/socket/question_server.h), and a slow client affects no other. No TLS and no access control: use an
+// address that only the scraper can reach.
 // control: bind it to an address that only the scraper reaches.
 #pragma once
 
@@ -20,29 +21,29 @@ namespace shoal::actors {
 
 inline constexpr size_t kMaxMetricsConnections = 16;
 inline constexpr size_t kMaxMetricsRequestBytes = 8192;
-inline constexpr int kMetricsClientTimeoutMs = 5'000;  // from the connection to the last byte of its answer
+inline constexpr int kMetricsClientTimeoutMs = 5'000;  // from the connection to the last byte of the answer
 
 class MetricsServer {
  public:
-  // Listens on HOST:PORT, port 0 for any, and serves. `text` is called on the server's thread; what it uses
-  // outlives the server. Code::invalid_argument, Code::unavailable: the address cannot be listened on.
-  // Code::no_space: there is no thread to serve it with. `turned_away`: as in QuestionServer::Words.
+  // Listens on HOST:PORT (port 0: any) and serves. Calls `text` on the server's thread; what it uses outlives
+  // the server. Code::invalid_argument, Code::unavailable: it cannot listen on the address. Code::no_space:
+  // no thread can be created. `turned_away`: as in QuestionServer::Words.
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::function<std::string()> text,
                                                       int client_timeout_ms = kMetricsClientTimeoutMs,
                                                       std::function<void()> turned_away = nullptr);
   ~MetricsServer();                                        // closes every connection
-  const std::string& address() const { return address_; }  // HOST:PORT with the real port
+  const std::string& address() const { return address_; }  // HOST:PORT with the actual port
 
  private:
   MetricsServer(local::OwnedFd listener, local::OwnedFd wake, std::string address,
                 std::function<std::string()> text, int client_timeout_ms, std::function<void()> turned_away);
   std::optional<std::string> answer(std::string_view request) const;
 
-  const local::OwnedFd wake_;  // an eventfd, readable once the server ends
+  const local::OwnedFd wake_;  // an eventfd; readable when the server must end
   const std::string address_;
   const std::function<std::string()> text_;
-  local::QuestionServer server_;  // of the thread
+  local::QuestionServer server_;  // used by the thread
   std::thread thread_;
 };
 

@@ -25,7 +25,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// One family after another: its HELP and TYPE once, then its samples.
+// Writes metric families one after another: HELP and TYPE once, then the samples.
 class Families {
  public:
   void begin(std::string_view name, std::string_view type, std::string_view help) {

@@ -1,6 +1,5 @@
-// What a node counts, as Prometheus reads it: text format 0.0.4.
-// https://prometheus.io/docs/instrumenting/exposition_formats/. Every name stands in
-// docs/reference/metrics.md.
+// The counts of a node in the text format of Prometheus, version 0.0.4.
+// https://prometheus.io/docs/instrumenting/exposition_formats/. docs/reference/metrics.md has every name.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct NodeMetrics {
   uint32_t generation = 0, epoch = 0;
   int64_t start_unix_time_ms = 0;
   uint64_t peers = 0;                  // nodes connected now
-  int64_t storage_oldest_call_ns = 0;  // 0: none is under way
+  int64_t storage_oldest_call_ns = 0;  // 0: no call is in progress
   ActivityCounts activity;
   NodeStats stats;
 };

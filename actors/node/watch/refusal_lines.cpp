@@ -11,7 +11,7 @@ std::optional<std::string> RefusalLines::line(TimeNs now, const std::string& add
   if (!left_out) return std::nullopt;
   const std::string others = *left_out == 0 ? "" : fmt::format(" ({} more were refused before)", *left_out);
   const std::string where = door_.empty() ? "" : fmt::format("at {}: ", door_);
-  // A visitor whom the handshake refused is named by the cause.
+  // If the handshake rejected the visitor, the cause names it.
   const std::string who = address.empty() ? "" : address + ": ";
   return fmt::format("refused {}{}{}{}", where, who, why.message(), others);
 }

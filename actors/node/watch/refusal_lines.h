@@ -1,5 +1,6 @@
-// RefusalLines: lines for the log about those who were turned away at one of a node's doors. Whoever causes
-// them, there are few; and a flood of connections that prove nothing is reported whatever else is refused.
+// RefusalLines: log lines about connections that a listener of a node has rejected. Their number is bounded,
+// whoever causes them. A flood of connections that do not authenticate is reported even if other rejections
+// use up their lines.
 #pragma once
 
 #include <mutex>
@@ -11,7 +12,7 @@
 
 namespace shoal::actors {
 
-// So many lines at once, then one in so many milliseconds, of floods and of all else.
+// So many lines at once, then one in this interval; separately for floods and for all other causes.
 inline constexpr uint32_t kRefusalLinesAtOnce = 10;
 inline constexpr uint32_t kRefusalLineMs = 10'000;
 
@@ -19,12 +20,12 @@ class RefusalLines {
  public:
   explicit RefusalLines(std::string door = "") : door_(std::move(door)) {}
 
-  // Any thread. What the transport said of somebody whom it refused (TransportHandler::on_refused), as a
-  // line; nothing: there were too many of late.
+  // Any thread. The line about a rejection (TransportHandler::on_refused); nullopt: there were too many
+  // recently.
   std::optional<std::string> line(TimeNs now, const std::string& address, const Status& why);
 
  private:
-  const std::string door_;  // "the relay's door"; empty: the node's own
+  const std::string door_;  // the listener, such as "the relay's door"; empty: the node's own
   std::mutex mutex_;
   LineBudget floods_{kRefusalLinesAtOnce, kRefusalLineMs};  // Code::busy
   LineBudget others_{kRefusalLinesAtOnce, kRefusalLineMs};

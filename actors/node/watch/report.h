@@ -1,4 +1,4 @@
-// NodeReport: what a live node says of itself, put together from its parts when somebody asks.
+// NodeReport: collects the status, the metrics and the stats of a live node from its parts.
 #pragma once
 
 #include <atomic>
@@ -22,17 +22,17 @@ class NodeReport {
     std::string host, root;
     transport::Identity identity;
     bool coordinates = false;
-    std::string coordinator;  // where it coordinates: its own address
+    std::string coordinator;  // address of the coordinator; its own if this node coordinates
     bool read_only = false;
   };
-  // All outlive the report.
+  // All arguments outlive the report.
   NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
              const transport::Transport& transport, const storage::CallWatch& watch,
              const std::atomic<int>& stop);
-  void set_host(const CafHost* host) { host_ = host; }                   // nullptr before it is taken down
+  void set_host(const CafHost* host) { host_ = host; }  // nullptr: before the host is destroyed
   void set_sharing(const SharingLinks* sharing) { sharing_ = sharing; }  // likewise
 
-  // Any thread.
+  // The methods below may be called on any thread.
   local::NodeStatus status() const;
   NodeMetrics metrics() const;
   NodeStats stats() const;

@@ -1,4 +1,4 @@
-// What a node writes to its stats file at the end: key=value lines.
+// The stats file that a node writes when it ends: key=value lines.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace shoal::actors {
 struct NodeStats {
   transport::TransportStats transport;
   CafHostStats host;
-  uint64_t saves_committed = 0;  // as coordinator
+  uint64_t saves_committed = 0;  // by the coordinator here
   uint64_t saves_aborted = 0;
   uint64_t sends_dropped = 0;
   PeerLinks::Reach reach;  // of the coordinator here
   RelayCounts relay;       // of the relay here
-  SharingCounts sharing;   // with other nodes that load
+  SharingCounts sharing;   // of shared loads
 };
 
 std::string format_node_stats(const NodeStats& stats);
