@@ -51,14 +51,22 @@ Result<OpenShards::ShardPtr> OpenShards::open(const operation::PieceRef& piece) 
     opened_.wait(lock);
   }
   lock.unlock();
-  auto opened = storage::ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size);
-  ShardPtr shard;
-  if (opened.ok()) shard = std::move(*opened);
+  // Releases the threads that wait for this file, also if opening it throws: a header may need more memory
+  // than there is.
+  struct Release {
+    OpenShards& shards;
+    const std::string& path;
+    ~Release() {
+      std::lock_guard lock(shards.mutex_);
+      shards.opening_.erase(path);
+      shards.opened_.notify_all();
+    }
+  } release{*this, path};
+  SHOAL_ASSIGN_OR_RETURN(ShardPtr shard,
+                         storage::ShardReader::open(storage_, path, &piece.header_digest, &piece.file_size));
   lock.lock();
-  opening_.erase(path);
-  if (shard != nullptr) keep(path, shard);
-  opened_.notify_all();
-  if (!opened.ok()) return opened.status();
+  keep(path, shard);
+  lock.unlock();
   return shard;
 }
 

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+#include <new>
+
 #include "base/digest/digest.h"
 #include "tests/storage/test_support.h"
 
@@ -77,6 +80,57 @@ class CopiedPieces : public testing::Test {
   Bytes got_;
   DamageList found_;
 };
+
+// A storage whose files cannot be opened for want of memory, as often as `fails` says.
+class ShortOfMemory : public storage::Storage {
+ public:
+  explicit ShortOfMemory(storage::Storage& below) : below_(below) {}
+  int fails = 0;
+  std::string describe() const override { return below_.describe(); }
+  Result<bool> create_exclusive(const std::string& path, ByteView data) override {
+    return below_.create_exclusive(path, data);
+  }
+  Result<bool> create_in_folder(const std::string& path, ByteView data) override {
+    return below_.create_in_folder(path, data);
+  }
+  Status replace(const std::string& path, ByteView data) override { return below_.replace(path, data); }
+  Result<Bytes> read(const std::string& path, uint64_t bytes_max) override {
+    return below_.read(path, bytes_max);
+  }
+  Result<std::unique_ptr<storage::ReadFile>> open(const std::string& path) override {
+    if (fails-- > 0) throw std::bad_alloc();
+    return below_.open(path);
+  }
+  Result<std::unique_ptr<storage::WriteFile>> create(const std::string& path, const Nonce& nonce,
+                                                     uint64_t bytes_expected) override {
+    return below_.create(path, nonce, bytes_expected);
+  }
+  Result<std::vector<storage::ObjectInfo>> list(const std::string& folder) override {
+    return below_.list(folder);
+  }
+  Status remove(const std::string& path) override { return below_.remove(path); }
+  Status remove_folder(const std::string& path) override { return below_.remove_folder(path); }
+  Status move_folder(const std::string& path, const std::string& name) override {
+    return below_.move_folder(path, name);
+  }
+  Status sync_folder(const std::string& folder) override { return below_.sync_folder(folder); }
+
+ private:
+  storage::Storage& below_;
+};
+
+// Otherwise whoever reads the shard next waits for ever.
+TEST_F(CopiedPieces, MayBeOpenedAgainAfterMemoryWasShort) {
+  ShortOfMemory storage(*storage_);
+  PieceReader reader(storage);
+  Bytes into(kBytes);
+  auto read_weight = [&] { return reader.read({weight({}), 0, kBytes, 0}, into, &found_); };
+  storage.fails = 1;
+  EXPECT_THROW((void)read_weight(), std::bad_alloc);
+  auto again = std::async(std::launch::async, read_weight);
+  ASSERT_EQ(again.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_OK(again.get());
+}
 
 TEST_F(CopiedPieces, ThatAreWholeAreReadFromTheirOwnFiles) {
   ASSERT_OK(read(weight({1, 2}), kBytes));
