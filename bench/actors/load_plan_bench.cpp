@@ -18,7 +18,7 @@ constexpr uint32_t kRanksPerHost = 8;
 constexpr uint32_t kFilesPerRank = 4;
 const Dims kShape{8192, 1024};
 
-Decision checkpoint_of(uint32_t ranks, Dedupe dedupe) {
+storage::Decision checkpoint_of(uint32_t ranks, Dedupe dedupe) {
   const uint32_t shards = std::min(ranks, 1024u);
   const Mesh mesh = Mesh::contiguous({ranks / shards, shards});
   LayoutBuilder builder;
@@ -32,7 +32,7 @@ Decision checkpoint_of(uint32_t ranks, Dedupe dedupe) {
   std::vector<uint32_t> hosts(ranks);
   for (Rank rank = 0; rank < ranks; ++rank) hosts[rank] = rank / kRanksPerHost;
   world->roster = Roster::make(layouts, hosts).value();
-  Manifest manifest;
+  storage::Manifest manifest;
   manifest.options.dedupe = dedupe;
   for (Rank rank = 0; rank < ranks; ++rank) {
     for (uint32_t file = 0; file < kFilesPerRank; ++file) {
@@ -59,7 +59,7 @@ local::LoadTargets targets_of(uint64_t reader) {
 // range(0): ranks; range(1): dedupe.
 void plan_a_load(benchmark::State& state) {
   static std::map<int64_t, double> seconds_of_64;  // by dedupe
-  const auto decision = std::make_shared<const Decision>(
+  const auto decision = std::make_shared<const storage::Decision>(
       checkpoint_of(static_cast<uint32_t>(state.range(0)), static_cast<Dedupe>(state.range(1))));
   const auto begun = std::chrono::steady_clock::now();
   uint64_t reader = 0;

@@ -140,6 +140,7 @@ int run_all(const Profile& profile) {
 
 int main(int argc, char** argv) {
   using namespace shoal;
+  using namespace shoal::sim;
   base::prefer_large_pages();
   auto profile = find_profile("lustre", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
   if (!profile.ok()) return fmt::print(stderr, "{}\n", profile.status().to_string()), 2;
