@@ -112,18 +112,17 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::RoleTimes
   return is_known ? 2 * actors::TimeNs{times.host_lost_ms} : actors::TimeNs{times.node_deadline_ms};
 }
 
-// How long storage may take to write so many bytes of all hosts, beside the other saves in flight. Twice
-// what the profile's rates give: a host may have more than its part, and hosts wait for each other.
+// The longest time that storage may take to write `bytes`, the bytes of all hosts in one save, while other
+// saves are in flight. It is twice what the rates of the profile give, because hosts do not write equally
+// much.
 actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scenario, uint64_t bytes) {
-  const uint64_t hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
-  uint64_t rate = storage.client_bytes_per_s * hosts;
+  uint64_t rate = storage.client_bytes_per_s * scenario.hosts();
   if (rate == 0 || (storage.total_bytes_per_s != 0 && storage.total_bytes_per_s < rate)) {
     rate = storage.total_bytes_per_s;
   }
-  if (rate == 0) return 0;
   const uint64_t slowness = std::max<uint64_t>(scenario.stragglers.storage_permille, 1000);
-  const uint64_t ms = multiply_divide(bytes, 2 * kSimulatedSlabs * slowness, rate);
-  return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
+  const auto alone = static_cast<uint64_t>(transfer_ns(bytes, rate));
+  return static_cast<actors::TimeNs>(multiply_divide(alone, 2 * kSimulatedSlabs * slowness, 1000));
 }
 
 // Lets oracles and listeners hear of a run.
@@ -218,8 +217,7 @@ bool look(SimulationWatch& watch, const EventHeap& events, const VirtualCluster&
 }
 
 std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
-  std::vector<std::vector<Rank>> nodes((scenario.ranks + scenario.ranks_per_host - 1) /
-                                       scenario.ranks_per_host);
+  std::vector<std::vector<Rank>> nodes(scenario.hosts());
   for (Rank rank = 0; rank < scenario.ranks; ++rank) nodes[rank / scenario.ranks_per_host].push_back(rank);
   return nodes;
 }
@@ -317,8 +315,8 @@ class RestartedJob {
   std::optional<LoadOracles> oracles_;
 };
 
-// Runs events until every save is decided, something is violated, or nothing goes on. True: the watch asked
-// for the end.
+// Runs events until every save is decided, an oracle is violated, or no save makes progress. Returns true if
+// the watch stopped the run.
 bool run_events(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers, RunWatch& checks,
                 HubSeries& series, const StoredPayload* payload, uint32_t ranks, SimulationWatch* watch) {
   auto goes_on = [&] {
@@ -339,7 +337,7 @@ bool run_events(EventHeap& events, VirtualCluster& cluster, CountedTrainers& tra
   return false;
 }
 
-// What the trainers of the scenario do. precondition: `mesh` is the scenario's.
+// The work of the scenario's trainers. Precondition: `mesh` is the mesh of the scenario.
 Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model, const MeshShape& mesh) {
   CountedTrainers::Job job;
   SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, mesh));
@@ -368,13 +366,13 @@ void report_phases(const CountedTrainers& trainers, const std::vector<PhaseCosts
   }
 }
 
-// The job starts again and loads its last save, as often as the scenario says.
+// Starts the job again and loads its last checkpoint, scenario.loads times.
 Status run_loads(const Scenario& scenario, const Model& model, const Profile& profile, CountedRoot* root,
                  StoredPayload* payload, bool is_checked, SimulationWatch* watch, SimulationReport* into) {
   SimulationReport& report = *into;
-  const auto checkpoints = std::count_if(report.saves.begin(), report.saves.end(),
-                                         [](const SaveReport& save) { return save.is_committed(); });
-  if (checkpoints == 0 || report.stopped_early || report.violation) return ok_status();
+  const bool has_checkpoint = std::any_of(report.saves.begin(), report.saves.end(),
+                                          [](const SaveReport& save) { return save.is_committed(); });
+  if (!has_checkpoint || report.stopped_early || report.violation) return ok_status();
   std::unique_ptr<RestartedJob> job_that_loads;
   for (uint32_t load = 0; load < scenario.loads; ++load) {
     SHOAL_ASSIGN_OR_RETURN(auto restarted, RestartedJob::make(scenario, model, profile, load + 2, payload));
@@ -427,7 +425,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   report.layouts_are_stated = model.world != nullptr;
   report.parameters = model.parameters();
 
-  const auto hosts = (scenario.ranks + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
+  const uint32_t hosts = scenario.hosts();
   const std::vector<uint32_t> slow =
       draw_stragglers(scenario.stragglers, hosts, stream_seed(scenario.seed, Stream::stragglers));
   if (!slow.empty()) job.copy_permille.assign(hosts, 1000);

@@ -30,8 +30,6 @@ struct WantedKey;   // client/loading/load_report.h
 struct LeftOutKey;  // client/loading/load_report.h
 }  // namespace shoal::client
 
-namespace shoal {}  // namespace shoal
-
 namespace shoal::dcp {
 
 class LoadPlanner {
