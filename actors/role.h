@@ -9,19 +9,30 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "actors/config.h"
 #include "actors/effect.h"
 #include "actors/event.h"
 #include "actors/ids.h"
+#include "actors/state_machine.h"
 
 namespace shoal::actors {
+
+// How often a role took each row of one of its tables of states (docs/reference/states.md).
+struct TransitionsTaken {
+  std::string_view machine;
+  std::vector<TransitionCount> rows;
+};
 
 class Role {
  public:
   virtual ~Role() = default;
   virtual RoleKind kind() const = 0;
   virtual void handle(TimeNs now, const Event& event, Effects& effects) = 0;
+  // For tests and the simulator: which transitions a run has covered. One element a table.
+  virtual std::vector<TransitionsTaken> transitions() const { return {}; }
 };
 
 std::unique_ptr<Role> make_planner(const NodeFacts& facts);

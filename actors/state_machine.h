@@ -1,0 +1,124 @@
+// StateMachine: a state whose changes a table lists. A role keeps one for each save, attempt or load that it
+// follows, and no other code assigns the state.
+//
+//   enum class LampState : uint8_t { off, on };
+//   enum class LampTrigger : uint8_t { pressed, failed };
+//   inline constexpr std::array<Transition<LampState, LampTrigger>, 3> kLampTransitions{{
+//       {LampState::off, LampTrigger::pressed, LampState::on},
+//       ...
+//   }};
+//   StateMachine<kLampTransitions> lamp{LampState::off};
+//
+// docs/reference/states.md shows every table; a test compares page and table. Both enumerations need a
+// `std::string_view to_string(...)` in their own namespace, whose `switch` has no default.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "shoal/check.h"
+
+namespace shoal::actors {
+
+// In state `from`, `on` happens: the state is `to` from then on.
+template <class S, class T>
+struct Transition {
+  using State = S;
+  using Trigger = T;
+  S from;
+  T on;
+  S to;
+};
+
+// How often one row of a table was taken. The names live as long as the program.
+struct TransitionCount {
+  std::string_view from, on, to;
+  uint64_t count = 0;
+};
+
+// No (state, trigger) is listed twice: a table says exactly one thing about each.
+template <class Table>
+constexpr bool is_deterministic(const Table& table) {
+  for (size_t row = 0; row < table.size(); ++row) {
+    for (size_t other = row + 1; other < table.size(); ++other) {
+      if (table[row].from == table[other].from && table[row].on == table[other].on) return false;
+    }
+  }
+  return true;
+}
+
+// kTable: a constexpr std::array of Transition with static storage. One byte per machine; not thread-safe.
+template <const auto& kTable>
+class StateMachine {
+  using Row = typename std::remove_cvref_t<decltype(kTable)>::value_type;
+  static_assert(is_deterministic(kTable), "the table lists a state and a trigger twice");
+
+ public:
+  using State = typename Row::State;
+  using Trigger = typename Row::Trigger;
+
+  // How often each row was taken, by all machines that were given this object.
+  class Counts {
+   public:
+    std::vector<TransitionCount> list() const {
+      std::vector<TransitionCount> all;
+      for (size_t row = 0; row < kTable.size(); ++row) {
+        all.push_back({to_string(kTable[row].from), to_string(kTable[row].on), to_string(kTable[row].to),
+                       counts_[row]});
+      }
+      return all;
+    }
+
+   private:
+    friend class StateMachine;
+    std::array<uint64_t, kTable.size()> counts_{};
+  };
+
+  constexpr explicit StateMachine(State initial) : state_(initial) {}
+
+  constexpr State state() const { return state_; }
+  constexpr bool is(State state) const { return state_ == state; }
+  template <class... Others>
+  constexpr bool is_one_of(Others... states) const {
+    return ((state_ == others) || ...);
+  }
+  // Whether the table lists this trigger in the present state.
+  constexpr bool may(Trigger trigger) const { return find(trigger) < kTable.size(); }
+
+  // Makes the transition. Precondition: may(trigger); anything else is a fault of the program.
+  constexpr void on(Trigger trigger, Counts& counts) {
+    const size_t row = find(trigger);
+    SHOAL_CHECK(row < kTable.size());
+    counts.counts_[row] += 1;
+    state_ = kTable[row].to;
+  }
+
+ private:
+  constexpr size_t find(Trigger trigger) const {
+    for (size_t row = 0; row < kTable.size(); ++row) {
+      if (kTable[row].from == state_ && kTable[row].on == trigger) return row;
+    }
+    return kTable.size();
+  }
+
+  State state_;
+};
+
+// The table in Markdown, a line for each row, in the order of the table.
+template <class Table>
+std::string transitions_as_markdown(const Table& table) {
+  std::string text = "| state | event | next state |\n|---|---|---|\n";
+  for (const auto& row : table) {
+    text += "| `" + std::string(to_string(row.from)) + "` | `" + std::string(to_string(row.on)) + "` | `" +
+            std::string(to_string(row.to)) + "` |\n";
+  }
+  return text;
+}
+
+}  // namespace shoal::actors

@@ -1,0 +1,31 @@
+// docs/reference/states.md shows the tables by which the roles change their states.
+#include <fstream>
+#include <iterator>
+
+#include <gtest/gtest.h>
+
+#include "actors/state_machine.h"
+
+namespace shoal::actors {
+namespace {
+
+// Fails with the text that the page should hold, to be copied.
+template <class Table>
+void expect_on_page(const std::string& heading, const Table& table) {
+  std::ifstream file(SHOAL_SOURCE_FOLDER "/docs/reference/states.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const size_t section = page.find("\n## " + heading + "\n");
+  ASSERT_NE(section, std::string::npos) << "docs/reference/states.md has no section: " << heading;
+  const size_t next = page.find("\n## ", section + 1);
+  const std::string body = page.substr(section, next == std::string::npos ? next : next - section);
+  EXPECT_NE(body.find("\n" + transitions_as_markdown(table)), std::string::npos)
+      << "docs/reference/states.md, " << heading << ": write the table again:\n"
+      << transitions_as_markdown(table);
+}
+
+TEST(StateTables, AreThoseOfThePage) {
+  // One line a table: its heading on the page, and the table.
+}
+
+}  // namespace
+}  // namespace shoal::actors
