@@ -85,7 +85,7 @@ class StateMachine {
   constexpr State state() const { return state_; }
   constexpr bool is(State state) const { return state_ == state; }
   template <class... Others>
-  constexpr bool is_one_of(Others... states) const {
+  constexpr bool is_one_of(Others... others) const {
     return ((state_ == others) || ...);
   }
   // Whether the table lists this trigger in the present state.
