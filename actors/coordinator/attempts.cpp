@@ -1,20 +1,15 @@
 // Coordinator: attempts, from the first message about one until its decision is sent.
+//
+// The roster of an attempt is made of its own layouts: those with which each rank saved. A rank may have
+// reported under another roster. Then the attempt is committed only if its own roster assigns the same pieces
+// to that rank.
 #include <algorithm>
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
-#include "base/rank_names.h"
+#include "actors/messages/message_bounds.h"
 
 namespace shoal::actors {
-
-namespace {
-
-size_t size_of(const wire::ShardsWritten& report) {
-  return sizeof(report) + report.plans.size() * sizeof(wire::RankPlan) +
-         report.files.size() * sizeof(wire::WrittenFile) + (report.user ? kMaxUserMetadataBytes : 0);
-}
-
-}  // namespace
 
 bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter& out) {
   auto found = decided_.find(key);
@@ -25,295 +20,246 @@ bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter&
     return true;
   }
   out.send(to, RoleKind::shard_writer, wire::Decided{key, outcome.committed, outcome.cause});
-  if (!outcome.committed) sweep(key, out);  // the node may have written more since the last sweep
+  if (!outcome.committed) sweeps_.sweep(key, out);  // the node may have written more since the last sweep
   return true;
 }
 
-Coordinator::Attempt* Coordinator::open_attempt(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  if (key.generation != facts_.generation) return nullptr;
-  auto found = attempts_.find(key);
-  if (found != attempts_.end()) return &found->second;
-  if (attempts_.size() >= kMaxAttemptsInFlight) return nullptr;  // reports are sent again
-  Attempt& attempt = attempts_.emplace(key, Attempt(now, facts_.times)).first->second;
-  await_news(key, attempt, out);
+Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+  if (key.generation != facts_.generation) return {};
+  if (auto found = attempts_.find(key); found != attempts_.end()) return {&found->second, false};
+  if (attempts_.size() >= kMaxAttemptsInFlight) return {};  // reports are sent again
+  const AttemptId id{key, ++attempts_opened_};
+  Attempt& attempt = attempts_.try_emplace(key, id, now, facts_.times, attempt_counts_).first->second;
+  await_news(attempt, out);
   // An earlier coordinator or a node may have decided it.
   operations_.start(operation::ReadDecision{key}, out,
-                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
-                      if (decision.ok()) return decided(key, *decision, then_out);
-                      auto open = attempts_.find(key);
-                      if (open == attempts_.end() || open->second.phase != Phase::asking) return;
-                      open->second.phase = Phase::gathering;
-                      take_early(then_now, key, then_out);
+                      with_attempt(id, [&](Attempt& opened) {
+                        if (decision.ok()) return decided(opened, *decision, then_out);
+                        if (!opened.may(AttemptTrigger::no_decision_found)) return;  // given up meanwhile
+                        opened.on(AttemptTrigger::no_decision_found);
+                        take_early(then_now, opened, then_out);
+                      });
                     });
-  return &attempt;
+  return {&attempt, true};
 }
 
-void Coordinator::await_news(const AttemptKey& key, Attempt& attempt, EffectWriter& out) {
+// --- deadlines ---
+
+void Coordinator::await_news(Attempt& attempt, EffectWriter& out) {
   attempt.deadline =
       timers_.set(attempt.last_news + facts_.times.attempt_deadline_ms * kMillisecond, out,
-                  [this, key](TimeNs now, EffectWriter& then_out) { deadline_passed(now, key, then_out); });
+                  [this, id = attempt.id()](TimeNs now, EffectWriter& then_out) {
+                    with_attempt(id, [&](Attempt& opened) { deadline_passed(now, opened, then_out); });
+                  });
 }
 
-void Coordinator::on_written(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
+void Coordinator::deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out) {
+  attempt.deadline = 0;
+  if (attempt.last_news + facts_.times.attempt_deadline_ms * kMillisecond > now) {
+    return await_news(attempt, out);
+  }
+  abort(attempt, GiveUp::deadline,
+        what_is_missing(attempt) + " within " + human_seconds(facts_.times.attempt_deadline_ms / 1e3), out);
+}
+
+std::string Coordinator::what_is_missing(const Attempt& attempt) const {
+  if (world_size() == 0) return "no roster: " + gathering_.what_is_missing();
+  return attempt.what_is_missing(world_size());
+}
+
+// --- reports ---
+
+void Coordinator::on_report(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
   nodes_.insert(from);
   std::vector<Rank> ranks;
   for (const wire::RankPlan& plan : report.plans) ranks.push_back(plan.rank);
-  heard_of(from, ranks);
+  presence_.reported(from, ranks);
   if (answer_decided(from, report.key, out)) return;
-  Attempt* attempt = open_attempt(now, report.key, out);
+  const auto [attempt, is_new] = open(now, report.key, out);
   if (attempt == nullptr) return;
   out.send(from, RoleKind::shard_writer, wire::Pending{report.key});
-  if (attempt->phase == Phase::publishing) return;
-  if (attempt->phase == Phase::asking || !plans_) {
-    keep_early(now, *attempt, from, report);
+  if (!attempt->is_open()) return;
+  if (!attempt->takes_reports() || !rosters_.newest()) {
+    attempt->keep_early(now, from, report, &early_bytes_);
   } else {
-    take(now, from, report, out);
+    take(now, from, report, *attempt, out);
   }
-  look_for_gone(now, report.key, out);
+  if (is_new) look_for_gone(now, *attempt, out);
 }
 
-// A later report of a node under one roster contains its earlier ones.
-void Coordinator::keep_early(TimeNs now, Attempt& attempt, NodeId from, const wire::ShardsWritten& report) {
-  const std::pair name(from, report.roster_id);
-  auto kept = attempt.early.find(name);
-  const size_t kept_bytes = kept == attempt.early.end() ? 0 : size_of(kept->second);
-  if (early_bytes_ - kept_bytes + size_of(report) > kMaxEarlyReportBytes) return;
-  early_bytes_ += size_of(report) - kept_bytes;
-  if (size_of(report) > kept_bytes) attempt.last_news = now;
-  attempt.early.insert_or_assign(name, report);
-}
-
-void Coordinator::forget_early(Attempt& attempt) {
-  for (const auto& [node, report] : attempt.early) early_bytes_ -= size_of(report);
-  attempt.early.clear();
-}
-
-void Coordinator::take_early(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
-  if (plans_) {
-    for (const auto& [from, report] : found->second.early) early_bytes_ -= size_of(report);
-    const auto early = std::exchange(found->second.early, {});
-    for (const auto& [from, report] : early) take(now, from.first, report, out);
+void Coordinator::take_early(TimeNs now, Attempt& attempt, EffectWriter& out) {
+  if (!attempt.takes_reports()) return;
+  if (rosters_.newest()) {
+    const Attempt::EarlyReports early = attempt.take_early(&early_bytes_);
+    for (const auto& [from, report] : early) take(now, from.first, report, attempt, out);
   }
-  consider_complete(key, out);
+  consider(attempt, out);
 }
 
-void Coordinator::take(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
-  auto found = attempts_.find(report.key);
-  if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
-  Attempt& attempt = found->second;
-  std::shared_ptr<ExpectedPlans> under = find_roster(report.roster_id);
+void Coordinator::take(TimeNs now, NodeId from, const wire::ShardsWritten& report, Attempt& attempt,
+                       EffectWriter& out) {
+  if (!attempt.takes_reports()) return;
+  std::shared_ptr<ExpectedPlans> under = rosters_.find(report.roster_id);
   if (!under) {
-    keep_early(now, attempt, from, report);
+    attempt.keep_early(now, from, report, &early_bytes_);
     return read_roster(report.roster_id, out);
   }
-  if (Status status = under->check(report); !status.ok())
-    return abort(report.key, GiveUp::contradiction, status.message(), out);
-  if (Status same = take_user(attempt, report); !same.ok())
-    return abort(report.key, GiveUp::contradiction, same.message(), out);
-  for (const wire::RankPlan& plan : report.plans) {
-    auto [reported, fresh] = attempt.reported.try_emplace(plan.rank, Reported{under, {}});
-    attempt.waiting.erase(plan.rank);
-    if (fresh) attempt.last_news = now;
-    if (!fresh || !attempt.named) continue;
-    Status fits = check_share(*attempt.named, reported->second, plan.rank);
-    if (!fits.ok()) return abort(report.key, GiveUp::contradiction, fits.message(), out);
+  if (Status fits = attempt.take(now, report, under); !fits.ok()) {
+    return abort(attempt, GiveUp::contradiction, fits.message(), out);
   }
-  for (const wire::WrittenFile& file : report.files) {
-    auto& files = attempt.reported[file.rank].files;
-    if (files.size() == file.index) files.push_back(file);
-  }
-  consider_complete(report.key, out);
-}
-
-Status Coordinator::take_user(Attempt& attempt, const wire::ShardsWritten& report) {
-  if (report.plans.empty()) return ok_status();
-  const Rank rank = report.plans.front().rank;
-  if (!attempt.user) attempt.user.emplace(rank, report.user);
-  const auto& [first, user] = *attempt.user;
-  if (user == report.user) return ok_status();
-  return check_same_user_metadata(first, or_none(user), rank, or_none(report.user));
-}
-
-std::vector<AttemptKey> Coordinator::open_keys() const {
-  std::vector<AttemptKey> keys;
-  for (const auto& [key, attempt] : attempts_) keys.push_back(key);
-  return keys;
-}
-
-void Coordinator::commit(const AttemptKey& key, Attempt& attempt, const ExpectedPlans& under,
-                         EffectWriter& out) {
-  attempt.phase = Phase::publishing;
-  auto made = std::make_shared<storage::DecisionBody>(std::in_place_type<storage::Manifest>);
-  storage::Manifest& manifest = std::get<storage::Manifest>(*made);
-  manifest.world = under.world_ptr();
-  manifest.options = under.options();
-  if (attempt.user) manifest.user = or_none(attempt.user->second);
-  manifest.files.reserve(attempt.reported.size());  // most ranks have one file
-  for (const auto& [rank, reported] : attempt.reported) {
-    for (const wire::WrittenFile& file : reported.files) {
-      manifest.files.push_back(
-          {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
-      manifest.payload_bytes += file.payload_bytes;
-    }
-  }
-  if (manifest.files.empty()) {
-    attempt.phase = Phase::gathering;
-    return abort(key, GiveUp::contradiction, "no rank holds anything that is to be saved", out);
-  }
-  auto files = std::shared_ptr<const std::vector<storage::FileEntry>>(made, &manifest.files);
-  operations_.start(operation::CheckFiles{key, std::move(files)}, out,
-                    [this, key, body = std::shared_ptr<const storage::DecisionBody>(std::move(made))](
-                        TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto found = attempts_.find(key);
-                      if (found == attempts_.end()) return;
-                      if (Status status = result.status(); !status.ok()) {
-                        found->second.phase = Phase::gathering;
-                        return abort(key, GiveUp::files_differ, status.message(), then_out);
-                      }
-                      if_in_office(then_out, [this, key, body](TimeNs, EffectWriter& last_out) {
-                        publish({key, body}, last_out);
-                      });
-                    });
-}
-
-void Coordinator::abort(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out) {
-  auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.phase == Phase::publishing) return;
-  found->second.phase = Phase::publishing;
-  if_in_office(out, [this, key, why, cause](TimeNs, EffectWriter& then_out) {
-    publish(abort_of(key, why, cause.substr(0, storage::kMaxCauseBytes)), then_out);
-  });
-}
-
-void Coordinator::publish(const operation::PublishDecision& made, EffectWriter& out) {
-  operations_.start(made, out,
-                    [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
-                      if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
-                      const auto* tombstone = std::get_if<storage::Tombstone>(made.body.get());
-                      if (tombstone != nullptr && (*decision)->committed()) {
-                        then_out.warning(to_string(made.key) + ": " + tombstone->cause +
-                                         "; it is committed all the same: the root holds all of it");
-                      }
-                      decided(made.key, *decision, then_out);
-                    });
-}
-
-// The state of the root is unknown. Publishing again under the same name is safe.
-void Coordinator::publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
-                                 EffectWriter& out) {
-  const AttemptKey& key = made.key;
-  auto found = attempts_.find(key);
-  if (found == attempts_.end()) return;
-  PublishRetries& retries = found->second.retries;
-  const auto* abort = std::get_if<storage::Tombstone>(made.body.get());
-  // Trainers must soon learn of a failed save, even if the abort cannot be recorded.
-  const TimeNs again_at =
-      abort == nullptr ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
-  if (again_at == 0) {
-    return leave_undecided(
-        key, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
-  }
-  out.warning(to_string(key) + ": " + why.to_string());
-  timers_.set(again_at, out, [this, made](TimeNs, EffectWriter& retry_out) {
-    if (attempts_.contains(made.key)) publish(made, retry_out);
-  });
-}
-
-// Each node then publishes a tombstone itself, or reports to its clients why no decision is possible.
-void Coordinator::leave_undecided(const AttemptKey& key, const Status& why, EffectWriter& out) {
-  close_attempt(key, out);
-  const Outcome outcome{false, "", why.with_context("no decision could be published")};
-  decided_.put(key, outcome);
-  tell(key, outcome, out);
-  out.warning(to_string(key) + " is left undecided: " + outcome.undecided.to_string());
+  consider(attempt, out);
 }
 
 void Coordinator::on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out) {
   nodes_.insert(from);
   if (answer_decided(from, failed.key, out)) return;
-  Attempt* attempt = open_attempt(now, failed.key, out);
-  if (attempt == nullptr || attempt->phase == Phase::publishing) return;
-  abort(failed.key, give_up_after(failed.why),
+  Attempt* attempt = open(now, failed.key, out).attempt;
+  if (attempt == nullptr) return;
+  abort(*attempt, give_up_after(failed.why),
         "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string(), out);
 }
 
-void Coordinator::deadline_passed(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  auto found = attempts_.find(key);
-  if (found == attempts_.end()) return;
-  found->second.deadline = 0;
-  if (found->second.last_news + facts_.times.attempt_deadline_ms * kMillisecond > now) {
-    return await_news(key, found->second, out);
+// --- commits and aborts ---
+
+void Coordinator::consider(Attempt& attempt, EffectWriter& out) {
+  if (world_size() == 0) return;
+  switch (attempt.next(world_size())) {
+    case Attempt::Next::wait:
+      return;
+    case Attempt::Next::make_roster:
+      if (has_layouts(attempt, out)) make_roster(attempt, out);
+      return;
+    case Attempt::Next::commit:
+      return commit(attempt, *attempt.roster(), out);
+    case Attempt::Next::commit_as_reported: {
+      const std::shared_ptr<ExpectedPlans> under = attempt.first_reported_under();
+      make_newest(under,
+                  out);  // a coordinator that began after the first save does not know it as the newest
+      return commit(attempt, *under, out);
+    }
   }
-  abort(key, GiveUp::deadline,
-        what_is_missing(found->second) + " within " + human_seconds(facts_.times.attempt_deadline_ms / 1e3),
-        out);
 }
 
-std::string Coordinator::what_is_missing(const Attempt& attempt) const {
-  if (world_size() == 0) {
-    return "no roster: " + gathering_.what_is_missing();
+void Coordinator::commit(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out) {
+  auto made = std::make_shared<storage::DecisionBody>(attempt.make_manifest(under));
+  const storage::Manifest& manifest = std::get<storage::Manifest>(*made);
+  if (manifest.files.empty()) {
+    return abort(attempt, GiveUp::contradiction, "no rank holds anything that is to be saved", out);
   }
-  if (attempt.exchange && attempt.exchange->made.size() < world_size()) return what_planners_lack(attempt);
-  std::vector<Rank> missing;
-  for (Rank rank = 0; rank < world_size(); ++rank) {
-    if (!has_spoken(attempt, rank)) missing.push_back(rank);
-  }
-  const bool asked = std::any_of(attempt.waiting.begin(), attempt.waiting.end(),
-                                 [](const auto& each) { return !each.second.has_staged; });
-  if (missing.empty() && asked) {
-    return "rank " + std::to_string(attempt.waiting.begin()->first) +
-           (attempt.named ? " was told what to write and did not report"
-                          : " could not be told what to write");
-  }
-  if (missing.empty() && !attempt.waiting.empty()) {
-    return "rank " + std::to_string(attempt.waiting.begin()->first) +
-           " staged another layout than before and " +
-           (attempt.named ? "did not write its share of it" : "no roster with it could be made");
-  }
-  const bool said_nothing = asked && !attempt.named;
-  return base::name_ranks(missing) + (!said_nothing         ? " did not report"
-                                      : missing.size() == 1 ? " did not say what it holds"
-                                                            : " did not say what they hold");
+  attempt.on(AttemptTrigger::all_reported);
+  auto files = std::shared_ptr<const std::vector<storage::FileEntry>>(made, &manifest.files);
+  operations_.start(
+      operation::CheckFiles{attempt.key(), std::move(files)}, out,
+      [this, id = attempt.id(), body = std::shared_ptr<const storage::DecisionBody>(std::move(made))](
+          TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        with_attempt(id, [&](Attempt& checked) {
+          if (Status status = result.status(); !status.ok()) {
+            checked.on(AttemptTrigger::files_differ);
+            return publish_abort(id, GiveUp::files_differ, status.message(), then_out);
+          }
+          checked.on(AttemptTrigger::files_match);
+          if_in_office(then_out, [this, id, body](TimeNs, EffectWriter& last_out) {
+            publish(id, {id.key, body}, last_out);
+          });
+        });
+      });
 }
 
-void Coordinator::close_attempt(const AttemptKey& key, EffectWriter& out) {
-  auto found = attempts_.find(key);
-  timers_.cancel(&found->second.deadline, out);
-  forget_early(found->second);
-  told_plans_.forget_if([&](const auto& told) { return told.first == key; });
-  attempts_.erase(found);
-  forget_staged_layouts();
+void Coordinator::abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out) {
+  if (!attempt.is_open()) return;
+  attempt.on(AttemptTrigger::given_up);
+  publish_abort(attempt.id(), why, cause, out);
 }
 
-void Coordinator::decided(const AttemptKey& key, const std::shared_ptr<const storage::Decision>& decision,
+void Coordinator::publish_abort(const AttemptId& id, GiveUp why, const std::string& cause,
+                                EffectWriter& out) {
+  if_in_office(out, [this, id, why, cause](TimeNs, EffectWriter& then_out) {
+    publish(id, abort_of(id.key, why, cause.substr(0, storage::kMaxCauseBytes)), then_out);
+  });
+}
+
+// Publishing a decision of an attempt that is closed by now changes nothing: the first one counts.
+void Coordinator::publish(const AttemptId& id, const operation::PublishDecision& made, EffectWriter& out) {
+  operations_.start(made, out,
+                    [this, id, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                      const auto* tombstone = std::get_if<storage::Tombstone>(made.body.get());
+                      if (decision.ok() && tombstone != nullptr && (*decision)->committed()) {
+                        then_out.warning(to_string(made.key) + ": " + tombstone->cause +
+                                         "; it is committed all the same: the root holds all of it");
+                      }
+                      with_attempt(id, [&](Attempt& attempt) {
+                        if (!decision.ok())
+                          return publish_failed(now, attempt, made, decision.status(), then_out);
+                        decided(attempt, *decision, then_out);
+                      });
+                    });
+}
+
+// The state of the root is unknown. Publishing again under the same name is safe.
+void Coordinator::publish_failed(TimeNs now, Attempt& attempt, const operation::PublishDecision& made,
+                                 const Status& why, EffectWriter& out) {
+  const auto* abort = std::get_if<storage::Tombstone>(made.body.get());
+  // Trainers must soon learn of a failed save, even if the abort cannot be recorded.
+  const TimeNs again_at = abort == nullptr ? attempt.retries.next_at(now, why)
+                                           : attempt.retries.next_at(now, why, kAbortPatience);
+  if (again_at == 0) {
+    return leave_undecided(
+        attempt, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
+  }
+  out.warning(to_string(made.key) + ": " + why.to_string());
+  timers_.set(again_at, out, [this, id = attempt.id(), made](TimeNs, EffectWriter& retry_out) {
+    with_attempt(id, [&](Attempt&) { publish(id, made, retry_out); });
+  });
+}
+
+// Each node then publishes a tombstone itself, or reports to its clients why no decision is possible.
+void Coordinator::leave_undecided(Attempt& attempt, const Status& why, EffectWriter& out) {
+  const AttemptKey key = attempt.key();
+  close(attempt, AttemptTrigger::publishing_failed, out);
+  const Outcome outcome{false, "", why.with_context("no decision could be published")};
+  decided_.put(key, outcome);
+  send_outcome(key, outcome, out);
+  out.warning(to_string(key) + " is left undecided: " + outcome.undecided.to_string());
+}
+
+void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage::Decision>& decision,
                           EffectWriter& out) {
-  if (!attempts_.contains(key)) return;
-  close_attempt(key, out);
+  const AttemptKey key = attempt.key();
   const bool was_committed = decision->was_committed();
+  close(attempt, was_committed ? AttemptTrigger::committed : AttemptTrigger::aborted, out);
   const Outcome outcome{was_committed, was_committed ? "" : decision->tombstone().cause, {}};
   decided_.put(key, outcome);
-  ++telling_;
+  ++outcomes_to_send_;
   operations_.start(operation::RecordDecision{decision}, out,
                     [this, key, outcome](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      --telling_;
+                      --outcomes_to_send_;
                       if (!result.ok()) {
                         // The catalog is an index of the root: the decision counts without it.
                         then_out.warning("catalog: " + result.status().to_string());
                       }
-                      tell(key, outcome, then_out);
+                      send_outcome(key, outcome, then_out);
                       then_out.info(to_string(key) + (outcome.committed ? std::string(" is committed")
                                                                         : " is aborted: " + outcome.cause));
                       if (outcome.committed) return retention_.committed(then_out);
-                      sweep(key, then_out);
-                      sweep_later(now, key, then_out);
+                      sweeps_.sweep(key, then_out);
+                      sweeps_.sweep_later(now, key, then_out);
                     });
 }
 
-void Coordinator::tell(const AttemptKey& key, const Outcome& outcome, EffectWriter& out) {
+void Coordinator::close(Attempt& attempt, AttemptTrigger how, EffectWriter& out) {
+  const AttemptKey key = attempt.key();
+  attempt.on(how);
+  timers_.cancel(&attempt.deadline, out);
+  (void)attempt.take_early(&early_bytes_);
+  plans_sent_.forget_if([&](const auto& sent) { return sent.first == key; });
+  attempts_.erase(key);
+  forget_layouts();
+}
+
+void Coordinator::send_outcome(const AttemptKey& key, const Outcome& outcome, EffectWriter& out) {
   for (NodeId node : nodes_) {
     if (outcome.undecided.ok()) {
       out.send(node, RoleKind::shard_writer, wire::Decided{key, outcome.committed, outcome.cause});
@@ -321,6 +267,199 @@ void Coordinator::tell(const AttemptKey& key, const Outcome& outcome, EffectWrit
       out.send(node, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
     }
   }
+}
+
+// --- the attempt's own roster ---
+
+void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
+  if (!reading_rosters_.insert(id).second) return;
+  operations_.start(
+      operation::ReadRoster{facts_.generation, id}, out,
+      [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        reading_rosters_.erase(id);
+        auto record = result_as<storage::RosterRecord>(std::move(result));
+        if (record.ok() && !rosters_.find(id)) {
+          rosters_.add_older(std::make_shared<ExpectedPlans>(facts_, record->world, record->options));
+        } else if (!record.ok()) {
+          then_out.warning("roster " + id.short_hex() + ": " + record.status().to_string());
+        }
+        const bool is_nowhere = record.status().code() == Code::not_found;
+        for (auto& [key, attempt] : attempts_) {
+          if (record.ok()) take_early(now, attempt, then_out);
+          const auto& early = attempt.early();
+          const bool names_it = std::any_of(early.begin(), early.end(),
+                                            [&](const auto& report) { return report.first.second == id; });
+          if (!is_nowhere || !names_it) continue;
+          abort(attempt, GiveUp::contradiction,
+                "ranks saved under roster " + id.short_hex() + ", which this generation does not have",
+                then_out);
+        }
+      });
+}
+
+void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::LayoutsStaged& staged,
+                                    EffectWriter& out) {
+  nodes_.insert(from);
+  std::vector<Rank> ranks;
+  for (const wire::RankLayout& rank : staged.ranks) ranks.push_back(rank.rank);
+  presence_.reported(from, ranks);
+  if (answer_decided(from, staged.key, out)) return;
+  const auto [attempt, is_new] = open(now, staged.key, out);
+  if (attempt == nullptr) return;
+  out.send(from, RoleKind::shard_writer, wire::Pending{staged.key});
+  if (!attempt->is_open()) return;
+  layouts_.request_again(from);
+  std::shared_ptr<ExpectedPlans> answer = attempt->roster();
+  for (const wire::RankLayout& rank : staged.ranks) {
+    if (auto under = attempt->reported_under(rank.rank)) {
+      if (!answer) answer = under;  // an earlier node of this rank reported under this roster
+    } else {
+      attempt->wait_for_roster(now, rank.rank, {from, rank.layout_id});
+    }
+  }
+  if (answer) {
+    return out.send(from, RoleKind::shard_writer, wire::PlanBy{staged.key, answer->world().roster.id()});
+  }
+  consider(*attempt, out);
+  if (is_new) look_for_gone(now, *attempt, out);
+}
+
+LayoutPtr Coordinator::find_layout(const Attempt& attempt, const LayoutId& id) const {
+  if (LayoutPtr layout = layouts_.find(id)) return layout;
+  if (LayoutPtr layout = rosters_.find_layout(id)) return layout;
+  for (const auto& [rank, reported] : attempt.reported()) {  // of a roster that is no longer in memory
+    if (reported.under->world().layout_of(rank).id() == id) return actors::find_layout(*reported.under, id);
+  }
+  return nullptr;
+}
+
+bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
+  std::map<NodeId, std::vector<LayoutId>> wanted;
+  bool all = true;
+  // The last layout that is here, or requested already. Neighbouring ranks mostly have the same layout.
+  const LayoutId* settled = nullptr;
+  for (const auto& [rank, waiting] : attempt.waiting()) {
+    if (settled != nullptr && *settled == waiting.layout_id) continue;
+    if (find_layout(attempt, waiting.layout_id)) {
+      settled = &waiting.layout_id;
+      continue;
+    }
+    all = false;
+    layouts_.await(waiting.layout_id);
+    // Requested from one node; from another if that one is lost; again after the node repeats LayoutsStaged.
+    if (layouts_.must_request(waiting.layout_id, waiting.node, nodes_)) {
+      wanted[waiting.node].push_back(waiting.layout_id);
+    } else {
+      settled = &waiting.layout_id;
+    }
+  }
+  for (auto& [node, ids] : wanted) out.send(node, RoleKind::planner, wire::LayoutsWanted{std::move(ids)});
+  return all;
+}
+
+void Coordinator::forget_layouts() {
+  if (layouts_.empty()) return;
+  std::set<LayoutId> awaited;
+  for (const auto& [key, attempt] : attempts_) {
+    for (const auto& [rank, waiting] : attempt.waiting()) awaited.insert(waiting.layout_id);
+  }
+  layouts_.keep_only(awaited);
+}
+
+std::vector<uint32_t> Coordinator::hosts() const {
+  std::vector<uint32_t> numbers;
+  std::map<std::string, uint32_t> named;
+  const auto& newest = rosters_.newest();
+  for (Rank rank = 0; rank < world_size(); ++rank) {
+    numbers.push_back(newest ? newest->world().roster.host_of(rank)
+                             : named.try_emplace(collective_->host_of.at(rank), named.size()).first->second);
+  }
+  return numbers;
+}
+
+Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attempt) const {
+  std::vector<LayoutId> layouts;
+  for (Rank rank = 0; rank < world_size(); ++rank) {
+    auto waiting = attempt.waiting().find(rank);
+    // Some ranks wait for plans, and this one does not.
+    if (!rosters_.newest() && !collective_->host_of.contains(rank)) {
+      return Status(Code::invalid_argument,
+                    "rank " + std::to_string(rank) + " saves in another mode than the ranks that wait");
+    }
+    layouts.push_back(waiting != attempt.waiting().end()
+                          ? waiting->second.layout_id
+                          : attempt.reported().at(rank).under->world().layout_of(rank).id());
+  }
+  auto world = std::make_shared<World>();
+  SHOAL_ASSIGN_OR_RETURN(world->roster, Roster::make(layouts, hosts()));
+  for (const LayoutId& id : world->roster.layout_ids()) world->layouts.push_back(find_layout(attempt, id));
+  SHOAL_RETURN_IF_ERROR(validate_world(*world));
+  SHOAL_RETURN_IF_ERROR(check_coverage(*world, options()));
+  if (options().mode != SaveMode::collective) {
+    SHOAL_RETURN_IF_ERROR(check_roster_fits(*world, facts_.message_bytes_max));
+  }
+  return std::shared_ptr<const World>(std::move(world));
+}
+
+void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
+  auto world = world_of(attempt);
+  if (!world.ok()) {
+    return abort(attempt, GiveUp::contradiction,
+                 "no roster can be made of the layouts of this save: " + world.status().message(), out);
+  }
+  if (auto known = rosters_.find((*world)->roster.id())) return adopt_roster(attempt, known, out);
+  attempt.on(AttemptTrigger::layouts_known);
+  const storage::RosterRecord record{*world, options(), kRuleVersion};
+  const bool is_first = !rosters_.newest();  // collective: the first save makes the first roster
+  if_in_office(out, [this, id = attempt.id(), record, is_first](TimeNs, EffectWriter& then_out) {
+    operations_.start(operation::PublishRoster{facts_.generation, record, is_first}, then_out,
+                      [this, id, record](TimeNs now, Result<OperationResult> result, EffectWriter& last_out) {
+                        auto published = result_as<storage::RosterRecord>(std::move(result));
+                        with_attempt(id, [&](Attempt& waiting) {
+                          roster_published(now, waiting, record.world->roster.id(), published, last_out);
+                        });
+                      });
+  });
+}
+
+void Coordinator::roster_published(TimeNs now, Attempt& attempt, const RosterId& wanted,
+                                   const Result<storage::RosterRecord>& published, EffectWriter& out) {
+  if (!published.ok()) {
+    return abort(attempt, GiveUp::contradiction,
+                 "its roster could not be published: " + published.status().message(), out);
+  }
+  const RosterId& id = published->world->roster.id();
+  if (id != wanted) {
+    if (attempt.may(AttemptTrigger::other_roster_published)) {
+      attempt.on(AttemptTrigger::other_roster_published);
+    }
+    if (!rosters_.newest()) adopt_first_roster(now, *published, out);
+    return consider(attempt, out);
+  }
+  auto known = rosters_.find(id);  // another attempt may have the same roster
+  adopt_roster(attempt,
+               known ? known : std::make_shared<ExpectedPlans>(facts_, published->world, published->options),
+               out);
+}
+
+void Coordinator::adopt_roster(Attempt& attempt, const std::shared_ptr<ExpectedPlans>& roster,
+                               EffectWriter& out) {
+  make_newest(roster, out);
+  if (!attempt.may(AttemptTrigger::roster_known)) return;  // given up meanwhile
+  if (Status fits = attempt.adopt_roster(roster); !fits.ok()) {
+    return abort(attempt, GiveUp::contradiction, fits.message(), out);
+  }
+  std::set<NodeId> have_staged, await_plans;
+  for (const auto& [rank, waiting] : attempt.waiting()) {
+    if (!waiting.has_staged) {
+      await_plans.insert(waiting.node);
+    } else if (have_staged.insert(waiting.node).second) {
+      out.send(waiting.node, RoleKind::shard_writer,
+               wire::PlanBy{attempt.key(), roster->world().roster.id()});
+    }
+  }
+  for (NodeId node : await_plans) send_global_plan(attempt, node, out);
+  consider(attempt, out);
 }
 
 }  // namespace shoal::actors

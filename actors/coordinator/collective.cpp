@@ -1,8 +1,10 @@
 // Coordinator: collective saves. It gathers what all ranks hold, makes one roster of it, and sends each rank
-// its plan before it stages anything. From the reports on, such a save is like any other.
+// its plan before it stages anything. From the reports on, such a save is like any other. If planners make a
+// global plan, a plan gather precedes this.
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
+#include "actors/messages/message_bounds.h"
 
 namespace shoal::actors {
 
@@ -17,124 +19,166 @@ size_t message_bytes_of(const SavePlan& plan) {
 
 }  // namespace
 
-Status Coordinator::check_host(const Speaker& said) const {
+Status Coordinator::check_host(const Sender& sender) const {
   auto refuse = [&](const std::string& what, const std::string& than) {
-    return Status(Code::refused, "host " + said.host + " says " + what + " than " + than);
+    return Status(Code::refused, "host " + sender.host + " says " + what + " than " + than);
   };
-  if (plans_ && said.options != plans_->options())
+  const auto& roster = rosters_.newest();
+  if (roster && sender.options != roster->options())
     return refuse("other save options", "the roster of this run");
-  if (plans_ && said.world_size != world_size()) {
-    return refuse("a world of " + std::to_string(said.world_size) + " ranks, another",
+  if (roster && sender.world_size != world_size()) {
+    return refuse("a world of " + std::to_string(sender.world_size) + " ranks, another",
                   "the roster of this run with " + std::to_string(world_size()));
   }
   if (!collective_) return ok_status();
-  if (said.options != collective_->options) {
+  if (sender.options != collective_->options) {
     return refuse("other save options", "host " + collective_->first_host);
   }
-  if (said.world_size != collective_->world_size) {
-    return refuse("a world of " + std::to_string(said.world_size) + " ranks, another",
+  if (sender.world_size != collective_->world_size) {
+    return refuse("a world of " + std::to_string(sender.world_size) + " ranks, another",
                   "host " + collective_->first_host + " with " + std::to_string(collective_->world_size));
   }
   return ok_status();
 }
 
-Coordinator::Attempt* Coordinator::hear(TimeNs now, const Speaker& said, const AttemptKey& key,
-                                        EffectWriter& out) {
-  nodes_.insert(said.node);
-  heard_of(said.node, said.ranks, said.host);
-  if (!refused_.ok()) {
-    out.send(said.node, RoleKind::planner, wire::JoinRefused{refused_.message()});
-    return nullptr;
+Coordinator::Opened Coordinator::open_collective(TimeNs now, const Sender& sender, const AttemptKey& key,
+                                                 EffectWriter& out) {
+  nodes_.insert(sender.node);
+  presence_.reported(sender.node, sender.ranks, sender.host);
+  if (is_refused()) {
+    out.send(sender.node, RoleKind::planner, wire::JoinRefused{refused_.message()});
+    return {};
   }
-  if (answer_decided(said.node, key, out)) return nullptr;
-  Attempt* attempt = open_attempt(now, key, out);
-  if (attempt == nullptr) return nullptr;
-  out.send(said.node, RoleKind::shard_writer, wire::Pending{key});
-  if (attempt->phase == Phase::publishing) return nullptr;
-  if (Status fits = check_host(said); !fits.ok()) {
-    abort(key, GiveUp::contradiction, fits.message(), out);
-    return nullptr;
+  if (answer_decided(sender.node, key, out)) return {};
+  const Opened opened = open(now, key, out);
+  if (opened.attempt == nullptr) return {};
+  out.send(sender.node, RoleKind::shard_writer, wire::Pending{key});
+  if (!opened.attempt->is_open()) return {};
+  Status fits = check_host(sender);
+  if (fits.ok()) {
+    if (!collective_) collective_ = Collective{sender.world_size, sender.options, sender.host, {}};
+    fits = opened.attempt->check_planners(sender.follows_planner, sender.host);
   }
-  if (!collective_) collective_ = Collective{said.world_size, said.options, said.host, {}};
-  if (!attempt->follows_planner) attempt->follows_planner.emplace(said.follows_planner, said.host);
-  const auto& [follows, host] = *attempt->follows_planner;
-  if (follows != said.follows_planner) {
-    abort(key, GiveUp::contradiction,
-          "the planners of host " + (follows ? host : said.host) +
-              " have a global plan of their own, those of host " + (follows ? said.host : host) +
-              " have none",
-          out);
-    return nullptr;
+  if (!fits.ok()) {
+    abort(*opened.attempt, GiveUp::contradiction, fits.message(), out);
+    return {};
   }
-  return attempt;
+  return opened;
 }
 
-void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans& said, EffectWriter& out) {
-  Speaker speaker{from, said.host, said.world_size, said.options, said.follows_planner, {}};
-  for (const wire::RankLayout& rank : said.ranks) speaker.ranks.push_back(rank.rank);
-  Attempt* attempt = hear(now, speaker, said.key, out);
+void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans& message,
+                                 EffectWriter& out) {
+  Sender sender{from, message.host, message.world_size, message.options, message.follows_planner, {}};
+  for (const wire::RankLayout& rank : message.ranks) sender.ranks.push_back(rank.rank);
+  const auto [attempt, is_new] = open_collective(now, sender, message.key, out);
   if (attempt == nullptr) return;
-  ask_again(from);
+  layouts_.request_again(from);
   bool is_news = false;
-  for (size_t i = 0; i < said.ranks.size(); ++i) {
-    const auto& [rank, layout_id] = said.ranks[i];
-    collective_->host_of[rank] = said.host;
-    if (attempt->reported.contains(rank)) continue;
-    const Waiting now_waits{from, layout_id, false, said.known[i]};
-    auto [waiting, fresh] = attempt->waiting.try_emplace(rank, now_waits);
-    if (fresh || waiting->second == now_waits) {
-      is_news = is_news || fresh;
-      continue;
-    }
-    waiting->second = now_waits;
-    is_news = true;
+  for (size_t i = 0; i < message.ranks.size(); ++i) {
+    const auto& [rank, layout_id] = message.ranks[i];
+    collective_->host_of[rank] = message.host;
+    const bool changes = attempt->wait_for_plan(rank, {from, layout_id, false, message.known[i]});
+    is_news = is_news || changes;
   }
   if (is_news) attempt->last_news = now;
-  if (attempt->named && !is_news && told_plans_.has_crossed({said.key, from})) return;
-  if (attempt->named) return send_global_plan(said.key, from, out);
-  consider_complete(said.key, out);
-  look_for_gone(now, said.key, out);
+  if (attempt->roster()) {
+    if (!is_news && plans_sent_.has_crossed({message.key, from})) return;
+    return send_global_plan(*attempt, from, out);
+  }
+  consider(*attempt, out);
+  if (is_new) look_for_gone(now, *attempt, out);
 }
 
-void Coordinator::send_global_plan(const AttemptKey& key, NodeId to, EffectWriter& out) {
-  auto found = attempts_.find(key);
-  if (found == attempts_.end() || found->second.phase != Phase::gathering) return;
-  const Attempt& attempt = found->second;
-  const RosterId& roster = attempt.named->world().roster.id();
-  wire::GlobalPlan part{key, roster, {}};
+void Coordinator::send_global_plan(Attempt& attempt, NodeId to, EffectWriter& out) {
+  if (!attempt.is_open()) return;
+  ExpectedPlans& under = *attempt.roster();
+  const RosterId& roster = under.world().roster.id();
+  wire::GlobalPlan message{attempt.key(), roster, {}};
   size_t bytes = 0;
-  told_plans_.tell({key, to});
-  const auto of_node = ranks_of_.find(to);
-  if (of_node == ranks_of_.end()) return;
-  for (Rank rank : of_node->second) {
-    const auto found_waiting = attempt.waiting.find(rank);
-    if (found_waiting == attempt.waiting.end()) continue;
-    const Waiting& waiting = found_waiting->second;
+  plans_sent_.sent({attempt.key(), to});
+  const std::vector<Rank>* of_node = presence_.ranks_of(to);
+  if (of_node == nullptr) return;
+  for (Rank rank : *of_node) {
+    const auto found = attempt.waiting().find(rank);
+    if (found == attempt.waiting().end()) continue;
+    const Attempt::Waiting& waiting = found->second;
     if (waiting.node != to || waiting.has_staged) continue;
+    const std::string name = "rank " + std::to_string(rank);
     // An earlier node of this rank stated another layout, and the roster has that one.
-    if (attempt.named->world().layout_of(rank).id() != waiting.layout_id) {
-      return abort(key, GiveUp::contradiction,
-                   "rank " + std::to_string(rank) + " has changed what it holds since it first said so", out);
+    if (under.world().layout_of(rank).id() != waiting.layout_id) {
+      return abort(attempt, GiveUp::contradiction, name + " has changed what it holds since it first said so",
+                   out);
     }
-    auto plan = attempt.named->plan_unless(rank, waiting.known);
-    if (!plan.ok())
-      return abort(key, GiveUp::contradiction,
-                   "rank " + std::to_string(rank) + ": " + plan.status().message(), out);
+    auto plan = under.plan_unless(rank, waiting.known);
+    if (!plan.ok()) {
+      return abort(attempt, GiveUp::contradiction, name + ": " + plan.status().message(), out);
+    }
     const size_t more = *plan ? message_bytes_of(**plan) : sizeof(wire::RankPart);
     if (more > facts_.message_bytes_max) {
-      return abort(key, GiveUp::contradiction,
-                   "the plan of rank " + std::to_string(rank) + " takes " + human_bytes(more) +
-                       ", a message at most " + human_bytes(facts_.message_bytes_max),
+      return abort(attempt, GiveUp::contradiction,
+                   "the plan of " + name + " takes " + human_bytes(more) + ", a message at most " +
+                       human_bytes(facts_.message_bytes_max),
                    out);
     }
     if (bytes + more > facts_.message_bytes_max) {
-      out.send(to, RoleKind::shard_writer, std::exchange(part, wire::GlobalPlan{key, roster, {}}));
+      out.send(to, RoleKind::shard_writer,
+               std::exchange(message, wire::GlobalPlan{attempt.key(), roster, {}}));
       bytes = 0;
     }
     bytes += more;
-    part.parts.push_back({rank, *std::move(plan)});
+    message.parts.push_back({rank, *std::move(plan)});
   }
-  out.send(to, RoleKind::shard_writer, std::move(part));
+  out.send(to, RoleKind::shard_writer, std::move(message));
+}
+
+// --- the plan gather ---
+
+void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanExchange& message,
+                                 EffectWriter& out) {
+  Sender sender{from, message.host, message.world_size, message.options, true, {}};
+  for (const wire::PlanOfRank& plan : message.plans) sender.ranks.push_back(plan.rank);
+  if (message.stage == plan::ExchangeStage::made)
+    sender.ranks = {message.coordinator_rank};  // the plans in the message are those of all ranks
+  const auto [attempt, is_new] = open_collective(now, sender, message.key, out);
+  if (attempt == nullptr) return;
+  if (!attempt->plan_gather) attempt->plan_gather.emplace(message.coordinator_rank, plan_gather_counts_);
+  PlanGather& gather = *attempt->plan_gather;
+  if (gather.coordinator_rank() != message.coordinator_rank) {
+    return abort(*attempt, GiveUp::contradiction,
+                 "host " + message.host + " says that coordinator_rank is " +
+                     std::to_string(message.coordinator_rank) + ", another host that it is " +
+                     std::to_string(gather.coordinator_rank()),
+                 out);
+  }
+  Result<PlanGather::Answer> answer = PlanGather::Answer{};
+  if (message.stage == plan::ExchangeStage::offered) {
+    answer = gather.take_offers(from, message);
+  } else if (message.stage == plan::ExchangeStage::made) {
+    answer = gather.take_made(from, message);
+  }
+  if (!answer.ok()) {
+    abort(*attempt, GiveUp::contradiction, answer.status().message(), out);
+  } else {
+    for (NodeId node : answer->to) send_gathered_plans(*attempt, answer->stage, node, out);
+  }
+  if (is_new) look_for_gone(now, *attempt, out);
+}
+
+void Coordinator::send_gathered_plans(Attempt& attempt, plan::ExchangeStage stage, NodeId to,
+                                      EffectWriter& out) {
+  const PlanGather& gather = *attempt.plan_gather;
+  wire::PlanExchange message{attempt.key(),
+                             stage,
+                             "",
+                             world_size(),
+                             options(),
+                             gather.coordinator_rank(),
+                             gather.plans_for(to, stage)};
+  Status refused;
+  for (wire::PlanExchange& part : split_plans(std::move(message), facts_.message_bytes_max, &refused)) {
+    out.send(to, RoleKind::shard_writer, std::move(part));
+  }
+  if (!refused.ok()) abort(attempt, GiveUp::contradiction, refused.message(), out);
 }
 
 }  // namespace shoal::actors

@@ -23,22 +23,22 @@ class CrossedAnswers {
   // Called with every event. The event after an answer shows how long the sending took.
   void observe(TimeNs now) {
     now_ = now;
-    if (telling_.empty() || now <= told_at_) return;
-    const TimeNs until = now + (now - told_at_) + patience_;
-    for (const Key& key : telling_) {
-      if (auto told = arrives_by_.find(key); told != arrives_by_.end()) told->second = until;
+    if (just_sent_.empty() || now <= sent_at_) return;
+    const TimeNs until = now + (now - sent_at_) + patience_;
+    for (const Key& key : just_sent_) {
+      if (auto sent = arrives_by_.find(key); sent != arrives_by_.end()) sent->second = until;
     }
-    telling_.clear();
+    just_sent_.clear();
   }
-  void tell(Key key) {
-    told_at_ = now_;
+  void sent(Key key) {
+    sent_at_ = now_;
     arrives_by_.insert_or_assign(key, kNotKnownYet);
-    telling_.push_back(std::move(key));
+    just_sent_.push_back(std::move(key));
   }
   // Whether the answer that this request wants is on its way.
   bool has_crossed(const Key& key) const {
-    auto told = arrives_by_.find(key);
-    return told != arrives_by_.end() && now_ < told->second;
+    auto sent = arrives_by_.find(key);
+    return sent != arrives_by_.end() && now_ < sent->second;
   }
   template <class Which>
   void forget_if(Which&& which) {
@@ -51,8 +51,8 @@ class CrossedAnswers {
 
   const TimeNs patience_;
   TimeNs now_ = 0;
-  TimeNs told_at_ = 0;
-  std::vector<Key> telling_;  // sent at told_at_; no later event has come since
+  TimeNs sent_at_ = 0;
+  std::vector<Key> just_sent_;  // sent at sent_at_; no later event has come since
   std::map<Key, TimeNs> arrives_by_;
 };
 

@@ -12,18 +12,18 @@ Result<const ExpectedPlans::Expected*> ExpectedPlans::expected(Rank rank) {
 }
 
 Result<SavePlanPtr> ExpectedPlans::plan_unless(Rank rank, const PlanId& known) {
-  if (ranks_[rank].known && ranks_[rank].share_id == known) return SavePlanPtr();
+  if (ranks_[rank].known && ranks_[rank].part_id == known) return SavePlanPtr();
   SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plan_of(rank));
-  return ranks_[rank].share_id == known ? SavePlanPtr() : plan;
+  return ranks_[rank].part_id == known ? SavePlanPtr() : plan;
 }
 
 Result<SavePlanPtr> ExpectedPlans::plan_of(Rank rank) {
   if (!plans_) plans_ = source_->plans_of(world_, options_);
   SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
   // Only collective saves ask whether a rank has its plan already.
-  const PlanId share_id = options_.mode == SaveMode::collective ? share_id_of(*plan) : PlanId{};
+  const PlanId part_id = options_.mode == SaveMode::collective ? share_id_of(*plan) : PlanId{};
   ranks_known_ += !ranks_[rank].known;
-  ranks_[rank] = {true, plan->id, share_id, plan->files, plan->tensor_bytes};
+  ranks_[rank] = {true, plan->id, part_id, plan->files, plan->tensor_bytes};
   if (ranks_known_ == ranks_.size()) plans_.reset();
   return plan;
 }
@@ -67,7 +67,7 @@ Status ExpectedPlans::check(const wire::ShardsWritten& report) {
   return ok_status();
 }
 
-Result<bool> ExpectedPlans::same_share(const ExpectedPlans& other, Rank rank) const {
+Result<bool> ExpectedPlans::same_pieces(const ExpectedPlans& other, Rank rank) const {
   if (world_->layout_of(rank).id() != other.world_->layout_of(rank).id()) return false;
   SHOAL_ASSIGN_OR_RETURN(SavePlan here, plan_save(*world_, rank, options_));
   SHOAL_ASSIGN_OR_RETURN(SavePlan there, plan_save(*other.world_, rank, other.options_));

@@ -29,12 +29,12 @@ class ExpectedPlans {
   // The plan of the rank; null if the rank has it already, that is, if `known` is its share_id_of.
   Result<SavePlanPtr> plan_unless(Rank rank, const PlanId& known);
   // Whether the rank writes the same under both rosters: the same layout, and the same items of it.
-  Result<bool> same_share(const ExpectedPlans& other, Rank rank) const;
+  Result<bool> same_pieces(const ExpectedPlans& other, Rank rank) const;
 
  private:
   struct Expected {
     bool known = false;
-    PlanId id, share_id;
+    PlanId id, part_id;
     uint32_t files = 0;
     uint64_t tensor_bytes = 0;
   };

@@ -28,28 +28,32 @@ uint64_t world_bytes(const World& world) {
 }  // namespace
 
 uint64_t Coordinator::memory_bytes() const {
-  uint64_t sum = sizeof(*this) + nodes_.size() / 4 + map_bytes(gone_) + map_bytes(lost_ranks_);
+  uint64_t sum =
+      sizeof(*this) + nodes_.size() / 4 + map_bytes(presence_.gone()) + map_bytes(presence_.lost());
   sum += gathering_.ranks_known() * (sizeof(Rank) + sizeof(LayoutId) + kNameBytes + kTreeNodeBytes);
   for (const auto& [node, join] : early_joins_) {
     sum += sizeof(join) + kTreeNodeBytes + join.ranks.size() * sizeof(join.ranks[0]);
   }
-  sum += map_bytes(ranks_of_) + ranks_heard_ * sizeof(Rank) + map_bytes(host_of_);
-  sum += told_roster_.size() * (sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes) +
-         told_plans_.size() * (sizeof(AttemptKey) + sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes);
+  sum += map_bytes(presence_.ranks_of()) + presence_.ranks_reported() * sizeof(Rank) +
+         map_bytes(presence_.host_of());
+  sum += roster_sent_.size() * (sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes) +
+         plans_sent_.size() * (sizeof(AttemptKey) + sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes);
   if (collective_) sum += map_bytes(collective_->host_of);
-  for (const auto& roster : rosters_) {
+  for (const auto& roster : rosters_.all()) {
     sum += roster->memory_bytes() + world_bytes(roster->world());
   }
-  for (const auto& [id, layout] : staged_layouts_) sum += kTreeNodeBytes + sizeof(id) + layout_bytes(layout);
+  for (const auto& [id, layout] : layouts_.awaited()) {
+    sum += kTreeNodeBytes + sizeof(id) + layout_bytes(layout);
+  }
   for (const auto& [key, attempt] : attempts_) {
-    sum += sizeof(attempt) + kTreeNodeBytes + map_bytes(attempt.waiting) + map_bytes(attempt.reported) +
-           map_bytes(attempt.early);
+    const auto& reported = attempt.reported();
+    sum += sizeof(attempt) + kTreeNodeBytes + map_bytes(attempt.waiting()) + map_bytes(reported) +
+           map_bytes(attempt.early());
     // All ranks have about as many files as the first one.
-    if (!attempt.reported.empty()) {
-      sum +=
-          attempt.reported.size() * attempt.reported.begin()->second.files.size() * sizeof(wire::WrittenFile);
+    if (!reported.empty()) {
+      sum += reported.size() * reported.begin()->second.files.size() * sizeof(wire::WrittenFile);
     }
-    if (attempt.exchange) sum += attempt.exchange->bytes;
+    if (attempt.plan_gather) sum += attempt.plan_gather->bytes();
   }
   return sum + early_bytes_ + decided_.size() * (sizeof(AttemptKey) + sizeof(Outcome) + kTreeNodeBytes);
 }

@@ -1,0 +1,234 @@
+#include "actors/coordinator/attempt.h"
+
+#include <algorithm>
+
+#include "base/rank_names.h"
+
+namespace shoal::actors {
+
+namespace {
+
+size_t size_of(const wire::ShardsWritten& report) {
+  return sizeof(report) + report.plans.size() * sizeof(wire::RankPlan) +
+         report.files.size() * sizeof(wire::WrittenFile) + (report.user ? kMaxUserMetadataBytes : 0);
+}
+
+}  // namespace
+
+std::string_view to_string(AttemptState state) {
+  switch (state) {
+    case AttemptState::reading_decision:
+      return "reading_decision";
+    case AttemptState::gathering:
+      return "gathering";
+    case AttemptState::publishing_roster:
+      return "publishing_roster";
+    case AttemptState::awaiting_reports:
+      return "awaiting_reports";
+    case AttemptState::checking_files:
+      return "checking_files";
+    case AttemptState::committing:
+      return "committing";
+    case AttemptState::aborting:
+      return "aborting";
+    case AttemptState::committed:
+      return "committed";
+    case AttemptState::aborted:
+      return "aborted";
+    case AttemptState::undecided:
+      return "undecided";
+    case AttemptState::left:
+      return "left";
+  }
+  return "?";
+}
+
+std::string_view to_string(AttemptTrigger trigger) {
+  switch (trigger) {
+    case AttemptTrigger::no_decision_found:
+      return "no_decision_found";
+    case AttemptTrigger::layouts_known:
+      return "layouts_known";
+    case AttemptTrigger::other_roster_published:
+      return "other_roster_published";
+    case AttemptTrigger::roster_known:
+      return "roster_known";
+    case AttemptTrigger::all_reported:
+      return "all_reported";
+    case AttemptTrigger::files_match:
+      return "files_match";
+    case AttemptTrigger::files_differ:
+      return "files_differ";
+    case AttemptTrigger::given_up:
+      return "given_up";
+    case AttemptTrigger::committed:
+      return "committed";
+    case AttemptTrigger::aborted:
+      return "aborted";
+    case AttemptTrigger::publishing_failed:
+      return "publishing_failed";
+    case AttemptTrigger::superseded:
+      return "superseded";
+    case AttemptTrigger::handed_over:
+      return "handed_over";
+  }
+  return "?";
+}
+
+// --- the commit condition ---
+
+Attempt::Next Attempt::next(uint32_t world_size) {
+  if (!takes_reports() || state_.is(AttemptState::publishing_roster)) return Next::wait;
+  waiting_.erase_from(world_size);
+  const bool all_reported = reported_.size() == world_size;
+  if (state_.is(AttemptState::awaiting_reports)) return all_reported ? Next::commit : Next::wait;
+  if (reported_.size() + waiting_.size() < world_size) return Next::wait;
+  if (!all_reported) return Next::make_roster;
+  const RosterId& first = first_reported_under()->world().roster.id();
+  const bool is_one_roster = std::all_of(reported_.begin(), reported_.end(), [&](const auto& each) {
+    return each.second.under->world().roster.id() == first;
+  });
+  return is_one_roster ? Next::commit_as_reported : Next::make_roster;
+}
+
+storage::Manifest Attempt::make_manifest(const ExpectedPlans& under) const {
+  storage::Manifest manifest;
+  manifest.world = under.world_ptr();
+  manifest.options = under.options();
+  if (user_) manifest.user = or_none(user_->second);
+  manifest.files.reserve(reported_.size());  // most ranks have one file
+  for (const auto& [rank, reported] : reported_) {
+    for (const wire::WrittenFile& file : reported.files) {
+      manifest.files.push_back(
+          {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
+      manifest.payload_bytes += file.payload_bytes;
+    }
+  }
+  return manifest;
+}
+
+// --- reports ---
+
+// A later report of a node under one roster contains its earlier ones.
+void Attempt::keep_early(TimeNs now, NodeId from, const wire::ShardsWritten& report, size_t* bytes_used) {
+  const std::pair name(from, report.roster_id);
+  auto kept = early_.find(name);
+  const size_t kept_bytes = kept == early_.end() ? 0 : size_of(kept->second);
+  if (*bytes_used - kept_bytes + size_of(report) > kMaxEarlyReportBytes) return;
+  *bytes_used += size_of(report) - kept_bytes;
+  if (size_of(report) > kept_bytes) last_news = now;
+  early_.insert_or_assign(name, report);
+}
+
+Attempt::EarlyReports Attempt::take_early(size_t* bytes_used) {
+  for (const auto& [from, report] : early_) *bytes_used -= size_of(report);
+  return std::exchange(early_, {});
+}
+
+Status Attempt::take(TimeNs now, const wire::ShardsWritten& report,
+                     const std::shared_ptr<ExpectedPlans>& under) {
+  SHOAL_RETURN_IF_ERROR(under->check(report));
+  SHOAL_RETURN_IF_ERROR(take_user(report));
+  for (const wire::RankPlan& plan : report.plans) {
+    auto [reported, fresh] = reported_.try_emplace(plan.rank, Reported{under, {}});
+    waiting_.erase(plan.rank);
+    if (fresh) last_news = now;
+    if (fresh || !roster_) continue;
+    SHOAL_RETURN_IF_ERROR(check_same_pieces(reported->second, plan.rank));
+  }
+  for (const wire::WrittenFile& file : report.files) {
+    auto& files = reported_[file.rank].files;
+    if (files.size() == file.index) files.push_back(file);
+  }
+  return ok_status();
+}
+
+Status Attempt::take_user(const wire::ShardsWritten& report) {
+  if (report.plans.empty()) return ok_status();
+  const Rank rank = report.plans.front().rank;
+  if (!user_) user_.emplace(rank, report.user);
+  const auto& [first, user] = *user_;
+  if (user == report.user) return ok_status();
+  return check_same_user_metadata(first, or_none(user), rank, or_none(report.user));
+}
+
+bool Attempt::has_reported(Rank rank) const {
+  if (reported_.contains(rank)) return true;
+  return std::any_of(early_.begin(), early_.end(), [&](const auto& early) {
+    const auto& plans = early.second.plans;
+    return std::any_of(plans.begin(), plans.end(), [&](const auto& plan) { return plan.rank == rank; });
+  });
+}
+
+std::shared_ptr<ExpectedPlans> Attempt::reported_under(Rank rank) const {
+  auto found = reported_.find(rank);
+  return found == reported_.end() ? nullptr : found->second.under;
+}
+
+// --- ranks that wait for the attempt's own roster ---
+
+void Attempt::wait_for_roster(TimeNs now, Rank rank, const Waiting& waiting) {
+  if (!waiting_.contains(rank)) last_news = now;
+  waiting_.insert_or_assign(rank, waiting);
+}
+
+bool Attempt::wait_for_plan(Rank rank, const Waiting& waiting) {
+  if (reported_.contains(rank)) return false;
+  auto [known, fresh] = waiting_.try_emplace(rank, waiting);
+  if (fresh || known->second == waiting) return fresh;
+  known->second = waiting;
+  return true;
+}
+
+Status Attempt::adopt_roster(std::shared_ptr<ExpectedPlans> roster) {
+  on(AttemptTrigger::roster_known);
+  roster_ = std::move(roster);
+  for (const auto& [rank, reported] : reported_) {
+    SHOAL_RETURN_IF_ERROR(check_same_pieces(reported, rank));
+  }
+  return ok_status();
+}
+
+Status Attempt::check_same_pieces(const Reported& reported, Rank rank) const {
+  const RosterId& under = reported.under->world().roster.id();
+  const RosterId& own = roster_->world().roster.id();
+  if (under == own) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(bool same, roster_->same_pieces(*reported.under, rank));
+  if (same) return ok_status();
+  return Status(Code::aborted, "rank " + std::to_string(rank) + " saved under roster " + under.short_hex() +
+                                   ", the layouts of this save make roster " + own.short_hex() +
+                                   ", which gives it another share");
+}
+
+Status Attempt::check_planners(bool follows_planner, const std::string& host) {
+  if (!follows_planner_) follows_planner_.emplace(follows_planner, host);
+  const auto& [follows, first_host] = *follows_planner_;
+  if (follows == follows_planner) return ok_status();
+  return Status(Code::aborted, "the planners of host " + (follows ? first_host : host) +
+                                   " have a global plan of their own, those of host " +
+                                   (follows ? host : first_host) + " have none");
+}
+
+std::string Attempt::what_is_missing(uint32_t world_size) const {
+  if (plan_gather && !plan_gather->is_made()) return plan_gather->what_is_missing(world_size, waiting_);
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < world_size; ++rank) {
+    if (!has_sent(rank)) missing.push_back(rank);
+  }
+  const bool awaits_plans =
+      std::any_of(waiting_.begin(), waiting_.end(), [](const auto& each) { return !each.second.has_staged; });
+  if (missing.empty() && awaits_plans) {
+    return "rank " + std::to_string(waiting_.begin()->first) +
+           (roster_ ? " was told what to write and did not report" : " could not be told what to write");
+  }
+  if (missing.empty() && !waiting_.empty()) {
+    return "rank " + std::to_string(waiting_.begin()->first) + " staged another layout than before and " +
+           (roster_ ? "did not write its share of it" : "no roster with it could be made");
+  }
+  const bool awaits_layouts = awaits_plans && !roster_;
+  return base::name_ranks(missing) + (!awaits_layouts       ? " did not report"
+                                      : missing.size() == 1 ? " did not say what it holds"
+                                                            : " did not say what they hold");
+}
+
+}  // namespace shoal::actors

@@ -1,0 +1,90 @@
+#include "actors/coordinator/plan_gather.h"
+
+#include "base/rank_names.h"
+
+namespace shoal::actors {
+
+std::string_view to_string(PlanGatherState state) {
+  switch (state) {
+    case PlanGatherState::gathering:
+      return "gathering";
+    case PlanGatherState::planning:
+      return "planning";
+    case PlanGatherState::made:
+      return "made";
+  }
+  return "?";
+}
+
+std::string_view to_string(PlanGatherTrigger trigger) {
+  switch (trigger) {
+    case PlanGatherTrigger::all_offered:
+      return "all_offered";
+    case PlanGatherTrigger::plans_made:
+      return "plans_made";
+  }
+  return "?";
+}
+
+Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::PlanExchange& message) {
+  bool is_of_planner = false;
+  for (const wire::PlanOfRank& plan : message.plans) {
+    nodes_[plan.rank] = from;
+    is_of_planner = is_of_planner || plan.rank == coordinator_rank_;
+    if (!is_made() && offers_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
+  }
+  if (is_made()) return Answer{plan::ExchangeStage::told, {from}};
+  if (bytes_ > plan::kMaxExchangeBytes) {
+    return Status(Code::too_large, "the plans of " + std::to_string(offers_.size()) + " of " +
+                                       std::to_string(message.world_size) + " ranks take " +
+                                       human_bytes(bytes_) + ", those of all may take " +
+                                       human_bytes(plan::kMaxExchangeBytes));
+  }
+  if (state_.is(PlanGatherState::gathering)) {
+    if (offers_.size() != message.world_size) return Answer{};
+    state_.on(PlanGatherTrigger::all_offered, counts_);
+  } else if (!is_of_planner) {
+    return Answer{};
+  }
+  return Answer{plan::ExchangeStage::gathered, {nodes_.at(coordinator_rank_)}};
+}
+
+Result<PlanGather::Answer> PlanGather::take_made(NodeId from, const wire::PlanExchange& message) {
+  nodes_[coordinator_rank_] = from;
+  if (is_made()) return Answer{plan::ExchangeStage::told, {from}};  // it has not received the answer yet
+  for (const wire::PlanOfRank& plan : message.plans) {
+    if (made_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
+  }
+  if (bytes_ > 2 * plan::kMaxExchangeBytes) {
+    return Status(Code::too_large, "the global plan takes more than " + human_bytes(plan::kMaxExchangeBytes));
+  }
+  if (made_.size() < message.world_size) return Answer{};
+  state_.on(PlanGatherTrigger::plans_made, counts_);
+  offers_.clear();
+  Answer answer{plan::ExchangeStage::told, {}};
+  for (const auto& [rank, node] : nodes_) answer.to.insert(node);
+  return answer;
+}
+
+std::vector<wire::PlanOfRank> PlanGather::plans_for(NodeId to, plan::ExchangeStage stage) const {
+  std::vector<wire::PlanOfRank> plans;
+  if (stage == plan::ExchangeStage::gathered) {
+    for (const auto& [rank, plan] : offers_) plans.push_back({rank, plan});
+  } else {
+    for (const auto& [rank, plan] : made_) {
+      auto node = nodes_.find(rank);
+      if (node != nodes_.end() && node->second == to) plans.push_back({rank, plan});
+    }
+  }
+  return plans;
+}
+
+std::string PlanGather::name_missing(const std::vector<Rank>& missing) const {
+  if (!missing.empty()) {
+    return base::name_ranks(missing) + (missing.size() == 1 ? " did not say what its planner holds"
+                                                            : " did not say what their planners hold");
+  }
+  return "the planner of rank " + std::to_string(coordinator_rank_) + " did not make the global plan";
+}
+
+}  // namespace shoal::actors

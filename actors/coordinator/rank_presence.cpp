@@ -1,0 +1,153 @@
+#include "actors/coordinator/rank_presence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rank_names.h"
+
+namespace shoal::actors {
+
+namespace {
+
+std::string name_hosts(const std::set<std::string>& hosts) {
+  const size_t named = std::min(hosts.size(), base::kRanksNamed);
+  std::string out = fmt::format("host{} {}", hosts.size() == 1 ? "" : "s",
+                                fmt::join(hosts.begin(), std::next(hosts.begin(), named), ", "));
+  if (hosts.size() > named) out += fmt::format(" and {} more", hosts.size() - named);
+  return out;
+}
+
+}  // namespace
+
+void RankPresence::reported(NodeId node, const std::vector<Rank>& ranks, const std::string& host) {
+  if (!host.empty()) host_of_[node] = host;
+  std::vector<Rank>& known = ranks_of_[node];
+  for (Rank rank : ranks) {
+    lost_.erase(rank);
+    const auto place = std::lower_bound(known.begin(), known.end(), rank);
+    if (place == known.end() || *place != rank) {
+      known.insert(place, rank);
+      ++ranks_reported_;
+    }
+    auto gone = gone_.find(rank);
+    if (gone != gone_.end() && gone->second.node != node) gone_.erase(gone);
+  }
+}
+
+const std::vector<Rank>* RankPresence::ranks_of(NodeId node) const {
+  auto known = ranks_of_.find(node);
+  return known == ranks_of_.end() ? nullptr : &known->second;
+}
+
+// --- ranks that are lost ---
+
+void RankPresence::lose_node(TimeNs now, NodeId node) {
+  std::string host;
+  if (auto named = host_of_.find(node); named != host_of_.end()) {
+    host = std::move(named->second);
+    host_of_.erase(named);
+  }
+  auto known = ranks_of_.find(node);
+  if (known == ranks_of_.end()) return;
+  const std::vector<Rank> ranks = std::move(known->second);
+  ranks_reported_ -= ranks.size();
+  ranks_of_.erase(known);
+  for (Rank rank : ranks) {
+    const bool is_elsewhere = std::any_of(ranks_of_.begin(), ranks_of_.end(), [&](const auto& other) {
+      return std::binary_search(other.second.begin(), other.second.end(), rank);
+    });
+    if (!is_elsewhere) lost_.try_emplace(rank, Lost{now, host});
+  }
+}
+
+void RankPresence::lose_unreported(TimeNs since, uint32_t world_size) {
+  std::vector<bool> reported(world_size);
+  for (const auto& [node, ranks] : ranks_of_) {
+    for (Rank rank : ranks) {
+      if (rank < reported.size()) reported[rank] = true;
+    }
+  }
+  for (Rank rank = 0; rank < reported.size(); ++rank) {
+    if (!reported[rank]) lost_.try_emplace(rank, Lost{since, ""});
+  }
+}
+
+std::vector<Rank> RankPresence::lost_by(TimeNs by, uint32_t world_size) const {
+  std::vector<Rank> ranks;
+  for (const auto& [rank, lost] : lost_) {
+    if (world_size != 0 && rank >= world_size) break;
+    if (lost.since + patience_ <= by) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::optional<TimeNs> RankPresence::next_loss(TimeNs now) const {
+  std::optional<TimeNs> first;
+  for (const auto& [rank, lost] : lost_) {
+    const TimeNs until = lost.since + patience_;
+    if (until > now && (!first || until < *first)) first = until;
+  }
+  return first;
+}
+
+std::string RankPresence::why_lost(const std::vector<Rank>& ranks, const Roster* roster) const {
+  std::set<std::string> hosts;
+  std::vector<Rank> of_hosts, unnamed;
+  std::map<uint32_t, std::vector<Rank>> of_others;  // by the number of their host in the roster
+  for (Rank rank : ranks) {
+    const std::string& host = lost_.at(rank).host;
+    if (!host.empty()) {
+      hosts.insert(host);
+      of_hosts.push_back(rank);
+    } else if (roster != nullptr) {
+      of_others[roster->host_of(rank)].push_back(rank);
+    } else {
+      unnamed.push_back(rank);
+    }
+  }
+  if (!unnamed.empty()) of_others[0] = std::move(unnamed);
+  const std::string span = human_seconds(static_cast<double>(patience_ / kMillisecond) / 1e3);
+  std::vector<std::string> causes;
+  if (!hosts.empty()) {
+    const bool is_one = hosts.size() == 1;
+    causes.push_back(fmt::format("{} ({}) {} lost: neither {} came back within {}", name_hosts(hosts),
+                                 base::name_ranks(of_hosts), is_one ? "is" : "are",
+                                 is_one ? "its node nor its trainers" : "their nodes nor their trainers",
+                                 span));
+  }
+  if (!of_others.empty()) {
+    std::vector<std::string> named;
+    for (const auto& [number, theirs] : of_others) {
+      if (named.size() == base::kRanksNamed) break;
+      named.push_back("the host of " + base::name_ranks(theirs));
+    }
+    const size_t left_out = of_others.size() - named.size();
+    if (left_out != 0) named.push_back(fmt::format("{} more hosts", left_out));
+    causes.push_back(fmt::format("{} {} lost: no node has spoken for {} within {}", fmt::join(named, ", "),
+                                 of_others.size() == 1 ? "is" : "are", of_others.size() == 1 ? "it" : "them",
+                                 span));
+  }
+  return fmt::format("{}", fmt::join(causes, "; "));
+}
+
+// --- ranks that are gone ---
+
+void RankPresence::take(TimeNs now, NodeId from, const wire::RanksGone& message) {
+  const auto staged =
+      std::make_shared<const std::set<AttemptKey>>(message.staged.begin(), message.staged.end());
+  std::map<Rank, TimeNs> since;
+  for (auto gone = gone_.begin(); gone != gone_.end();) {
+    const bool is_theirs = gone->second.node == from;
+    if (is_theirs) since[gone->first] = gone->second.since;
+    gone = is_theirs ? gone_.erase(gone) : std::next(gone);
+  }
+  for (const wire::GoneRank& rank : message.ranks) {
+    const auto before = since.find(rank.rank);
+    const TimeNs first = before == since.end() ? now : before->second;
+    gone_.insert_or_assign(rank.rank, Gone{from, rank.end, first, message.may_return, staged});
+  }
+}
+
+}  // namespace shoal::actors

@@ -1,0 +1,78 @@
+// RankPresence: which node reports which ranks, which ranks stage nothing more, and which are lost, as the
+// messages and sessions of nodes show. It decides nothing and sets no timers. Part of the Coordinator.
+//
+// - A rank is gone if its node reported that its trainer ended, or that the node stops.
+// - A rank is lost if the session of its node ended, or no node has reported it, and no node has since.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/ids.h"
+#include "actors/messages/messages.h"
+#include "base/paged_map.h"
+
+namespace shoal::actors {
+
+// The hosts of a rack fail at the same moment. The coordinator may notice their losses this far apart.
+inline constexpr TimeNs kOneLoss = 3'000 * kMillisecond;
+
+class RankPresence {
+ public:
+  struct Gone {  // a rank that stages nothing more
+    NodeId node = 0;
+    std::string end;                                     // how its trainer ended; "": its node is stopping
+    TimeNs since = 0;                                    // when a node first reported it
+    bool may_return = false;                             // trainers of its host live: another node may come
+    std::shared_ptr<const std::set<AttemptKey>> staged;  // but its node still reports these attempts itself
+  };
+  struct Lost {
+    TimeNs since = 0;
+    std::string host;  // "": not known
+  };
+
+  explicit RankPresence(TimeNs patience) : patience_(patience) {}
+
+  // Records that this node reports these ranks. A rank that was gone with another node has come back. `host`:
+  // the node's host, if the message names it.
+  void reported(NodeId node, const std::vector<Rank>& ranks, const std::string& host = "");
+  const base::PagedMap<NodeId, std::vector<Rank>>& ranks_of() const { return ranks_of_; }
+  // Ascending; null: the node has reported none yet.
+  const std::vector<Rank>* ranks_of(NodeId node) const;
+
+  // --- ranks that are lost ---
+  // The session of this node has ended: ranks that no other node has reported are lost.
+  void lose_node(TimeNs now, NodeId node);
+  // Ranks of the world that no node has reported count as lost since then.
+  void lose_unreported(TimeNs since, uint32_t world_size);
+  const std::map<Rank, Lost>& lost() const { return lost_; }
+  // Ranks of the world that at time `by` have been lost for host_lost_ms, ascending. world_size 0: not known.
+  std::vector<Rank> lost_by(TimeNs by, uint32_t world_size) const;
+  // When the next lost rank has been lost for host_lost_ms.
+  std::optional<TimeNs> next_loss(TimeNs now) const;
+  // Precondition: they are lost. `roster`: null if none is known.
+  std::string why_lost(const std::vector<Rank>& ranks, const Roster* roster) const;
+
+  // --- ranks that are gone ---
+  // Replaces what this node reported before.
+  void take(TimeNs now, NodeId from, const wire::RanksGone& message);
+  const std::map<Rank, Gone>& gone() const { return gone_; }
+
+  size_t ranks_reported() const { return ranks_reported_; }
+  const base::PagedMap<NodeId, std::string>& host_of() const { return host_of_; }
+
+ private:
+  const TimeNs patience_;                               // host_lost_ms
+  base::PagedMap<NodeId, std::vector<Rank>> ranks_of_;  // as nodes reported them; ascending
+  size_t ranks_reported_ = 0;                           // total number of ranks in ranks_of_
+  base::PagedMap<NodeId, std::string> host_of_;         // of nodes that named their host
+  std::map<Rank, Gone> gone_;
+  std::map<Rank, Lost> lost_;
+};
+
+}  // namespace shoal::actors
