@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "actors/coordinator/attempt.h"
+#include "actors/coordinator/term.h"
 #include "actors/state_machine.h"
 
 namespace shoal::actors {
@@ -25,6 +27,11 @@ void expect_on_page(const std::string& heading, const Table& table) {
 
 TEST(StateTables, AreThoseOfThePage) {
   // One line a table: its heading on the page, and the table.
+  expect_on_page("Attempt (Coordinator)", kAttemptTransitions);
+  expect_on_page("Plan gather (Coordinator)", kPlanGatherTransitions);
+  expect_on_page("Office (Coordinator)", kOfficeTransitions);
+  expect_on_page("First roster (Coordinator)", kFirstRosterTransitions);
+  expect_on_page("Shutdown (Coordinator)", kShutdownTransitions);
 }
 
 }  // namespace

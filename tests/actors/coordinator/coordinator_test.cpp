@@ -5,7 +5,7 @@
 #include "actors/messages/message_bounds.h"
 #include "actors/recent_map.h"
 #include "plan/layout/codec.h"
-#include "tests/actors/role_by_itself.h"
+#include "tests/actors/coordinator/coordinator_by_itself.h"
 #include "tests/sim/support/job_layouts.h"
 
 namespace shoal::actors {
@@ -14,91 +14,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr NodeId kNode = kFirstPeerNode;
-constexpr NodeId kOther = kFirstPeerNode + 1;
-
-NodeFacts facts_of_one() {
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.epoch = 1;
-  facts.job_id = "job-1";
-  facts.host = "host0";
-  return facts;
-}
-
 Status read_only() {
   return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
 }
-
-class ACoordinatorByItself : public ::testing::Test {
- protected:
-  explicit ACoordinatorByItself(const NodeFacts& facts = facts_of_one()) : role_(make_coordinator(facts)) {
-    role_.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
-    role_.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{}));
-  }
-
-  static std::vector<LayoutPtr> layouts() { return sim::pipeline_job(2, 1, 1); }
-  wire::JoinRanks join(Rank rank) const {
-    wire::JoinRanks said{"host" + std::to_string(rank), 2, {{rank, layouts()[rank]->id()}}, {}};
-    return said;
-  }
-  void both_join() {
-    role_.receive(kNode, RoleKind::planner, join(0));
-    role_.receive(kOther, RoleKind::planner, join(1));
-    for (const LayoutPtr& layout : layouts())
-      role_.receive(kNode, RoleKind::planner, wire::Layouts{{layout}});
-  }
-  // The root's highest epoch is this coordinator's.
-  void in_office() {
-    while (role_.answer<operation::ReadEpoch>(OperationResult(
-        std::make_shared<const storage::EpochRecord>(storage::EpochRecord{1, "node0", "job-1", {}})))) {
-    }
-  }
-  void roster_stands() {
-    both_join();
-    in_office();
-    OperationId id = 0;
-    auto publish = role_.take_start<operation::PublishRoster>(&id);
-    ASSERT_TRUE(publish.has_value());
-    world_ = publish->record.world;
-    role_.handle(event::OperationDone{id, OperationResult(publish->record)});
-  }
-  wire::ShardsWritten report(const AttemptKey& key, Rank rank) const {
-    const SavePlan plan = *plan_save(*world_, rank, {});
-    wire::ShardsWritten said{key, world_->roster.id(), {{rank, plan.id}}, {}, user_};
-    for (uint32_t file = 0; file < plan.files; ++file) {
-      said.files.push_back({rank, file, uint64_t{1} << 30, {}, uint64_t{1} << 29});
-    }
-    return said;
-  }
-  void both_report(const AttemptKey& key) {
-    role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
-    role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
-    role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
-    role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
-    in_office();
-  }
-  static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
-    storage::Decision decision;
-    decision.key = key;
-    decision.body = storage::Tombstone{storage::Tombstone::Reason::aborted, cause};
-    return std::make_shared<const storage::Decision>(std::move(decision));
-  }
-  // Receives a report that this attempt failed, and publishes its tombstone.
-  void abort(const AttemptKey& key) {
-    role_.receive(kNode, RoleKind::shard_writer,
-                  wire::SaveFailed{key, 0, Status(Code::no_space, "disk full")});
-    in_office();
-    role_.answer<operation::PublishDecision>(aborted(key, "disk full"));
-    role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
-    role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{0}));
-    role_.starts.clear();
-  }
-
-  RoleByItself role_;
-  std::shared_ptr<const World> world_;
-  UserMetadataPtr user_;
-};
 
 TEST(ARecentMap, ForgetsWhatWasPutFirstNotTheSmallestKey) {
   RecentMap<int, int> map(2);

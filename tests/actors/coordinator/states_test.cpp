@@ -1,0 +1,345 @@
+// The tables of states of the Coordinator: every state can be reached, and rare transitions are taken.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "actors/coordinator/attempt.h"
+#include "actors/coordinator/term.h"
+#include "tests/actors/coordinator/coordinator_by_itself.h"
+
+namespace shoal::actors {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Whether the rows of the table lead from `first` to every state that the table names.
+template <class Table, class State>
+bool reaches_all(const Table& table, State first) {
+  std::vector<State> reached{first};
+  const auto has = [&](State state) {
+    return std::find(reached.begin(), reached.end(), state) != reached.end();
+  };
+  for (size_t next = 0; next < reached.size(); ++next) {
+    for (const auto& row : table) {
+      if (row.from == reached[next] && !has(row.to)) reached.push_back(row.to);
+    }
+  }
+  return std::all_of(table.begin(), table.end(),
+                     [&](const auto& row) { return has(row.from) && has(row.to); });
+}
+
+TEST(TheTablesOfTheCoordinator, ReachEveryStateFromTheFirst) {
+  EXPECT_TRUE(reaches_all(kAttemptTransitions, AttemptState::reading_decision));
+  EXPECT_TRUE(reaches_all(kPlanGatherTransitions, PlanGatherState::gathering));
+  EXPECT_TRUE(reaches_all(kOfficeTransitions, OfficeState::starting));
+  EXPECT_TRUE(reaches_all(kFirstRosterTransitions, FirstRosterState::reading));
+  EXPECT_TRUE(reaches_all(kShutdownTransitions, ShutdownState::running));
+}
+
+TEST(TheTableOfAttempts, LeavesNoStateWithoutAWayToAnEnd) {
+  for (const auto& row : kAttemptTransitions) {
+    EXPECT_TRUE(AttemptMachine(row.from).may(AttemptTrigger::superseded)) << to_string(row.from);
+  }
+}
+
+constexpr AttemptKey kKey{1, 5, 1};
+
+class StatesOfACoordinator : public ACoordinatorByItself {
+ protected:
+  using ACoordinatorByItself::ACoordinatorByItself;
+
+  void report_of(Rank rank) {
+    role_.receive(rank == 0 ? kNode : kOther, RoleKind::shard_writer, report(kKey, rank));
+  }
+  void none_decided() { role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided")); }
+  void fail() {
+    role_.receive(kNode, RoleKind::shard_writer,
+                  wire::SaveFailed{kKey, 0, Status(Code::no_space, "disk full")});
+  }
+  // A node claims that a later epoch exists, and so it is.
+  void supersede() {
+    role_.receive(kNode, RoleKind::coordinator, wire::Superseded{2, "host9:7070"});
+    while (!role_.retired_by &&
+           role_.answer<operation::ReadEpoch>(OperationResult(std::make_shared<const storage::EpochRecord>(
+               storage::EpochRecord{2, "host9:7070", "job-1", {}})))) {
+    }
+    EXPECT_TRUE(role_.retired_by.has_value());
+  }
+  // Its node is stopped while trainers live, and all that it can decide in time is decided.
+  void hand_over() {
+    role_.handle(event::Stopping{true});
+    role_.handle(event::Drain{true, true});
+    role_.pass(6'000 * kMillisecond);
+  }
+  static OperationResult committed() {
+    storage::Decision decision;
+    decision.key = kKey;
+    decision.body = storage::Manifest{};
+    return std::make_shared<const storage::Decision>(std::move(decision));
+  }
+  // Both ranks ask for their plans (mode collective), and the coordinator publishes the roster that they
+  // make.
+  void both_ask() {
+    SaveOptions options;
+    options.mode = SaveMode::collective;
+    for (Rank rank : {0u, 1u}) {
+      const wire::LocalPlans plans{kKey,    "host" + std::to_string(rank),   2,
+                                   options, {{rank, layouts()[rank]->id()}}, {PlanId{}}};
+      role_.receive(rank == 0 ? kNode : kOther, RoleKind::shard_writer, plans);
+    }
+    none_decided();
+    role_.receive(kNode, RoleKind::planner, wire::Layouts{layouts()});
+    in_office();
+  }
+  void roster_of_both_published() {
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishRoster>(&id);
+    ASSERT_TRUE(publish.has_value());
+    role_.handle(event::OperationDone{id, OperationResult(publish->record)});
+  }
+};
+
+// --- an attempt ---
+
+TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasCommittedIsClosedAtTheFirstReport) {
+  roster_stands();
+  report_of(0);
+  role_.answer<operation::ReadDecision>(committed());
+  EXPECT_EQ(taken("attempt", "reading_decision", "committed"), 1u);
+  role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+  ASSERT_EQ(role_.sent<wire::Decided>(kNode).size(), 1u);
+  EXPECT_TRUE(role_.sent<wire::Decided>(kNode)[0].committed);
+}
+
+TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasAbortedIsClosedAtTheFirstReport) {
+  roster_stands();
+  report_of(0);
+  role_.answer<operation::ReadDecision>(aborted(kKey, "rank 9: disk full"));
+  EXPECT_EQ(taken("attempt", "reading_decision", "aborted"), 1u);
+  role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+  ASSERT_EQ(role_.sent<wire::Decided>(kNode).size(), 1u);
+  EXPECT_EQ(role_.sent<wire::Decided>(kNode)[0].cause, "rank 9: disk full");
+}
+
+// The failure of a rank and the root's answer come at the same time.
+TEST_F(StatesOfACoordinator, AnAttemptThatIsGivenUpEndsAsTheRootHasDecidedIt) {
+  roster_stands();
+  fail();
+  role_.answer<operation::ReadDecision>(committed());
+  EXPECT_EQ(taken("attempt", "aborting", "committed"), 1u);
+}
+
+TEST_F(StatesOfACoordinator, FilesThatAreNotThereAbortAnAttemptThatAllRanksReported) {
+  roster_stands();
+  report_of(0);
+  report_of(1);
+  none_decided();
+  role_.answer<operation::CheckFiles>(Status(Code::not_found, "rank-00001.safetensors does not exist"));
+  in_office();
+  EXPECT_EQ(taken("attempt", "checking_files", "files_differ"), 1u);
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_FALSE(publish->looks_first);
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("rank-00001.safetensors"));
+}
+
+TEST_F(StatesOfACoordinator, ACommitThatComesAfterAnotherPartysTombstoneIsAnAbort) {
+  roster_stands();
+  both_report(kKey);
+  role_.answer<operation::PublishDecision>(aborted(kKey, "a node gave it up"));
+  EXPECT_EQ(taken("attempt", "committing", "aborted"), 1u);
+  role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+  ASSERT_EQ(role_.sent<wire::Decided>(kOther).size(), 1u);
+  EXPECT_EQ(role_.sent<wire::Decided>(kOther)[0].cause, "a node gave it up");
+}
+
+TEST_F(StatesOfACoordinator, AnotherCoordinatorsFirstRosterSendsTheSaveBackToGathering) {
+  both_ask();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishRoster>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_TRUE(publish->is_first);
+  storage::RosterRecord other = publish->record;  // the same ranks, all on one host
+  auto world = std::make_shared<World>(*other.world);
+  const std::vector<LayoutId> ids{layouts()[0]->id(), layouts()[1]->id()};
+  world->roster = Roster::make(ids, std::vector<uint32_t>{0, 0}).value();
+  other.world = world;
+  role_.handle(event::OperationDone{id, OperationResult(other)});
+  EXPECT_EQ(taken("attempt", "publishing_roster", "other_roster_published"), 1u);
+  EXPECT_EQ(taken("attempt", "gathering", "roster_known"), 1u)
+      << "the roster of these layouts is the other one";
+  EXPECT_EQ(role_.sent<wire::GlobalPlan>(kNode).size(), 1u);
+}
+
+TEST_F(StatesOfACoordinator, AFailureEndsASaveWhoseRosterIsBeingPublished) {
+  both_ask();
+  fail();
+  EXPECT_EQ(taken("attempt", "publishing_roster", "given_up"), 1u);
+  roster_of_both_published();  // too late for this save, and the first roster of the run all the same
+  EXPECT_EQ(taken("attempt", "publishing_roster", "roster_known"), 0u);
+  EXPECT_EQ(taken("first roster", "gathering", "known"), 1u);
+}
+
+class AnAttemptInState : public StatesOfACoordinator, public ::testing::WithParamInterface<AttemptState> {
+ protected:
+  void reach(AttemptState state) {
+    switch (state) {
+      case AttemptState::reading_decision:
+        roster_stands();
+        return report_of(0);
+      case AttemptState::gathering:
+        reach(AttemptState::reading_decision);
+        return none_decided();
+      case AttemptState::publishing_roster:
+        return both_ask();
+      case AttemptState::awaiting_reports:
+        both_ask();
+        return roster_of_both_published();
+      case AttemptState::checking_files:
+        reach(AttemptState::gathering);
+        return report_of(1);
+      case AttemptState::committing:
+        roster_stands();
+        return both_report(kKey);
+      case AttemptState::aborting:
+        roster_stands();
+        return fail();
+      case AttemptState::committed:
+      case AttemptState::aborted:
+      case AttemptState::undecided:
+      case AttemptState::left:
+        FAIL() << "the attempt is closed";
+    }
+  }
+};
+std::string state_name(const ::testing::TestParamInfo<AttemptState>& each) {
+  return std::string(to_string(each.param));
+}
+
+class AnOpenAttempt : public AnAttemptInState {};
+
+TEST_P(AnOpenAttempt, IsLeftToTheCoordinatorOfALaterEpoch) {
+  reach(GetParam());
+  supersede();
+  EXPECT_EQ(taken("attempt", to_string(GetParam()), "superseded"), 1u);
+  EXPECT_EQ(taken("office", "in_office", "later_epoch_exists"), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(In, AnOpenAttempt,
+                         ::testing::Values(AttemptState::reading_decision, AttemptState::gathering,
+                                           AttemptState::publishing_roster, AttemptState::awaiting_reports,
+                                           AttemptState::checking_files, AttemptState::committing,
+                                           AttemptState::aborting),
+                         state_name);
+
+class AnAttemptWithoutADecision : public AnAttemptInState {};
+
+TEST_P(AnAttemptWithoutADecision, IsHandedOverOncePatienceIsOver) {
+  reach(GetParam());
+  role_.handle(event::Stopping{true});
+  role_.handle(event::Drain{true, true});
+  EXPECT_FALSE(role_.drained);
+  role_.pass(6'000 * kMillisecond);
+  EXPECT_EQ(taken("attempt", to_string(GetParam()), "handed_over"), 1u);
+  EXPECT_EQ(taken("shutdown", "handing_over", "nothing_in_flight"), 1u);
+  EXPECT_TRUE(role_.drained);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(In, AnAttemptWithoutADecision,
+                         ::testing::Values(AttemptState::reading_decision, AttemptState::gathering,
+                                           AttemptState::publishing_roster, AttemptState::awaiting_reports),
+                         state_name);
+
+// A node may send its report again before the process ends.
+TEST_F(StatesOfACoordinator, AnOperationOfAnAttemptThatWasHandedOverDoesNotChangeTheOneOpenedAgain) {
+  roster_stands();
+  report_of(0);  // reads the decision
+  hand_over();
+  report_of(0);  // opens the attempt again, and reads the decision again
+  none_decided();
+  EXPECT_EQ(taken("attempt", "reading_decision", "no_decision_found"), 0u) << "the first answer is too late";
+  none_decided();
+  EXPECT_EQ(taken("attempt", "reading_decision", "no_decision_found"), 1u);
+  role_.pass(60'000 * kMillisecond);
+  in_office();
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u) << "the next coordinator decides";
+}
+
+// --- the first roster ---
+
+class ACoordinatorThatStarts : public StatesOfACoordinator {
+ protected:
+  ACoordinatorThatStarts() : StatesOfACoordinator(make_coordinator(facts_of_one())) {}
+};
+
+TEST_F(ACoordinatorThatStarts, RefusesAllIfItsPlannerFailsBeforeTheRootHasAnswered) {
+  role_.receive(kNode, RoleKind::planner, join(0));
+  role_.handle(event::PlanningFailed{Status(Code::refused, "host0: its ranks declare different options")});
+  EXPECT_EQ(taken("first roster", "reading", "refused"), 1u);
+  EXPECT_EQ(role_.sent<wire::JoinRefused>(kNode).size(), 1u);
+}
+
+// Hosts in different modes: a collective save makes a roster while that of the joining ranks is published.
+TEST_F(StatesOfACoordinator, ARosterThatCannotBePublishedIsRefusedThoughACollectiveSaveMadeOne) {
+  both_join();
+  in_office();
+  OperationId joined = 0;
+  auto publish = role_.take_start<operation::PublishRoster>(&joined);
+  ASSERT_TRUE(publish.has_value());
+  both_ask();
+  roster_of_both_published();
+  EXPECT_EQ(taken("first roster", "publishing", "known"), 1u);
+  role_.handle(event::OperationDone{joined, Status(Code::refused, "Read-only file system")});
+  EXPECT_EQ(taken("first roster", "known", "refused"), 1u);
+  EXPECT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+}
+
+// --- stopping ---
+
+TEST_F(StatesOfACoordinator, GoesByTheTrainersThatLiveWhenItDrains) {
+  role_.handle(event::Stopping{false});
+  role_.handle(event::Drain{true, true});  // a trainer has attached since
+  EXPECT_EQ(taken("shutdown", "stopping", "drain_requested_with_trainers"), 1u);
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(StatesOfACoordinator, DecidesWhatIsInFlightIfItsTrainersHaveEndedWhileItStopped) {
+  roster_stands();
+  report_of(0);
+  none_decided();
+  role_.handle(event::Stopping{true});
+  role_.handle(event::Drain{true, false});
+  EXPECT_EQ(taken("shutdown", "stopping_with_trainers", "drain_requested"), 1u);
+  EXPECT_FALSE(role_.drained);
+  report_of(1);
+  role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
+  in_office();
+  role_.answer<operation::PublishDecision>(committed());
+  role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(StatesOfACoordinator, HandsOverIfItDrainsWithTrainersAndNobodyAnnouncedTheStop) {
+  role_.handle(event::Drain{true, true});
+  EXPECT_EQ(taken("shutdown", "running", "drain_requested_with_trainers"), 1u);
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(StatesOfACoordinator, ARepeatedRequestToStopChangesNothing) {
+  role_.handle(event::Stopping{true});
+  role_.handle(event::Stopping{false});
+  EXPECT_EQ(taken("shutdown", "running", "stop_requested_with_trainers"), 1u);
+  role_.handle(event::Drain{true, true});
+  role_.drained = false;
+  role_.handle(event::Drain{true, true});
+  EXPECT_EQ(taken("shutdown", "handing_over", "nothing_in_flight"), 1u);
+  EXPECT_FALSE(role_.drained) << "it drains once";
+}
+
+}  // namespace
+}  // namespace shoal::actors
