@@ -73,9 +73,7 @@ std::string Coordinator::what_is_missing(const Attempt& attempt) const {
 
 void Coordinator::on_report(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out) {
   nodes_.insert(from);
-  std::vector<Rank> ranks;
-  for (const wire::RankPlan& plan : report.plans) ranks.push_back(plan.rank);
-  presence_.reported(from, ranks);
+  presence_.reported(from, ranks_in(report.plans));
   if (answer_decided(from, report.key, out)) return;
   const auto [attempt, is_new] = open(now, report.key, out);
   if (attempt == nullptr) return;
@@ -135,8 +133,8 @@ void Coordinator::consider(Attempt& attempt, EffectWriter& out) {
       return commit(attempt, *attempt.roster(), out);
     case Attempt::Next::commit_as_reported: {
       const std::shared_ptr<ExpectedPlans> under = attempt.first_reported_under();
-      make_newest(under,
-                  out);  // a coordinator that began after the first save does not know it as the newest
+      // A coordinator that began after the first save does not know it as the newest.
+      make_newest(under, out);
       return commit(attempt, *under, out);
     }
   }
@@ -300,9 +298,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
 void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::LayoutsStaged& staged,
                                     EffectWriter& out) {
   nodes_.insert(from);
-  std::vector<Rank> ranks;
-  for (const wire::RankLayout& rank : staged.ranks) ranks.push_back(rank.rank);
-  presence_.reported(from, ranks);
+  presence_.reported(from, ranks_in(staged.ranks));
   if (answer_decided(from, staged.key, out)) return;
   const auto [attempt, is_new] = open(now, staged.key, out);
   if (attempt == nullptr) return;

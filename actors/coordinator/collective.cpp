@@ -68,8 +68,12 @@ Coordinator::Opened Coordinator::open_collective(TimeNs now, const Sender& sende
 
 void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans& message,
                                  EffectWriter& out) {
-  Sender sender{from, message.host, message.world_size, message.options, message.follows_planner, {}};
-  for (const wire::RankLayout& rank : message.ranks) sender.ranks.push_back(rank.rank);
+  const Sender sender{from,
+                      message.host,
+                      message.world_size,
+                      message.options,
+                      message.follows_planner,
+                      ranks_in(message.ranks)};
   const auto [attempt, is_new] = open_collective(now, sender, message.key, out);
   if (attempt == nullptr) return;
   layouts_.request_again(from);
@@ -135,8 +139,7 @@ void Coordinator::send_global_plan(Attempt& attempt, NodeId to, EffectWriter& ou
 
 void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanExchange& message,
                                  EffectWriter& out) {
-  Sender sender{from, message.host, message.world_size, message.options, true, {}};
-  for (const wire::PlanOfRank& plan : message.plans) sender.ranks.push_back(plan.rank);
+  Sender sender{from, message.host, message.world_size, message.options, true, ranks_in(message.plans)};
   if (message.stage == plan::ExchangeStage::made)
     sender.ranks = {message.coordinator_rank};  // the plans in the message are those of all ranks
   const auto [attempt, is_new] = open_collective(now, sender, message.key, out);

@@ -202,9 +202,7 @@ void Coordinator::on_layouts(const wire::Layouts& layouts, EffectWriter& out) {
 
 void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter& out) {
   nodes_.insert(from);
-  std::vector<Rank> theirs;
-  for (const wire::RankLayout& rank : join.ranks) theirs.push_back(rank.rank);
-  presence_.reported(from, theirs, join.host);
+  presence_.reported(from, ranks_in(join.ranks), join.host);
   if (is_refused()) return out.send(from, RoleKind::planner, wire::JoinRefused{refused_.message()});
   if (const auto& roster = rosters_.newest()) {
     if (const uint32_t ranks = roster->world().roster.world_size(); join.world_size != ranks) {

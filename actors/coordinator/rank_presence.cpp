@@ -78,7 +78,7 @@ std::vector<Rank> RankPresence::lost_by(TimeNs by, uint32_t world_size) const {
   std::vector<Rank> ranks;
   for (const auto& [rank, lost] : lost_) {
     if (world_size != 0 && rank >= world_size) break;
-    if (lost.since + patience_ <= by) ranks.push_back(rank);
+    if (lost.since + host_lost_ <= by) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -86,7 +86,7 @@ std::vector<Rank> RankPresence::lost_by(TimeNs by, uint32_t world_size) const {
 std::optional<TimeNs> RankPresence::next_loss(TimeNs now) const {
   std::optional<TimeNs> first;
   for (const auto& [rank, lost] : lost_) {
-    const TimeNs until = lost.since + patience_;
+    const TimeNs until = lost.since + host_lost_;
     if (until > now && (!first || until < *first)) first = until;
   }
   return first;
@@ -108,7 +108,7 @@ std::string RankPresence::why_lost(const std::vector<Rank>& ranks, const Roster*
     }
   }
   if (!unnamed.empty()) of_others[0] = std::move(unnamed);
-  const std::string span = human_seconds(static_cast<double>(patience_ / kMillisecond) / 1e3);
+  const std::string span = human_seconds(static_cast<double>(host_lost_ / kMillisecond) / 1e3);
   std::vector<std::string> causes;
   if (!hosts.empty()) {
     const bool is_one = hosts.size() == 1;

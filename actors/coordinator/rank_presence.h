@@ -22,6 +22,15 @@ namespace shoal::actors {
 // The hosts of a rack fail at the same moment. The coordinator may notice their losses this far apart.
 inline constexpr TimeNs kOneLoss = 3'000 * kMillisecond;
 
+// The ranks that the elements of a message are about. Each element has a `rank`.
+template <class Elements>
+std::vector<Rank> ranks_in(const Elements& elements) {
+  std::vector<Rank> ranks;
+  ranks.reserve(elements.size());
+  for (const auto& element : elements) ranks.push_back(element.rank);
+  return ranks;
+}
+
 class RankPresence {
  public:
   struct Gone {  // a rank that stages nothing more
@@ -36,7 +45,8 @@ class RankPresence {
     std::string host;  // "": not known
   };
 
-  explicit RankPresence(TimeNs patience) : patience_(patience) {}
+  // host_lost: how long a rank may be lost until next_loss and lost_by count it (host_lost_ms).
+  explicit RankPresence(TimeNs host_lost) : host_lost_(host_lost) {}
 
   // Records that this node reports these ranks. A rank that was gone with another node has come back. `host`:
   // the node's host, if the message names it.
@@ -67,7 +77,7 @@ class RankPresence {
   const base::PagedMap<NodeId, std::string>& host_of() const { return host_of_; }
 
  private:
-  const TimeNs patience_;                               // host_lost_ms
+  const TimeNs host_lost_;
   base::PagedMap<NodeId, std::vector<Rank>> ranks_of_;  // as nodes reported them; ascending
   size_t ranks_reported_ = 0;                           // total number of ranks in ranks_of_
   base::PagedMap<NodeId, std::string> host_of_;         // of nodes that named their host
