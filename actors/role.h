@@ -31,7 +31,7 @@ class Role {
   virtual ~Role() = default;
   virtual RoleKind kind() const = 0;
   virtual void handle(TimeNs now, const Event& event, Effects& effects) = 0;
-  // For tests and the simulator: which transitions a run has covered. One element a table.
+  // For tests: which transitions were taken. One element a table; none: the role has no table.
   virtual std::vector<TransitionsTaken> transitions() const { return {}; }
 };
 

@@ -1,5 +1,5 @@
-// StateMachine: a state whose changes a table lists. A role keeps one for each save, attempt or load that it
-// follows, and no other code assigns the state.
+// StateMachine: a state whose changes a table lists. No other code assigns the state. The Coordinator keeps
+// one for each attempt that it follows, for example.
 //
 //   enum class LampState : uint8_t { off, on };
 //   enum class LampTrigger : uint8_t { pressed, failed };
