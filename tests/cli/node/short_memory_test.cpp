@@ -42,8 +42,9 @@ class ShortMemory : public testing::Test {
   ProcessOptions options() const {
     return {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}}};
   }
-  // True: the program worked.
-  static bool expect_works_or_says_why(const ProcessEnd& end, int works, int lacks, const std::string& what) {
+  // True: the program worked. lacks: what its status must be if it lacked memory.
+  static bool expect_works_or_says_why(const ProcessEnd& end, int works, testing::Matcher<int> lacks,
+                                       const std::string& what) {
     SCOPED_TRACE(what + ": " + end.err);
     EXPECT_THAT(end.err, Not(HasSubstr("terminate called")));
     const bool is_loader = end.err.find("error while loading shared libraries") != std::string::npos;
@@ -108,7 +109,8 @@ TEST_F(ShortMemory, IsSaidByALauncherOrItsNode) {
   for (int kib = 64 * kMib; kib <= 1024 * kMib; kib += 48 * kMib) {
     const ProcessEnd end = run_process(
         under(kib, {"launch", "--create", "--root", folder_.path() + "/root", "--", "/bin/true"}), options());
-    worked += expect_works_or_says_why(end, 0, 1, "at " + std::to_string(kib));
+    // 0: only the node lacked memory, and the trainer ended well before the node was needed again.
+    worked += expect_works_or_says_why(end, 0, AnyOf(0, 1), "at " + std::to_string(kib));
   }
   EXPECT_GT(worked, 0);
 }
