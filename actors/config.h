@@ -14,7 +14,7 @@
 namespace shoal::actors {
 
 // Deadlines and intervals of all roles. All nodes of a run use the same values.
-struct RoleTimes {
+struct Timeouts {
   uint32_t join_gather_ms = 5;       // from the attachment of a local rank to the message that reports it
   uint32_t resend_first_ms = 500;    // first interval between resends; each is twice the one before ...
   uint32_t resend_most_ms = 10'000;  // ... up to this one, which a Pending sets at once
@@ -56,7 +56,7 @@ inline constexpr uint64_t kDefaultLoadMemoryBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kMinLoadMemoryBytes = uint64_t{16} << 20;
 inline constexpr uint64_t kMaxLoadMemoryBytes = uint64_t{1} << 40;
 
-struct NodeFacts {  // what the roles of a node know when they start
+struct NodeConfig {  // what the roles of a node know when they start
   uint32_t generation = 0;
   uint32_t epoch = 0;
   // The job only reads the root, while another job trains. Then `generation` is its number under readers/.
@@ -68,8 +68,8 @@ struct NodeFacts {  // what the roles of a node know when they start
   std::vector<Rank> expected_ranks;  // ranks of this host, if known; empty: those that attach
   size_t message_bytes_max = transport::kMaxMessageBytes;  // bound of one message to another node
   uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // bound for all loads of this node (window_budget.h)
-  bool grants_staging = false;  // the node answers StagingWanted, and Attached says so
-  RoleTimes times;
+  bool grants_staging = false;  // the node answers StagingRequest, and Attached says so
+  Timeouts timeouts;
   storage::RetentionPolicy retention;                                  // used by the coordinator
   std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null
 };

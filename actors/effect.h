@@ -33,7 +33,7 @@ struct SendTo {
   WireMessage message;
 };
 // An event for another role of this node. Events never leave the node.
-struct Tell {
+struct ToRole {
   RoleKind to = RoleKind::shard_writer;
   Event event;
 };
@@ -78,7 +78,7 @@ struct Log {  // one human-readable line
 };
 }  // namespace effect
 using Effect =
-    std::variant<effect::Send, effect::SendTo, effect::Tell, effect::ToClient, effect::ForgetClient,
+    std::variant<effect::Send, effect::SendTo, effect::ToRole, effect::ToClient, effect::ForgetClient,
                  effect::SetTimer, effect::CancelTimer, effect::Start, effect::Redirect, effect::Retire,
                  effect::Drained, effect::Log, effect::EndSession>;
 using Effects = std::vector<Effect>;

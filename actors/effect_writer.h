@@ -29,7 +29,7 @@ class EffectWriter {
     out_.push_back(
         effect::SendTo{std::move(address), {self_, role, std::make_shared<const WireBody>(std::move(body))}});
   }
-  void tell(RoleKind role, Event event) { out_.push_back(effect::Tell{role, std::move(event)}); }
+  void to_role(RoleKind role, Event event) { out_.push_back(effect::ToRole{role, std::move(event)}); }
   void to_client(ClientId client, local::LocalMessage message) {
     to_client(client, std::make_shared<const local::LocalMessage>(std::move(message)));
   }
@@ -61,8 +61,8 @@ class EffectWriter {
 class Backoff {
  public:
   Backoff(TimeNs first, TimeNs most) : least_first_(first), least_most_(most), first_(first), most_(most) {}
-  explicit Backoff(const RoleTimes& times)
-      : Backoff(times.resend_first_ms * kMillisecond, times.resend_most_ms * kMillisecond) {}
+  explicit Backoff(const Timeouts& timeouts)
+      : Backoff(timeouts.resend_first_ms * kMillisecond, timeouts.resend_most_ms * kMillisecond) {}
   TimeNs next() {
     TimeNs wait = next_ == 0 ? first_ : next_;
     next_ = wait * 2 < most_ ? wait * 2 : most_;
@@ -72,9 +72,9 @@ class Backoff {
   // `resend_host_us` for each host: the first interval is that time for all hosts, the longest eight times
   // that time. `longest` bounds both, but neither falls below the bounds of the constructor. The number of
   // hosts is estimated from `ranks_here`.
-  void spread_over(const RoleTimes& times, uint64_t world_size, uint64_t ranks_here, TimeNs longest) {
+  void spread_over(const Timeouts& timeouts, uint64_t world_size, uint64_t ranks_here, TimeNs longest) {
     const uint64_t hosts = world_size / std::max<uint64_t>(1, ranks_here);
-    const auto all = static_cast<TimeNs>(hosts * times.resend_host_us * 1000);
+    const auto all = static_cast<TimeNs>(hosts * timeouts.resend_host_us * 1000);
     first_ = std::max(least_first_, std::min(all, longest));
     most_ = std::max(least_most_, std::min(8 * all, longest));
   }

@@ -32,10 +32,10 @@ struct ClientLost {  // the connection of a client has ended; after local::Detac
 struct WorldKnown {  // Planner -> ShardWriter and Loader of this node
   std::shared_ptr<const World> world;
   SaveOptions options;
-  std::optional<Rank> alone;  // mode rank-local: the rank whose own world this is (rank_local_world)
+  std::optional<Rank> rank_local;  // mode rank-local: the rank whose own world this is (rank_local_world)
 };
 // ShardWriter -> Coordinator, if it runs on this node: a rank-local save is committed.
-struct CommittedAlone {};
+struct RankLocalCommitted {};
 // Coordinator -> ShardWriter of this node, in mode rank-local. Each replaces the one before.
 struct RanksLost {
   std::vector<Rank> ranks;  // of hosts that are lost, ascending; empty: all have come back
@@ -55,7 +55,7 @@ struct PeerUp {  // only for kCoordinatorNode: a session with it exists, the fir
   NodeId node = kThisNode;
 };
 // Planner -> ShardWriter of this node: no coordinator of this job will answer any more.
-struct CoordinatorGone {
+struct CoordinatorSuperseded {
   Status why;
 };
 struct PeerLost {
@@ -72,8 +72,9 @@ struct TrainerEnded {
 struct Stopping {
   bool trainers_live = false;
 };
-struct Drain {       // finish what is staged, then return effect::Drained
-  bool told = true;  // the node was requested to stop, and its ranks are gone; false: no client needs it
+struct Drain {  // finish what is staged, then return effect::Drained
+  bool by_request =
+      true;  // the node was requested to stop, and its ranks are gone; false: no client needs it
   bool trainers_live = false;  // as in Stopping, for the Coordinator; the ShardWriter knows its clients
 };
 // For an effect::Send with an id: the host no longer holds anything of its message. It has sent or dropped
@@ -85,7 +86,7 @@ struct SendDone {
 using Event =
     std::variant<event::Started, event::Received, event::FromClient, event::ClientLost, event::WorldKnown,
                  event::PlanningFailed, event::TimerFired, event::OperationDone, event::PeerUp,
-                 event::CoordinatorGone, event::PeerLost, event::TrainerEnded, event::Stopping, event::Drain,
-                 event::CommittedAlone, event::RanksLost, event::SendDone>;
+                 event::CoordinatorSuperseded, event::PeerLost, event::TrainerEnded, event::Stopping,
+                 event::Drain, event::RankLocalCommitted, event::RanksLost, event::SendDone>;
 
 }  // namespace shoal::actors

@@ -14,10 +14,10 @@ namespace shoal::actors {
 
 enum class GiveUp : uint8_t {
   // Something did not come.
-  rank_gone,  // a trainer has ended, or the node of its host stops, before it staged the save
-  host_lost,  // neither the node nor the trainers of a host came back
-  deadline,   // the coordinator received no news, or a node no decision
-  stopping,   // the coordinator or the node was requested to stop, and what is missing cannot come any more
+  rank_ended,  // a trainer has ended, or the node of its host stops, before it staged the save
+  host_lost,   // neither the node nor the trainers of a host came back
+  deadline,    // the coordinator received no news, or a node no decision
+  stopping,    // the coordinator or the node was requested to stop, and what is missing cannot come any more
   no_coordinator,  // the coordinator is lost, or could publish nothing
   // Something is wrong.
   rank_failed,    // a rank could not write its share, or did not stage it: a full disk, a cancelled save
@@ -30,7 +30,7 @@ enum class GiveUp : uint8_t {
 
 constexpr bool looks_at_root_first(GiveUp why) {
   switch (why) {
-    case GiveUp::rank_gone:
+    case GiveUp::rank_ended:
     case GiveUp::host_lost:
     case GiveUp::deadline:
     case GiveUp::stopping:
@@ -48,7 +48,7 @@ constexpr bool looks_at_root_first(GiveUp why) {
 
 // What the failure of a rank means. Code::unavailable: its trainer or node has ended, and the save with it.
 inline GiveUp give_up_after(const Status& failure) {
-  return failure.code() == Code::unavailable ? GiveUp::rank_gone : GiveUp::rank_failed;
+  return failure.code() == Code::unavailable ? GiveUp::rank_ended : GiveUp::rank_failed;
 }
 
 }  // namespace shoal::actors

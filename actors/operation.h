@@ -54,7 +54,7 @@ struct RecordStaged {
   AttemptKey key;
   Rank rank = 0;
   LayoutId layout_id;
-  PlanId share_id;
+  PlanId assignment_id;
   UserMetadataPtr user = nullptr;
 };
 // -> Decision, the one that exists afterwards. The executor fills in nonce, root_id and unix_time_ns. If all

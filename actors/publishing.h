@@ -42,8 +42,8 @@ inline constexpr TimeNs kAbortPatience = 3'000 * kMillisecond;
 // Back-off between tries, until the first failure is `attempt_deadline_ms` old.
 class PublishRetries {
  public:
-  explicit PublishRetries(const RoleTimes& times)
-      : backoff_(times), patience_(times.attempt_deadline_ms * kMillisecond) {}
+  explicit PublishRetries(const Timeouts& timeouts)
+      : backoff_(timeouts), patience_(timeouts.attempt_deadline_ms * kMillisecond) {}
 
   // When to try again after `why`; 0: not at all. `patience` is a shorter bound than attempt_deadline_ms.
   TimeNs next_at(TimeNs now, const Status& why) { return next_at(now, why, patience_); }

@@ -35,9 +35,9 @@ class Role {
   virtual std::vector<TransitionsTaken> transitions() const { return {}; }
 };
 
-std::unique_ptr<Role> make_planner(const NodeFacts& facts);
-std::unique_ptr<Role> make_shard_writer(const NodeFacts& facts);
-std::unique_ptr<Role> make_loader(const NodeFacts& facts);
-std::unique_ptr<Role> make_coordinator(const NodeFacts& facts);
+std::unique_ptr<Role> make_planner(const NodeConfig& config);
+std::unique_ptr<Role> make_shard_writer(const NodeConfig& config);
+std::unique_ptr<Role> make_loader(const NodeConfig& config);
+std::unique_ptr<Role> make_coordinator(const NodeConfig& config);
 
 }  // namespace shoal::actors

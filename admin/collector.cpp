@@ -80,14 +80,14 @@ void Collector::abort_abandoned(const std::vector<storage::AttemptInfo>& undecid
       continue;
     }
     const storage::DecisionStamp stamp{random_128(), root_.id, unix_time_now_ns()};
-    auto stands = storage::complete_attempt(*root_.storage, before.key, stamp);
-    if (!stands.ok() && storage::is_unproven(stands.status())) {
-      const std::string cause = "left undecided by its generation: " + stands.status().message();
-      stands = storage::abort_attempt(*root_.storage, before.key, stamp, cause);
+    auto existing = storage::complete_attempt(*root_.storage, before.key, stamp);
+    if (!existing.ok() && storage::is_unproven(existing.status())) {
+      const std::string cause = "left undecided by its generation: " + existing.status().message();
+      existing = storage::abort_attempt(*root_.storage, before.key, stamp, cause);
     }
-    if (!stands.ok()) {
-      out->failed.emplace_back(to_string(before.key), stands.status());
-    } else if (stands->committed()) {
+    if (!existing.ok()) {
+      out->failed.emplace_back(to_string(before.key), existing.status());
+    } else if (existing->committed()) {
       out->completed.push_back({before.key,
                                 after->rank_manifests != 0 ? "the manifests of all its ranks were there"
                                                            : "its rosters and shards prove it complete",

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <vector>
 
-#include "base/last_words.h"
+#include "base/crash_report.h"
 #include "cli/commands.h"
 #include "shoal/save_plan.h"
 #include "storage/decisions/decision.h"
@@ -42,9 +42,9 @@ std::string version_text() {
 }
 
 // Must be called in a catch clause.
-[[noreturn]] void end_by_last_words() {
+[[noreturn]] void end_with_crash_report() {
   std::fflush(stdout);
-  std::_Exit(base::say_last_words());
+  std::_Exit(base::write_crash_report());
 }
 
 // Runs a command. Handles failures to print, which fmt reports by exceptions, and a lack of memory.
@@ -53,13 +53,13 @@ int run(const Command& command) {
   try {
     status = command();
   } catch (const std::system_error& error) {
-    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) end_by_last_words();
+    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) end_with_crash_report();
     if (std::ferror(stderr) == 0) {
       std::fprintf(stderr, "shoal: standard output: %s\n", error.code().message().c_str());
     }
     return kExitUnusable;
   } catch (const std::exception&) {
-    end_by_last_words();
+    end_with_crash_report();
   }
   if (std::fflush(stdout) == 0) return status;
   std::perror("shoal: standard output");
@@ -81,7 +81,7 @@ namespace {
 // launch, and kExitUnusable for any other command.
 void install(int argc, char** argv) {
   const bool is_node = argc > 1 && (std::strcmp(argv[1], "node") == 0 || std::strcmp(argv[1], "launch") == 0);
-  shoal::base::install_last_words("shoal", is_node ? shoal::cli::kExitFailed : shoal::cli::kExitUnusable);
+  shoal::base::install_crash_report("shoal", is_node ? shoal::cli::kExitFailed : shoal::cli::kExitUnusable);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

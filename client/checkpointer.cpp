@@ -74,18 +74,19 @@ Checkpointer::~Checkpointer() {
     impl_->session->wait_all_free(kLongestClose);
     impl_->session->detach();
   }
-  const std::optional<client::FailedSaves::Untold> untold = impl_->session->failures()->untold();
-  if (!untold) return;
+  const std::optional<client::FailedSaves::Unreported> unreported = impl_->session->failures()->unreported();
+  if (!unreported) return;
   fmt::print(stderr, "shoal: {} (nobody asked for the outcome)\n",
-             client::describe_untold(client::rank_in_world(impl_->options), *untold));
+             client::describe_unreported(client::rank_in_world(impl_->options), *unreported));
 }
 
 Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) {
   const Status waited = impl_->session->wait_all_decided(timeout);
-  const std::optional<client::FailedSaves::Untold> untold = impl_->session->failures()->take_untold();
-  if (untold) {
-    return Status(untold->first.why.code(),
-                  client::describe_untold(client::rank_in_world(impl_->options), *untold));
+  const std::optional<client::FailedSaves::Unreported> unreported =
+      impl_->session->failures()->take_unreported();
+  if (unreported) {
+    return Status(unreported->first.why.code(),
+                  client::describe_unreported(client::rank_in_world(impl_->options), *unreported));
   }
   return waited.code() == Code::deadline_exceeded ? waited : ok_status();
 }
@@ -142,12 +143,13 @@ Status Checkpointer::Impl::check_failures(uint64_t step) const {
                     "max_failed_saves allows; the last, {}: {}",
                     step, too_many->count, to_string(too_many->last.key), too_many->last.why.to_string()));
   }
-  if (options.on_failed != OnFailed::refuse || !failures.has_own_untold()) return ok_status();
-  return Status(Code::earlier_save_failed,
-                fmt::format("{}; nothing of step {} was staged ({}): saves go on once wait_all or its handle "
-                            "has told of it",
-                            client::describe_untold(client::rank_in_world(options), *failures.untold()), step,
-                            client::kRefusedAfterFailure));
+  if (options.on_failed != OnFailed::refuse || !failures.has_own_unreported()) return ok_status();
+  return Status(
+      Code::earlier_save_failed,
+      fmt::format("{}; nothing of step {} was staged ({}): saves go on once wait_all or its handle "
+                  "has told of it",
+                  client::describe_unreported(client::rank_in_world(options), *failures.unreported()), step,
+                  client::kRefusedAfterFailure));
 }
 
 // Counts the save, even if it fails, because every rank must count alike. If it fails here, it reports that
@@ -179,11 +181,11 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
     throw;
   }
   if (options.on_failed == OnFailed::refuse) return *last_save;
-  const std::optional<client::FailedSaves::Untold> untold = failures.take_untold(key);
-  if (!untold) return *last_save;
+  const std::optional<client::FailedSaves::Unreported> unreported = failures.take_unreported(key);
+  if (!unreported) return *last_save;
   return Status(Code::earlier_save_failed,
                 fmt::format("{}; step {} was staged all the same, and last_save has its handle",
-                            client::describe_untold(client::rank_in_world(options), *untold), step));
+                            client::describe_unreported(client::rank_in_world(options), *unreported), step));
 }
 
 Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given,

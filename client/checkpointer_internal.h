@@ -110,7 +110,7 @@ struct Checkpointer::Impl {
   void forget_dropped_slabs(const std::vector<uint32_t>& free);
   Status replace_slab(uint32_t slot, uint64_t bytes);
   Status check_ungranted(uint64_t bytes) const;
-  Result<std::optional<client::Session::StagingGrant>> ask_for_staging(uint64_t slab_bytes,
+  Result<std::optional<client::Session::StagingGrant>> request_staging(uint64_t slab_bytes,
                                                                        bool needs_answer);
   Result<std::optional<client::Session::StagingGrant>> grant_for(uint64_t bytes, uint32_t slot);
   bool make_room(uint32_t slot, uint64_t bytes, uint64_t most, const std::vector<uint32_t>& free);
@@ -163,8 +163,8 @@ struct Checkpointer::Impl {
   Result<client::OpenedCheckpoint> open(const WantedCheckpoint& which, bool wants_layouts);
   Result<client::OpenedCheckpoint> open_chosen(const WantedCheckpoint& which, bool wants_layouts);
   // Going back is never silent: rank 0 writes it to stderr, once.
-  void tell_passed_over(const AttemptKey& loaded, const PassedOver& passed_over);
-  Result<LoadResult> told(Result<LoadResult> loaded);
+  void report_passed_over(const AttemptKey& loaded, const PassedOver& passed_over);
+  Result<LoadResult> notified(Result<LoadResult> loaded);
   Status reopen(client::OpenedCheckpoint& opened);
   void close(const client::OpenedCheckpoint& opened);
   struct CloseLater {  // also where a planner throws
@@ -210,7 +210,7 @@ struct Checkpointer::Impl {
   Status receive_pieces(uint32_t request_id, client::Placer& placer, bool* ended);
   // What a batch of files holds: read, placed, and answered.
   Status read_files(const local::FilesToRead& batch, client::Placer& placer, client::FileReads& files,
-                    bool is_wanted);
+                    bool is_required);
 
   CheckpointerOptions options;
   const std::string root;  // absolute: a process may change its folder
@@ -236,7 +236,7 @@ struct Checkpointer::Impl {
     PassedOverPtr passed_over;
   };
   Choice choice;
-  std::optional<AttemptKey> told_passed_over;  // the newest of those that were told last
+  std::optional<AttemptKey> reported_passed_over;  // the newest of those that were told last
 };
 
 }  // namespace shoal

@@ -84,7 +84,7 @@ class Trainer {
 
  private:
   template <class... Args>
-  void say(fmt::format_string<Args...> format, Args&&... args) const {
+  void print(fmt::format_string<Args...> format, Args&&... args) const {
     std::string line = fmt::format("rank {}: {}\n", checkpointer_options_.rank,
                                    fmt::format(format, std::forward<Args>(args)...));
     std::fwrite(line.data(), 1, line.size(), stdout);
@@ -104,9 +104,9 @@ class Trainer {
       return Status(Code::corrupt,
                     fmt::format("{} differs from what step {} saved", *check.first_difference, step));
     }
-    say("loaded {}: {} in {}; all {} elements checked, all right{}", to_string(loaded.metadata.key),
-        human_bytes(loaded.bytes_loaded), human_seconds(loaded.seconds), check.elements,
-        loaded.passed_over.empty() ? "" : "; passed over: " + to_string(loaded.passed_over));
+    print("loaded {}: {} in {}; all {} elements checked, all right{}", to_string(loaded.metadata.key),
+          human_bytes(loaded.bytes_loaded), human_seconds(loaded.seconds), check.elements,
+          loaded.passed_over.empty() ? "" : "; passed over: " + to_string(loaded.passed_over));
     append_json(
         fmt::format(R"({{"event":"load","rank":{},"step":{},"bytes":{},"seconds":{:.6f},"elements":{}}})",
                     checkpointer_options_.rank, step, loaded.bytes_loaded, loaded.seconds, check.elements));
@@ -140,14 +140,15 @@ class Trainer {
     const SaveStats& stats = handle.stats();
     if (copied > 0) memcpy_seconds *= static_cast<double>(stats.bytes_staged) / static_cast<double>(copied);
     saved_.push_back({step, saved_.empty(), memcpy_seconds, handle});
-    say("step {}{}: staged {}, blocked {}, a memcpy of the same {} (x{:.2f}){}", step,
-        saved_.size() == 1 ? " (first)" : "", human_bytes(stats.bytes_staged),
-        human_seconds(stats.seconds_blocked), human_seconds(memcpy_seconds),
-        stats.seconds_blocked / memcpy_seconds,
-        stats.seconds_waited > kWaitWorthTelling ? ", of that waiting " + human_seconds(stats.seconds_waited)
-                                                 : "");
+    print("step {}{}: staged {}, blocked {}, a memcpy of the same {} (x{:.2f}){}", step,
+          saved_.size() == 1 ? " (first)" : "", human_bytes(stats.bytes_staged),
+          human_seconds(stats.seconds_blocked), human_seconds(memcpy_seconds),
+          stats.seconds_blocked / memcpy_seconds,
+          stats.seconds_waited > kWaitWorthTelling
+              ? ", of that waiting " + human_seconds(stats.seconds_waited)
+              : "");
     if (options_.kill_after_stage == step && options_.kill_rank == checkpointer_options_.rank) {
-      say("step {}: staged; now this trainer is killed", step);
+      print("step {}: staged; now this trainer is killed", step);
       raise(SIGKILL);
     }
     return ok_status();
@@ -171,8 +172,8 @@ class Trainer {
     SaveHandle handle = one.handle;
     auto metadata = handle.wait_committed(kCommitPatience);
     if (!metadata.ok()) return metadata.status().with_context(fmt::format("step {}", one.step));
-    say("step {}: committed after {}: {} in {} files", one.step, human_seconds(handle.seconds_to_decision()),
-        human_bytes(metadata->payload_bytes), metadata->files);
+    print("step {}: committed after {}: {} in {} files", one.step,
+          human_seconds(handle.seconds_to_decision()), human_bytes(metadata->payload_bytes), metadata->files);
     const SaveStats& stats = handle.stats();
     append_json(fmt::format(
         R"({{"event":"save","rank":{},"step":{},"first":{},"bytes":{},"blocked_s":{:.6f},"waited_s":{:.6f},)"

@@ -64,8 +64,8 @@ Status status_of(const kj::Exception& exception) {
 }
 
 // Each segment is as large as all before it together. Untouched pages of the last one take no memory.
-kj::ArrayPtr<capnp::word> PagedMessageBuilder::allocateSegment(unsigned minimum_words) {
-  const size_t bytes = std::max({kLeastSegmentBytes, size_t{minimum_words} * kWordBytes, total_bytes_});
+kj::ArrayPtr<capnp::word> PagedMessageBuilder::allocateSegment(unsigned words_min) {
+  const size_t bytes = std::max({kLeastSegmentBytes, size_t{words_min} * kWordBytes, total_bytes_});
   const PageBuffer& segment = segments_.emplace_back(bytes);
   total_bytes_ += bytes;
   return kj::arrayPtr(reinterpret_cast<capnp::word*>(segment.data()), bytes / kWordBytes);
@@ -96,10 +96,10 @@ Bytes framed_bytes(capnp::MessageBuilder& message) {
 }
 
 // Like capnp::canonicalize, but writes into the returned bytes.
-Bytes framed_segment(size_t most_words, const std::function<void(capnp::AnyPointer::Builder)>& write_root) {
-  Bytes out((1 + most_words) * kWordBytes);
+Bytes framed_segment(size_t words_max, const std::function<void(capnp::AnyPointer::Builder)>& write_root) {
+  Bytes out((1 + words_max) * kWordBytes);
   auto* words = reinterpret_cast<capnp::word*>(out.data() + kWordBytes);
-  capnp::FlatMessageBuilder message(kj::arrayPtr(words, most_words));
+  capnp::FlatMessageBuilder message(kj::arrayPtr(words, words_max));
   write_root(message.getRoot<capnp::AnyPointer>());
   const size_t written = message.getSegmentsForOutput()[0].size();
   store_le32(out.data() + 4, static_cast<uint32_t>(written));  // the number of segments minus one is 0

@@ -95,7 +95,7 @@ inline capnp::Text::Reader text_of(const std::string& text) {
 // memory behind.
 class PagedMessageBuilder final : public capnp::MessageBuilder {
  public:
-  kj::ArrayPtr<capnp::word> allocateSegment(unsigned minimum_words) override;
+  kj::ArrayPtr<capnp::word> allocateSegment(unsigned words_min) override;
 
  private:
   std::vector<PageBuffer> segments_;
@@ -111,8 +111,8 @@ struct FramedParts {
 FramedParts framed_parts(capnp::MessageBuilder& message);
 Bytes framed_bytes(capnp::MessageBuilder& message);  // framed_parts in one buffer
 
-// Standard framing of one segment of at most `most_words` words. Its first word points to the root.
-Bytes framed_segment(size_t most_words, const std::function<void(capnp::AnyPointer::Builder)>& write_root);
+// Standard framing of one segment of at most `words_max` words. Its first word points to the root.
+Bytes framed_segment(size_t words_max, const std::function<void(capnp::AnyPointer::Builder)>& write_root);
 // Frames the value in canonical form: equal values give equal bytes.
 template <class Builder>
 Bytes canonical_framed_bytes(Builder builder) {

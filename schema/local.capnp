@@ -24,7 +24,7 @@ struct DurableFile {
   payloadBytes @3 :UInt64;
 }
 
-struct DurableShare {
+struct DurableAssignment {
   rosterId @0 :Data;
   planId @1 :Data;
   files @2 :List(DurableFile);  # ascending by index, from 0
@@ -39,7 +39,7 @@ struct LoadTarget {
 }
 
 struct LoadSharing {       # which ranks may read bytes together
-  way @0 :UInt8;           # 0 automatic, 1 direct, 2 two-stage
+  method @0 :UInt8;        # 0 automatic, 1 direct, 2 two-stage
   rank @1 :UInt32;
   worldSize @2 :UInt32;
   round @3 :UInt32;        # number of earlier loads of this rank
@@ -229,7 +229,7 @@ struct LocalMessage {
       generation @5 :UInt32;
       nodePid @6 :Int32;
       nodeDeadlineMs @56 :UInt32;
-      grantsStaging @106 :Bool;  # the node answers stagingWanted
+      grantsStaging @106 :Bool;  # the node answers stagingRequest
     }
     failed :group {              # node -> client: the connection cannot be used any more
       code @7 :UInt16;
@@ -259,14 +259,14 @@ struct LocalMessage {
       slabId @23 :UInt32;
       pieces @24 :List(StagedPiece);
       again @57 :Bool;           # the client offered this save to a node before
-      inParts @107 :Bool;        # the slab is smaller than the save: the node requests bytes with partWanted
+      inParts @107 :Bool;        # the slab is smaller than the save: the node requests bytes with partRequest
       user @133 :List(Layout.UserText);  # metadata that the trainer gives with the save
     }
     slabFree :group {            # node -> client: the save is written or dropped; the slab may be reused
       slabId @25 :UInt32;
       step @58 :UInt64;
       attempt @59 :UInt32;
-      durable @60 :DurableShare; # null: dropped
+      durable @60 :DurableAssignment; # null: dropped
     }
     decided :group {             # node -> client
       step @26 :UInt64;
@@ -340,7 +340,7 @@ struct LocalMessage {
     written :group {             # client -> node: an earlier node has made this share durable
       step @61 :UInt64;
       attempt @62 :UInt32;
-      share @63 :DurableShare;
+      assignment @63 :DurableAssignment;
       user @134 :List(Layout.UserText);  # as in staged
     }
     notStaged :group {           # client -> node: this rank does not take part in this save
@@ -351,14 +351,14 @@ struct LocalMessage {
     }
     ping @68 :Void;              # client -> node
     pong @69 :Void;              # node -> client
-    statusWanted @70 :Void;      # any process -> node, instead of attach
-    status @71 :NodeStatus;      # node -> the process that sent statusWanted; its last message
-    planWanted :group {          # client -> node, mode collective, before it stages: request its plan
+    statusRequest @70 :Void;     # any process -> node, instead of attach
+    status @71 :NodeStatus;      # node -> the process that sent statusRequest; its last message
+    planRequest :group {         # client -> node, mode collective, before it stages: request its plan
       step @73 :UInt64;
       attempt @74 :UInt32;
       layoutId @75 :Data;
       known @76 :Data;           # share id of the plan that this client has; empty: none
-      followsPlanner @87 :Bool;  # its layout is the result of a planExchange
+      followsPlanner @87 :Bool;  # its layout is the result of a planGathering
     }
     plan :group {                # node -> client
       step @77 :UInt64;
@@ -366,7 +366,7 @@ struct LocalMessage {
       rosterId @79 :Data;
       plan @80 :Data;            # SavePlan of layout.capnp, framed; empty: the plan that the client has
     }
-    planExchange :group {        # mode collective, with planners that make a global plan; before planWanted
+    planGathering :group {       # mode collective, with planners that make a global plan; before planRequest
       step @81 :UInt64;
       attempt @82 :UInt32;
       stage @83 :UInt8;          # 0 offered, 2 made: client -> node; 1 gathered, 3 told: node -> client
@@ -375,7 +375,7 @@ struct LocalMessage {
       plans @86 :List(Data);     # offered, told: of this rank; gathered, made: of all ranks, by rank
     }
     close @92 :UInt32;           # client -> node: close what the load of this request id kept open
-    stagingWanted :group {       # client -> node, before it makes slabs: request memory for them
+    stagingRequest :group {      # client -> node, before it makes slabs: request memory for them
       bytes @108 :UInt64;        # size of a slab that holds one save
       slabs @109 :UInt32;        # how many slabs it wants
       bytesMax @110 :UInt64;     # bound of all slabs together, by the limits of this process
@@ -396,7 +396,7 @@ struct LocalMessage {
       slabs @119 :UInt32;        # slabs for saves have lower ids than this
     }
     giveBack @120 :Void;         # node -> client: free all slabs once they are unused, and return the grant
-    partWanted :group {          # node -> client: copy these ranges of the save into the slab
+    partRequest :group {         # node -> client: copy these ranges of the save into the slab
       slabId @121 :UInt32;
       step @122 :UInt64;
       attempt @123 :UInt32;

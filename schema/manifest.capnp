@@ -63,7 +63,7 @@ struct StagedRecord {      # a rank that staged a save and writes nothing: a rec
   attempt @2 :UInt32;
   rank @3 :UInt32;
   layoutId @4 :Data;                 # of this rank
-  shareId @5 :Data;                  # the PlanId of its plan under a RosterId of zeros
+  assignmentId @5 :Data;             # the PlanId of its plan under a RosterId of zeros
   user @6 :List(Layout.UserText);    # as in Manifest
 }
 

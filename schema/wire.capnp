@@ -78,7 +78,7 @@ struct RankPart {
                            # this roster
 }
 
-struct GoneRank {
+struct EndedRank {
   rank @0 :UInt32;
   end @1 :Text;            # how its trainer ended; empty: its node is stopping
 }
@@ -140,15 +140,15 @@ struct Message {
       ranks @4 :List(RankLayout);
       options @5 :Layout.SaveOptions;
     }
-    layoutsWanted @6 :List(Data);      # Coordinator -> Planner
+    layoutRequest @6 :List(Data);      # Coordinator -> Planner
     layouts @7 :List(Data);   # Planner -> Coordinator
-    rosterIs :group {                  # Coordinator -> Planner
+    rosterUpdate :group {              # Coordinator -> Planner
       roster @8 :Data;
       layouts @9 :List(Data); # in the order of roster.layoutIds
       options @10 :Layout.SaveOptions;
       ruleVersion @11 :UInt32;
     }
-    joinRefused @12 :Text;             # Coordinator -> Planner: why no roster can be made
+    joinRejected @12 :Text;            # Coordinator -> Planner: why no roster can be made
     shardsWritten :group {             # ShardWriter -> Coordinator
       key @13 :AttemptKey;
       rosterId @14 :Data;
@@ -181,15 +181,15 @@ struct Message {
       key @30 :AttemptKey;
       ranks @31 :List(RankLayout);
     }
-    planBy :group {                    # Coordinator -> ShardWriter: the attempt's roster, which is in the
+    attemptRoster :group {             # Coordinator -> ShardWriter: the attempt's roster, which is in the
                                        # root
       key @32 :AttemptKey;
       rosterId @33 :Data;
     }
     link @34 :Link;                    # between links, not between roles: fromRole and toRole are 0
-    ranksGone :group {                 # ShardWriter -> Coordinator: ranks that stage nothing more. The
+    ranksEnded :group {                # ShardWriter -> Coordinator: ranks that stage nothing more. The
                                        # answer, in mode rank-local: host and ranks of the coordinator's node
-      ranks @35 :List(GoneRank);
+      ranks @35 :List(EndedRank);
       staged @36 :List(AttemptKey);    # undecided saves that this node still reports
       host @61 :Text;                  # name of the sender's host
       here @62 :List(UInt32);          # ranks whose trainers are attached
@@ -204,14 +204,14 @@ struct Message {
       ranks @41 :List(RankLayout);
       known @42 :List(Data);           # parallel to ranks: share id of the plan that each has for this layout
                                        # (docs/reference/protocol.md); empty: none
-      followsPlanner @46 :Bool;        # these layouts are the result of a planExchange
+      followsPlanner @46 :Bool;        # these layouts are the result of a planGathering
     }
     globalPlan :group {                # Coordinator -> ShardWriter: what these ranks write
       key @43 :AttemptKey;
       rosterId @44 :Data;
       parts @45 :List(RankPart);
     }
-    planExchange :group {              # mode collective, with planners that make a global plan
+    planGathering :group {             # mode collective, with planners that make a global plan
       key @47 :AttemptKey;
       stage @48 :UInt8;                # 0 offered, 2 made: to the Coordinator; 1 gathered, 3 told: from it
       host @49 :Text;                  # of the sending ShardWriter; empty if the Coordinator sends
@@ -222,11 +222,11 @@ struct Message {
     }
     joinLoad @54 :JoinLoad;            # Loader -> Coordinator: these ranks of its host load
     loadRoster @55 :LoadRoster;        # Coordinator -> Loader: which checkpoint to load, and who shares it
-    chunksWanted @56 :Chunks;          # Loader -> Loader
-    chunkIs @57 :Chunk;                # Loader -> Loader
-    chunksNotHere @58 :Chunks;         # Loader -> Loader
-    chunksNotWanted @59 :Chunks;       # Loader -> Loader
-    chunksComing @60 :Chunks;          # Loader -> Loader
+    chunkRequest @56 :Chunks;          # Loader -> Loader
+    chunkData @57 :Chunk;              # Loader -> Loader
+    chunksUnavailable @58 :Chunks;     # Loader -> Loader
+    chunksCancelled @59 :Chunks;       # Loader -> Loader
+    chunksPending @60 :Chunks;         # Loader -> Loader
   }
 }
 
@@ -241,7 +241,7 @@ struct Link {
       children @2 :UInt32;             # how many children it accepts
     }
     relayFailed @3 :Text;              # node -> coordinator: why it cannot serve as a relay
-    goBy :group {                      # coordinator -> node that connected to it: use a relay
+    useRelay :group {                  # coordinator -> node that connected to it: use a relay
       address @4 :Text;                # of the relay; empty: try again later
       cause @5 :Text;                  # why, if address is empty
     }

@@ -22,27 +22,27 @@ constexpr actors::TimeNs kLongestSave =
 // What counters have gained since they were last asked.
 class PhaseMeter {
  public:
-  PhaseMeter(VirtualCluster& cluster, HubSeries& series) : cluster_(cluster), series_(series) {}
+  PhaseMeter(VirtualCluster& cluster, CoordinatorSeries& series) : cluster_(cluster), series_(series) {}
 
   PhaseCosts take() {
-    const HubCounts hub = cluster_.hub();
+    const CoordinatorCounts coordinator = cluster_.coordinator_counts();
     const StorageCounts storage = cluster_.storage();
     PhaseCosts gained;
-    gained.hub = {hub.messages_in - hub_.messages_in,
-                  hub.messages_out - hub_.messages_out,
-                  hub.bytes_in - hub_.bytes_in,
-                  hub.bytes_out - hub_.bytes_out,
-                  hub.longest_queue,
-                  hub.busy_ns - hub_.busy_ns};
+    gained.coordinator = {coordinator.messages_in - coordinator_costs_.messages_in,
+                          coordinator.messages_out - coordinator_costs_.messages_out,
+                          coordinator.bytes_in - coordinator_costs_.bytes_in,
+                          coordinator.bytes_out - coordinator_costs_.bytes_out,
+                          coordinator.longest_queue,
+                          coordinator.busy_ns - coordinator_costs_.busy_ns};
     gained.storage = {storage.changes - storage_.changes,
                       storage.looks - storage_.looks,
                       storage.listed - storage_.listed,
                       storage.syncs - storage_.syncs,
                       storage.bytes_written - storage_.bytes_written,
                       storage.bytes_read - storage_.bytes_read};
-    gained.hub_peaks = series_.take_peaks();
+    gained.coordinator_peaks = series_.take_peaks();
     gained.record_bytes = cluster_.record_bytes() - record_bytes_;
-    hub_ = hub;
+    coordinator_costs_ = coordinator;
     storage_ = storage;
     record_bytes_ = cluster_.record_bytes();
     cluster_.forget_longest_queue();
@@ -51,22 +51,22 @@ class PhaseMeter {
 
  private:
   VirtualCluster& cluster_;
-  HubSeries& series_;
-  HubCounts hub_;
+  CoordinatorSeries& series_;
+  CoordinatorCounts coordinator_costs_;
   StorageCounts storage_;
   uint64_t record_bytes_ = 0;
 };
 
-SaveReport report_of(const TrainerTimes& times) {
+SaveReport report_of(const TrainerTimings& times) {
   SaveReport report;
   report.began = times.began;
-  report.told = spread_of(times.told);
+  report.plan_received = spread_of(times.plan_received);
   report.blocked = spread_of(times.blocked);
   report.written = spread_of(times.written);
   report.committed = spread_of(times.committed);
   report.bytes_staged = times.bytes_staged;
-  report.told_ranks = static_cast<uint32_t>(
-      std::ranges::count_if(times.committed, [](actors::TimeNs told) { return told >= 0; }));
+  report.notified_ranks = static_cast<uint32_t>(
+      std::ranges::count_if(times.committed, [](actors::TimeNs notified) { return notified >= 0; }));
   report.aborted_ranks = times.aborted_ranks;
   report.cause = times.cause;
   return report;
@@ -76,7 +76,7 @@ constexpr uint64_t kOutageMs = 4'000;  // more than it lasts: until it is known,
 
 // No fault is one that ends a save: no trainer and no disk fails, and all that is away is back before anybody
 // may take it for lost, even where one outage follows another.
-bool needs_no_abort(const std::vector<Fault>& faults, const actors::RoleTimes& times) {
+bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& timeouts) {
   uint64_t away_ms = 0;
   for (const Fault& fault : faults) {
     switch (fault.kind) {
@@ -96,20 +96,20 @@ bool needs_no_abort(const std::vector<Fault>& faults, const actors::RoleTimes& t
         return false;
     }
   }
-  return away_ms < times.host_lost_ms;
+  return away_ms < timeouts.host_lost_ms;
 }
 
 // How long a save may be waited for, beyond staging and writing. Hosts that die hold it for host_lost_ms:
 // once, and again where another coordinator begins to await them.
 // A trainer that ends without a word while its node lives is noticed at the attempt's deadline.
-actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::RoleTimes& times) {
+actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
   bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that begins again knows no ranks
   for (const Fault& fault : scenario.failures) {
     is_known = is_known && fault.kind != Fault::Kind::vanishes && fault.kind != Fault::Kind::loses &&
                fault.kind != Fault::Kind::disk_slow && fault.kind != Fault::Kind::disk_fails &&
                fault.kind != Fault::Kind::disk_full;
   }
-  return is_known ? 2 * actors::TimeNs{times.host_lost_ms} : actors::TimeNs{times.node_deadline_ms};
+  return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
 
 // The longest time that storage may take to write `bytes`, the bytes of all hosts in one save, while other
@@ -121,8 +121,8 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
     rate = storage.total_bytes_per_s;
   }
   const uint64_t slowness = std::max<uint64_t>(scenario.stragglers.storage_permille, 1000);
-  const auto alone = static_cast<uint64_t>(transfer_ns(bytes, rate));
-  return static_cast<actors::TimeNs>(multiply_divide(alone, 2 * kSimulatedSlabs * slowness, 1000));
+  const auto single = static_cast<uint64_t>(transfer_ns(bytes, rate));
+  return static_cast<actors::TimeNs>(multiply_divide(single, 2 * kSimulatedSlabs * slowness, 1000));
 }
 
 // Lets oracles and listeners hear of a run.
@@ -134,7 +134,7 @@ class RunWatch {
   void begin(CountedTrainers& trainers, const SimulationListeners& listeners) {
     const bool is_checked = scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty();
     if (is_checked) make_oracles(trainers);
-    if (!is_checked && !listeners.event && !listeners.told) return;
+    if (!is_checked && !listeners.event && !listeners.decided) return;
     cluster_.on_event(
         [this, hears = listeners.event](size_t node, actors::RoleKind role, const actors::Event& event) {
           if (hears) hears(events_.now(), node, role, event, sender_of(node, event));
@@ -143,10 +143,10 @@ class RunWatch {
           const auto* decision = std::get_if<std::shared_ptr<const storage::Decision>>(&*done->result);
           if (decision != nullptr) oracles_->answered(events_.now(), *decision);
         });
-    trainers.on_told([this, hears = listeners.told](Rank rank, const local::Decided& decided) {
+    trainers.on_decision([this, hears = listeners.decided](Rank rank, const local::Decided& decided) {
       if (hears) hears(events_.now(), rank, decided);
       const AttemptKey key{kSimulatedGeneration, decided.step, decided.attempt};
-      if (oracles_) oracles_->told(events_.now(), rank, key, decided.outcome);
+      if (oracles_) oracles_->notified(events_.now(), rank, key, decided.outcome);
     });
   }
   std::function<void(const Fault&)> fault_listener(const SimulationListeners& listeners) {
@@ -170,13 +170,13 @@ class RunWatch {
       const auto ends = static_cast<actors::TimeNs>(fault.ends_ms() + fault.by_ms) * actors::kMillisecond;
       facts.faults_end = std::max(facts.faults_end, ends);
     }
-    const actors::RoleTimes times = cluster_.times();
+    const actors::Timeouts timeouts = cluster_.timeouts();
     facts.save_deadline =
-        (longest_wait_ms(scenario_, times) + kSaveMarginMs +
+        (longest_wait_ms(scenario_, timeouts) + kSaveMarginMs +
          static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000)) *
         actors::kMillisecond;
-    facts.needs_no_abort = needs_no_abort(scenario_.failures, times);
-    facts.heard_of = [&trainers](uint32_t save) { return trainers.times()[save - 1].heard_of; };
+    facts.needs_no_abort = needs_no_abort(scenario_.failures, timeouts);
+    facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {
       return longest_writing(storage_, scenario_, trainers.times()[save - 1].bytes_staged);
     };
@@ -234,7 +234,7 @@ class RestartedJob {
     SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, mesh));
     job.ranks = scenario.ranks;
     job.ranks_per_host = scenario.ranks_per_host;
-    job.way = scenario.load_way;
+    job.method = scenario.load_method;
     std::unique_ptr<RestartedJob> made(new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
     if (payload != nullptr) made->cluster_.keep_bytes(payload);
     return made;
@@ -272,7 +272,7 @@ class RestartedJob {
         if (report.stopped_early) return ok_status();
       }
       events_.run_next();
-      series_.take(events_.now(), cluster_.hub_queue());
+      series_.take(events_.now(), cluster_.coordinator_queue());
       if (oracles_ && oracles_->violation()) {
         report.violation = oracles_->violation();
         return ok_status();
@@ -300,7 +300,7 @@ class RestartedJob {
         nodes_(static_cast<uint32_t>(place_ranks(scenario).size())),
         cluster_(events_, profile, mix64(scenario.seed ^ generation), scenario.mode, place_ranks(scenario),
                  scenario.ranks, scenario.max_direct_nodes, generation),
-        series_([this] { return cluster_.hub_state(); }),
+        series_([this] { return cluster_.coordinator_load(); }),
         loads_(events_, cluster_, profile, std::move(job)) {
     cluster_.counted_root().will_be_loaded();
   }
@@ -310,7 +310,7 @@ class RestartedJob {
   const uint32_t nodes_;
   EventHeap events_;
   VirtualCluster cluster_;
-  HubSeries series_;
+  CoordinatorSeries series_;
   CountedLoads loads_;
   std::optional<LoadOracles> oracles_;
 };
@@ -318,7 +318,8 @@ class RestartedJob {
 // Runs events until every save is decided, an oracle is violated, or no save makes progress. Returns true if
 // the watch stopped the run.
 bool run_events(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers, RunWatch& checks,
-                HubSeries& series, const StoredPayload* payload, uint32_t ranks, SimulationWatch* watch) {
+                CoordinatorSeries& series, const StoredPayload* payload, uint32_t ranks,
+                SimulationWatch* watch) {
   auto goes_on = [&] {
     return events.now() - trainers.newest_save_began() < kLongestSave &&
            (!payload || payload->disagreement().ok());
@@ -331,7 +332,7 @@ bool run_events(EventHeap& events, VirtualCluster& cluster, CountedTrainers& tra
       if (look(*watch, events, cluster, trainers, thoroughly)) return true;
     }
     events.run_next();
-    series.take(events.now(), cluster.hub_queue());
+    series.take(events.now(), cluster.coordinator_queue());
     if (checks.stops()) break;
   }
   return false;
@@ -411,10 +412,10 @@ uint64_t milestones_of(const Scenario& scenario) {
          uint64_t{loading_job(scenario).ranks} * scenario.loads * kMilestonesPerLoad;
 }
 
-Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
+Result<SimulationReport> simulate(const Scenario& message, const Profile& profile,
                                   const SimulationListeners& listeners, SimulationWatch* watch) {
-  SHOAL_RETURN_IF_ERROR(validate_scenario(said));
-  SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_faults(said));
+  SHOAL_RETURN_IF_ERROR(validate_scenario(message));
+  SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_faults(message));
   SimulationReport report;
   report.scenario = scenario;
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
@@ -446,7 +447,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
     cluster.keep_bytes(payload.get());
     job.payload = payload.get();
   }
-  HubSeries series([&cluster] { return cluster.hub_state(); });
+  CoordinatorSeries series([&cluster] { return cluster.coordinator_load(); });
   PhaseMeter meter(cluster, series);
   RunWatch checks(events, cluster, scenario, profile.storage);
   std::vector<PhaseCosts> phases;
@@ -469,7 +470,7 @@ Result<SimulationReport> simulate(const Scenario& said, const Profile& profile,
   }
   report_phases(trainers, phases, &report);
   report.relays = static_cast<uint32_t>(cluster.relays());
-  report.hub_over_time = series.samples();
+  report.coordinator_over_time = series.samples();
   report.ended = events.now();
   report.events = cluster.events();
   report.steps = events.executed();

@@ -34,27 +34,27 @@ Spread spread_of(std::vector<actors::TimeNs> times);
 // Costs from the beginning of a save to the beginning of the next one. `joining` has the costs before the
 // first save.
 struct PhaseCosts {
-  HubCounts hub;
-  HubState hub_peaks;
+  CoordinatorCounts coordinator;
+  CoordinatorLoad coordinator_peaks;
   StorageCounts storage;
   uint64_t record_bytes = 0;  // bytes of decisions, rosters and rank manifests
 };
 struct SaveReport {
   actors::TimeNs began = 0;  // on the clock of the simulation
-  Spread told;               // until a rank knows what to write
+  Spread plan_received;      // until a rank knows what to write
   Spread blocked;            // until save() returns: the rank has staged everything
   Spread written;            // until the rank's last byte is durable
   Spread committed;          // until the rank receives the decision
   uint64_t bytes_staged = 0;
-  uint32_t told_ranks = 0;     // ranks that received the decision
-  uint32_t aborted_ranks = 0;  // those of told_ranks that received an abort
+  uint32_t notified_ranks = 0;  // ranks that received the decision
+  uint32_t aborted_ranks = 0;   // those of notified_ranks that received an abort
   std::string cause;
   PhaseCosts costs;
 
-  bool is_committed() const { return told_ranks != 0 && aborted_ranks == 0; }
+  bool is_committed() const { return notified_ranks != 0 && aborted_ranks == 0; }
   // "undecided": no rank received a decision, because all ranks had died or the run had ended.
   const char* outcome() const {
-    return aborted_ranks != 0 ? "aborted" : told_ranks != 0 ? "committed" : "undecided";
+    return aborted_ranks != 0 ? "aborted" : notified_ranks != 0 ? "committed" : "undecided";
   }
 };
 // The job starts again, as another generation, and all ranks load the newest checkpoint at once.
@@ -82,7 +82,7 @@ struct SimulationReport {
   PhaseCosts joining;
   std::vector<SaveReport> saves;
   std::vector<LoadReport> loads;
-  std::vector<HubSample> hub_over_time;
+  std::vector<CoordinatorSample> coordinator_over_time;
   actors::TimeNs ended = 0;  // virtual time at which the job that saves ended
   uint64_t events = 0;       // events that were delivered to roles
   uint64_t steps = 0;        // steps of virtual time
@@ -100,7 +100,7 @@ struct SimulationListeners {
                      size_t from)>
       event;
   std::function<void(actors::TimeNs now, const Fault&)> fault;
-  std::function<void(actors::TimeNs now, Rank, const local::Decided&)> told;
+  std::function<void(actors::TimeNs now, Rank, const local::Decided&)> decided;
 };
 
 // Oracles check every run with at most this many ranks. Larger runs are checked only if they have faults.

@@ -17,7 +17,7 @@ Session::Session(HandshakeRole role, const SessionSettings& settings, const Hand
       handshake_(role, settings.self, settings.token, nonce),
       remote_(std::move(remote)),
       began_ms_(now_ms),
-      last_heard_ms_(now_ms),
+      last_received_ms_(now_ms),
       last_sent_ms_(now_ms) {
   if (role_ == HandshakeRole::connector) push_frame(FrameKind::handshake, handshake_.hello());
 }
@@ -35,7 +35,7 @@ void Session::on_door_frame(ByteView header_bytes, ByteView payload, uint64_t no
     end(fits);
     return;
   }
-  last_heard_ms_ = now_ms;
+  last_received_ms_ = now_ms;
   if (phase_ == Phase::handshaking) return on_handshake(payload);
   was_refused_ = true;  // no reason is sent back to the peer
   finish(decode_refusal(payload).with_context("the handshake was refused"));
@@ -80,7 +80,7 @@ bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms)
     ++malformed_frames_;
     return false;
   }
-  last_heard_ms_ = now_ms;
+  last_received_ms_ = now_ms;
   if (Status fits = accept_frame(*header, payload); !fits.ok()) {
     ++malformed_frames_;
     end(fits);
@@ -135,7 +135,7 @@ bool Session::on_announced(ByteView header_bytes, uint64_t payload_bytes, uint64
     end(fits);
     return false;
   }
-  last_heard_ms_ = now_ms;
+  last_received_ms_ = now_ms;
   announced_ = *header;
   is_fetching_ = true;
   return true;
@@ -171,7 +171,7 @@ void Session::on_fetched(uint64_t now_ms) {
   SHOAL_CHECK(is_fetching_);
   is_fetching_ = false;
   if (phase_ != Phase::up) return;
-  last_heard_ms_ = progressed_ms_ = now_ms;
+  last_received_ms_ = progressed_ms_ = now_ms;
   if (incoming_.size() < announced_.message_bytes) return;
   has_turn_ = false;
   if (Status fits = check_segment_table(incoming_); !fits.ok()) {
@@ -211,8 +211,8 @@ void Session::tick(uint64_t now_ms) {
     end(Status(Code::unavailable, fmt::format("{} within {} ms", what, limits_.handshake_timeout_ms)));
   }
   if (phase_ != Phase::up) return;
-  if (now_ms - last_heard_ms_ >= limits_.peer_lost_after_ms) {
-    end(Status(Code::unavailable, fmt::format("lost: silent for {} ms", now_ms - last_heard_ms_)));
+  if (now_ms - last_received_ms_ >= limits_.peer_lost_after_ms) {
+    end(Status(Code::unavailable, fmt::format("lost: silent for {} ms", now_ms - last_received_ms_)));
   } else if (is_stalled(now_ms)) {
     end(Status(Code::unavailable, fmt::format("lost: a message of {} bytes stalled at {}",
                                               announced_.message_bytes, announced_.offset)));
@@ -232,7 +232,7 @@ uint64_t Session::next_due_ms() const {
     case Phase::attaching:
       return began_ms_ + limits_.handshake_timeout_ms;
     case Phase::up:
-      return std::min(last_heard_ms_ + limits_.peer_lost_after_ms,
+      return std::min(last_received_ms_ + limits_.peer_lost_after_ms,
                       last_sent_ms_ + limits_.heartbeat_interval_ms);
     case Phase::ended:
       break;

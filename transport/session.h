@@ -72,8 +72,8 @@ class Session {
 
   // Part of a frame arrived on the data connection, or this side does not read what is there. Either counts
   // as a sign of life.
-  void on_heard(uint64_t now_ms) {
-    if (phase_ == Phase::up) last_heard_ms_ = now_ms;
+  void on_received(uint64_t now_ms) {
+    if (phase_ == Phase::up) last_received_ms_ = now_ms;
   }
   // The connection broke, was refused (Code::refused), or cannot be made. No more frames can be sent.
   void on_link_lost(const Status& why);
@@ -119,7 +119,7 @@ class Session {
   bool wants_data_port_ = false;
   uint64_t malformed_frames_ = 0;
 
-  uint64_t began_ms_, last_heard_ms_, last_sent_ms_;
+  uint64_t began_ms_, last_received_ms_, last_sent_ms_;
   uint64_t outgoing_tag_ = 0, incoming_tag_ = 0;
   uint64_t next_out_ = 0, next_in_ = 0;
 

@@ -180,13 +180,13 @@ struct CafHost::Impl {
 
 void CafHost::Impl::Seat::handle(const QueuedEvent& queued_event) noexcept {
   const auto* fired = std::get_if<event::TimerFired>(&queued_event.event);
-  bool is_wanted = true;
+  bool is_required = true;
   if (fired != nullptr) {
     auto it = armed_.find(fired->timer);
-    is_wanted = it != armed_.end() && it->second == queued_event.serial;
-    if (is_wanted) armed_.erase(it);
+    is_required = it != armed_.end() && it->second == queued_event.serial;
+    if (is_required) armed_.erase(it);
   }
-  if (is_wanted) {
+  if (is_required) {
     effects_.clear();
     role_->handle(host_.now(), queued_event.event, effects_);
     for (Effect& effect : effects_) carry_out(effect);
@@ -206,8 +206,8 @@ void CafHost::Impl::Seat::carry_out(Effect& effect) {
     send(*send_effect);
   } else if (auto* send_to = std::get_if<effect::SendTo>(&effect)) {
     host_.services.send_to(send_to->address, send_to->message);
-  } else if (auto* tell = std::get_if<effect::Tell>(&effect)) {
-    host_.post(tell->to, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(tell->event)}));
+  } else if (auto* to_role = std::get_if<effect::ToRole>(&effect)) {
+    host_.post(to_role->to, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(to_role->event)}));
   } else if (auto* to_client = std::get_if<effect::ToClient>(&effect)) {
     host_.services.to_client(to_client->client, to_client->message);
   } else if (auto* forget = std::get_if<effect::ForgetClient>(&effect)) {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 namespace shoal::actors {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 namespace shoal::actors {
 

@@ -113,14 +113,14 @@ class Attempt {
     NodeId node = 0;
     LayoutId layout_id;
     bool has_staged = true;  // all that it holds; false (collective): nothing yet, it waits for its plan
-    PlanId known;            // collective: share_id_of the plan that the rank has; zero: none
+    PlanId known;            // collective: assignment_id_of the plan that the rank has; zero: none
     friend bool operator==(const Waiting&, const Waiting&) = default;
   };
   // The newest report of each node under each roster, kept until reports can be checked.
   using EarlyReports = std::map<std::pair<NodeId, RosterId>, wire::ShardsWritten>;
 
-  Attempt(const AttemptId& id, TimeNs now, const RoleTimes& times, AttemptMachine::Counts& counts)
-      : last_news(now), retries(times), id_(id), counts_(counts) {}
+  Attempt(const AttemptId& id, TimeNs now, const Timeouts& timeouts, AttemptMachine::Counts& counts)
+      : last_news(now), retries(timeouts), id_(id), counts_(counts) {}
 
   const AttemptId& id() const { return id_; }
   const AttemptKey& key() const { return id_.key; }

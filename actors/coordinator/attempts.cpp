@@ -25,11 +25,11 @@ bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter&
 }
 
 Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  if (key.generation != facts_.generation) return {};
+  if (key.generation != config_.generation) return {};
   if (auto found = attempts_.find(key); found != attempts_.end()) return {&found->second, false};
   if (attempts_.size() >= kMaxAttemptsInFlight) return {};  // reports are sent again
   const AttemptId id{key, ++attempts_opened_};
-  Attempt& attempt = attempts_.try_emplace(key, id, now, facts_.times, attempt_counts_).first->second;
+  Attempt& attempt = attempts_.try_emplace(key, id, now, config_.timeouts, attempt_counts_).first->second;
   await_news(attempt, out);
   // An earlier coordinator or a node may have decided it.
   operations_.start(operation::ReadDecision{key}, out,
@@ -49,7 +49,7 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
 
 void Coordinator::await_news(Attempt& attempt, EffectWriter& out) {
   attempt.deadline =
-      timers_.set(attempt.last_news + facts_.times.attempt_deadline_ms * kMillisecond, out,
+      timers_.set(attempt.last_news + config_.timeouts.attempt_deadline_ms * kMillisecond, out,
                   [this, id = attempt.id()](TimeNs now, EffectWriter& then_out) {
                     with_attempt(id, [&](Attempt& opened) { deadline_passed(now, opened, then_out); });
                   });
@@ -57,11 +57,12 @@ void Coordinator::await_news(Attempt& attempt, EffectWriter& out) {
 
 void Coordinator::deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out) {
   attempt.deadline = 0;
-  if (attempt.last_news + facts_.times.attempt_deadline_ms * kMillisecond > now) {
+  if (attempt.last_news + config_.timeouts.attempt_deadline_ms * kMillisecond > now) {
     return await_news(attempt, out);
   }
   abort(attempt, GiveUp::deadline,
-        what_is_missing(attempt) + " within " + human_seconds(facts_.times.attempt_deadline_ms / 1e3), out);
+        what_is_missing(attempt) + " within " + human_seconds(config_.timeouts.attempt_deadline_ms / 1e3),
+        out);
 }
 
 std::string Coordinator::what_is_missing(const Attempt& attempt) const {
@@ -84,7 +85,7 @@ void Coordinator::on_report(TimeNs now, NodeId from, const wire::ShardsWritten& 
   } else {
     take(now, from, report, *attempt, out);
   }
-  if (is_new) look_for_gone(now, *attempt, out);
+  if (is_new) look_for_ended(now, *attempt, out);
 }
 
 void Coordinator::take_early(TimeNs now, Attempt& attempt, EffectWriter& out) {
@@ -272,12 +273,12 @@ void Coordinator::send_outcome(const AttemptKey& key, const Outcome& outcome, Ef
 void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
   if (!reading_rosters_.insert(id).second) return;
   operations_.start(
-      operation::ReadRoster{facts_.generation, id}, out,
+      operation::ReadRoster{config_.generation, id}, out,
       [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         reading_rosters_.erase(id);
         auto record = result_as<storage::RosterRecord>(std::move(result));
         if (record.ok() && !rosters_.find(id)) {
-          rosters_.add_older(std::make_shared<ExpectedPlans>(facts_, record->world, record->options));
+          rosters_.add_older(std::make_shared<ExpectedPlans>(config_, record->world, record->options));
         } else if (!record.ok()) {
           then_out.warning("roster " + id.short_hex() + ": " + record.status().to_string());
         }
@@ -314,10 +315,11 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
     }
   }
   if (answer) {
-    return out.send(from, RoleKind::shard_writer, wire::PlanBy{staged.key, answer->world().roster.id()});
+    return out.send(from, RoleKind::shard_writer,
+                    wire::AttemptRoster{staged.key, answer->world().roster.id()});
   }
   consider(*attempt, out);
-  if (is_new) look_for_gone(now, *attempt, out);
+  if (is_new) look_for_ended(now, *attempt, out);
 }
 
 LayoutPtr Coordinator::find_layout(const Attempt& attempt, const LayoutId& id) const {
@@ -349,7 +351,7 @@ bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
       settled = &waiting.layout_id;
     }
   }
-  for (auto& [node, ids] : wanted) out.send(node, RoleKind::planner, wire::LayoutsWanted{std::move(ids)});
+  for (auto& [node, ids] : wanted) out.send(node, RoleKind::planner, wire::LayoutRequest{std::move(ids)});
   return all;
 }
 
@@ -392,7 +394,7 @@ Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attemp
   SHOAL_RETURN_IF_ERROR(validate_world(*world));
   SHOAL_RETURN_IF_ERROR(check_coverage(*world, options()));
   if (options().mode != SaveMode::collective) {
-    SHOAL_RETURN_IF_ERROR(check_roster_fits(*world, facts_.message_bytes_max));
+    SHOAL_RETURN_IF_ERROR(check_roster_fits(*world, config_.message_bytes_max));
   }
   return std::shared_ptr<const World>(std::move(world));
 }
@@ -408,7 +410,7 @@ void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
   const storage::RosterRecord record{*world, options(), kRuleVersion};
   const bool is_first = !rosters_.newest();  // collective: the first save makes the first roster
   if_in_office(out, [this, id = attempt.id(), record, is_first](TimeNs, EffectWriter& then_out) {
-    operations_.start(operation::PublishRoster{facts_.generation, record, is_first}, then_out,
+    operations_.start(operation::PublishRoster{config_.generation, record, is_first}, then_out,
                       [this, id, record](TimeNs now, Result<OperationResult> result, EffectWriter& last_out) {
                         auto published = result_as<storage::RosterRecord>(std::move(result));
                         with_attempt(id, [&](Attempt& waiting) {
@@ -434,7 +436,7 @@ void Coordinator::roster_published(TimeNs now, Attempt& attempt, const RosterId&
   }
   auto known = rosters_.find(id);  // another attempt may have the same roster
   adopt_roster(attempt,
-               known ? known : std::make_shared<ExpectedPlans>(facts_, published->world, published->options),
+               known ? known : std::make_shared<ExpectedPlans>(config_, published->world, published->options),
                out);
 }
 
@@ -451,7 +453,7 @@ void Coordinator::adopt_roster(Attempt& attempt, const std::shared_ptr<ExpectedP
       await_plans.insert(waiting.node);
     } else if (have_staged.insert(waiting.node).second) {
       out.send(waiting.node, RoleKind::shard_writer,
-               wire::PlanBy{attempt.key(), roster->world().roster.id()});
+               wire::AttemptRoster{attempt.key(), roster->world().roster.id()});
     }
   }
   for (NodeId node : await_plans) send_global_plan(attempt, node, out);

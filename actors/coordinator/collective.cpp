@@ -46,7 +46,7 @@ Coordinator::Opened Coordinator::open_collective(TimeNs now, const Sender& sende
   nodes_.insert(sender.node);
   presence_.reported(sender.node, sender.ranks, sender.host);
   if (is_refused()) {
-    out.send(sender.node, RoleKind::planner, wire::JoinRefused{refused_.message()});
+    out.send(sender.node, RoleKind::planner, wire::JoinRejected{refused_.message()});
     return {};
   }
   if (answer_decided(sender.node, key, out)) return {};
@@ -90,7 +90,7 @@ void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans
     return send_global_plan(*attempt, from, out);
   }
   consider(*attempt, out);
-  if (is_new) look_for_gone(now, *attempt, out);
+  if (is_new) look_for_ended(now, *attempt, out);
 }
 
 void Coordinator::send_global_plan(Attempt& attempt, NodeId to, EffectWriter& out) {
@@ -118,13 +118,13 @@ void Coordinator::send_global_plan(Attempt& attempt, NodeId to, EffectWriter& ou
       return abort(attempt, GiveUp::contradiction, name + ": " + plan.status().message(), out);
     }
     const size_t more = *plan ? message_bytes_of(**plan) : sizeof(wire::RankPart);
-    if (more > facts_.message_bytes_max) {
+    if (more > config_.message_bytes_max) {
       return abort(attempt, GiveUp::contradiction,
                    "the plan of " + name + " takes " + human_bytes(more) + ", a message at most " +
-                       human_bytes(facts_.message_bytes_max),
+                       human_bytes(config_.message_bytes_max),
                    out);
     }
-    if (bytes + more > facts_.message_bytes_max) {
+    if (bytes + more > config_.message_bytes_max) {
       out.send(to, RoleKind::shard_writer,
                std::exchange(message, wire::GlobalPlan{attempt.key(), roster, {}}));
       bytes = 0;
@@ -137,10 +137,10 @@ void Coordinator::send_global_plan(Attempt& attempt, NodeId to, EffectWriter& ou
 
 // --- the plan gather ---
 
-void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanExchange& message,
+void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanGathering& message,
                                  EffectWriter& out) {
   Sender sender{from, message.host, message.world_size, message.options, true, ranks_in(message.plans)};
-  if (message.stage == plan::ExchangeStage::made)
+  if (message.stage == plan::GatherStage::made)
     sender.ranks = {message.coordinator_rank};  // the plans in the message are those of all ranks
   const auto [attempt, is_new] = open_collective(now, sender, message.key, out);
   if (attempt == nullptr) return;
@@ -154,9 +154,9 @@ void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanExchan
                  out);
   }
   Result<PlanGather::Answer> answer = PlanGather::Answer{};
-  if (message.stage == plan::ExchangeStage::offered) {
+  if (message.stage == plan::GatherStage::offered) {
     answer = gather.take_offers(from, message);
-  } else if (message.stage == plan::ExchangeStage::made) {
+  } else if (message.stage == plan::GatherStage::made) {
     answer = gather.take_made(from, message);
   }
   if (!answer.ok()) {
@@ -164,21 +164,21 @@ void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanExchan
   } else {
     for (NodeId node : answer->to) send_gathered_plans(*attempt, answer->stage, node, out);
   }
-  if (is_new) look_for_gone(now, *attempt, out);
+  if (is_new) look_for_ended(now, *attempt, out);
 }
 
-void Coordinator::send_gathered_plans(Attempt& attempt, plan::ExchangeStage stage, NodeId to,
+void Coordinator::send_gathered_plans(Attempt& attempt, plan::GatherStage stage, NodeId to,
                                       EffectWriter& out) {
   const PlanGather& gather = *attempt.plan_gather;
-  wire::PlanExchange message{attempt.key(),
-                             stage,
-                             "",
-                             world_size(),
-                             options(),
-                             gather.coordinator_rank(),
-                             gather.plans_for(to, stage)};
+  wire::PlanGathering message{attempt.key(),
+                              stage,
+                              "",
+                              world_size(),
+                              options(),
+                              gather.coordinator_rank(),
+                              gather.plans_for(to, stage)};
   Status refused;
-  for (wire::PlanExchange& part : split_plans(std::move(message), facts_.message_bytes_max, &refused)) {
+  for (wire::PlanGathering& part : split_plans(std::move(message), config_.message_bytes_max, &refused)) {
     out.send(to, RoleKind::shard_writer, std::move(part));
   }
   if (!refused.ok()) abort(attempt, GiveUp::contradiction, refused.message(), out);

@@ -24,15 +24,15 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
           [&](const event::PlanningFailed& failed) {
             if (!rosters_.newest() && !is_refused() && !is_superseded()) refuse_all(failed.why, out);
           },
-          [&](const event::CommittedAlone&) {
+          [&](const event::RankLocalCommitted&) {
             if (!is_superseded()) retention_.committed(out);
           },
           [&](const event::Stopping& stopping) { on_stopping(now, stopping, out); },
           [&](const event::Drain& drain) { on_drain(now, drain, out); },
           // The coordinator has no clients, and sends nothing with an id. Peers introduce themselves by their
-          // first message. The ShardWriter reports trainers that have ended (wire::RanksGone).
+          // first message. The ShardWriter reports trainers that have ended (wire::RanksEnded).
           [](const event::FromClient&) {}, [](const event::ClientLost&) {}, [](const event::WorldKnown&) {},
-          [](const event::PeerUp&) {}, [](const event::CoordinatorGone&) {},
+          [](const event::PeerUp&) {}, [](const event::CoordinatorSuperseded&) {},
           [](const event::TrainerEnded&) {}, [](const event::RanksLost&) {}, [](const event::SendDone&) {}},
       event);
   consider_shutdown(now, out);
@@ -47,7 +47,7 @@ std::vector<TransitionsTaken> Coordinator::transitions() const {
 }
 
 void Coordinator::on_start(TimeNs now, EffectWriter& out) {
-  office_.on(facts_.read_only ? OfficeTrigger::started_read_only : OfficeTrigger::started, office_counts_);
+  office_.on(config_.read_only ? OfficeTrigger::started_read_only : OfficeTrigger::started, office_counts_);
   if (office_.is(OfficeState::serving_loads)) return;  // another job decides, cleans up and retains
   recover(out);
   watch_epoch(now, out);
@@ -68,10 +68,11 @@ void Coordinator::on_peer_lost(TimeNs now, NodeId node, EffectWriter& out) {
 // --- epochs ---
 
 void Coordinator::watch_epoch(TimeNs now, EffectWriter& out) {
-  timers_.set(now + facts_.times.epoch_check_ms * kMillisecond, out, [this](TimeNs, EffectWriter& then_out) {
-    if_in_office(then_out,
-                 [this](TimeNs then_now, EffectWriter& last_out) { watch_epoch(then_now, last_out); });
-  });
+  timers_.set(
+      now + config_.timeouts.epoch_check_ms * kMillisecond, out, [this](TimeNs, EffectWriter& then_out) {
+        if_in_office(then_out,
+                     [this](TimeNs then_now, EffectWriter& last_out) { watch_epoch(then_now, last_out); });
+      });
 }
 
 void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act) {
@@ -81,7 +82,7 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
       [this, act = std::move(act)](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
         if (is_superseded()) return;
         auto highest = result_as<std::shared_ptr<const storage::EpochRecord>>(std::move(result));
-        if (highest.ok() && (*highest)->epoch > facts_.epoch) return retire(**highest, then_out);
+        if (highest.ok() && (*highest)->epoch > config_.epoch) return retire(**highest, then_out);
         act(now, then_out);
       });
 }
@@ -91,9 +92,9 @@ void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
   office_.on(OfficeTrigger::later_epoch_exists, office_counts_);
   superseded_by_ = by;
   out.warning("superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
-              (storage::is_of_run(by, facts_.job_id, facts_.generation)
+              (storage::is_of_run(by, config_.job_id, config_.generation)
                    ? ""
-                   : " of " + storage::run_of(by, facts_.job_id)));
+                   : " of " + storage::run_of(by, config_.job_id)));
   while (!attempts_.empty()) close(attempts_.begin()->second, AttemptTrigger::superseded, out);
   nodes_.insert(kThisNode);
   for (NodeId node : nodes_) send_superseded(node, out);
@@ -107,7 +108,7 @@ void Coordinator::send_superseded(NodeId to, EffectWriter& out) {
 // --- what earlier coordinators left ---
 
 void Coordinator::recover(EffectWriter& out) {
-  operations_.start(operation::ReadRoster{facts_.generation}, out,
+  operations_.start(operation::ReadRoster{config_.generation}, out,
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto record = result_as<storage::RosterRecord>(std::move(result));
                       if (record.ok()) {
@@ -134,19 +135,19 @@ void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectW
     const bool is_undecided = info.state == storage::AttemptInfo::State::undecided;
     if (info.to_sweep()) {
       sweeps_.sweep(info.key, out);
-    } else if (is_undecided && info.key.generation < facts_.generation) {
+    } else if (is_undecided && info.key.generation < config_.generation) {
       decide_earlier(now, info.key, out);
-    } else if (is_undecided && info.key.generation == facts_.generation && info.rank_manifests == 0) {
+    } else if (is_undecided && info.key.generation == config_.generation && info.rank_manifests == 0) {
       // If there are rank manifests, the ranks of the attempt decide it.
       const Opened opened = open(now, info.key, out);
-      if (opened.is_new) look_for_gone(now, *opened.attempt, out);
+      if (opened.is_new) look_for_ended(now, *opened.attempt, out);
     }
   }
   for (const auto& [key, why] : list.damaged) out.warning(to_string(key) + ": " + why.to_string());
 }
 
 void Coordinator::decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  watch_.watch(now, key, facts_.times.abandoned_after_ms * kMillisecond,
+  watch_.watch(now, key, config_.timeouts.abandoned_after_ms * kMillisecond,
                "generation " + std::to_string(key.generation) + " ended before it was complete", out,
                [this, key](TimeNs, Result<storage::AttemptInfo::State> state, EffectWriter& then_out) {
                  if (!state.ok()) {
@@ -169,26 +170,26 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
     if (const auto* load = std::get_if<wire::JoinLoad>(&body)) loads_.join(now, from, *load, out);
     return;
   }
-  std::visit(
-      Overloaded{[&](const wire::JoinRanks& join) { on_join(from, join, out); },
-                 [&](const wire::Layouts& layouts) { on_layouts(layouts, out); },
-                 [&](const wire::LayoutsStaged& staged) { on_layouts_staged(now, from, staged, out); },
-                 [&](const wire::LocalPlans& plans) { on_local_plans(now, from, plans, out); },
-                 [&](const wire::PlanExchange& plans) { on_plan_gather(now, from, plans, out); },
-                 [&](const wire::ShardsWritten& report) { on_report(now, from, report, out); },
-                 [&](const wire::SaveFailed& failed) { on_failed(now, from, failed, out); },
-                 [&](const wire::RanksGone& gone) { on_ranks_gone(now, from, gone, out); },
-                 [&](const wire::JoinLoad& load) { loads_.join(now, from, load, out); },
-                 // The sender claims that a later coordinator exists; the root has the truth.
-                 [&](const wire::Superseded&) { if_in_office(out, [](TimeNs, EffectWriter&) {}); },
-                 // Messages to the other roles.
-                 [](const wire::LayoutsWanted&) {}, [](const wire::RosterIs&) {},
-                 [](const wire::JoinRefused&) {}, [](const wire::Pending&) {}, [](const wire::Decided&) {},
-                 [](const wire::Undecided&) {}, [](const wire::PlanBy&) {}, [](const wire::GlobalPlan&) {},
-                 [](const wire::LoadRoster&) {}, [](const wire::ChunksWanted&) {},
-                 [](const wire::ChunkIs&) {}, [](const wire::ChunksNotHere&) {},
-                 [](const wire::ChunksNotWanted&) {}, [](const wire::ChunksComing&) {}},
-      body);
+  std::visit(Overloaded{[&](const wire::JoinRanks& join) { on_join(from, join, out); },
+                        [&](const wire::Layouts& layouts) { on_layouts(layouts, out); },
+                        [&](const wire::LayoutsStaged& staged) { on_layouts_staged(now, from, staged, out); },
+                        [&](const wire::LocalPlans& plans) { on_local_plans(now, from, plans, out); },
+                        [&](const wire::PlanGathering& plans) { on_plan_gather(now, from, plans, out); },
+                        [&](const wire::ShardsWritten& report) { on_report(now, from, report, out); },
+                        [&](const wire::SaveFailed& failed) { on_failed(now, from, failed, out); },
+                        [&](const wire::RanksEnded& gone) { on_ranks_ended(now, from, gone, out); },
+                        [&](const wire::JoinLoad& load) { loads_.join(now, from, load, out); },
+                        // The sender claims that a later coordinator exists; the root has the truth.
+                        [&](const wire::Superseded&) { if_in_office(out, [](TimeNs, EffectWriter&) {}); },
+                        // Messages to the other roles.
+                        [](const wire::LayoutRequest&) {}, [](const wire::RosterUpdate&) {},
+                        [](const wire::JoinRejected&) {}, [](const wire::Pending&) {},
+                        [](const wire::Decided&) {}, [](const wire::Undecided&) {},
+                        [](const wire::AttemptRoster&) {}, [](const wire::GlobalPlan&) {},
+                        [](const wire::LoadRoster&) {}, [](const wire::ChunkRequest&) {},
+                        [](const wire::ChunkData&) {}, [](const wire::ChunksUnavailable&) {},
+                        [](const wire::ChunksCancelled&) {}, [](const wire::ChunksPending&) {}},
+             body);
 }
 
 void Coordinator::on_layouts(const wire::Layouts& layouts, EffectWriter& out) {
@@ -203,20 +204,20 @@ void Coordinator::on_layouts(const wire::Layouts& layouts, EffectWriter& out) {
 void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter& out) {
   nodes_.insert(from);
   presence_.reported(from, ranks_in(join.ranks), join.host);
-  if (is_refused()) return out.send(from, RoleKind::planner, wire::JoinRefused{refused_.message()});
+  if (is_refused()) return out.send(from, RoleKind::planner, wire::JoinRejected{refused_.message()});
   if (const auto& roster = rosters_.newest()) {
     if (const uint32_t ranks = roster->world().roster.world_size(); join.world_size != ranks) {
       return out.send(
           from, RoleKind::planner,
-          wire::JoinRefused{"host " + join.host + " says a world of " + std::to_string(join.world_size) +
-                            " ranks, the roster of this run has " + std::to_string(ranks)});
+          wire::JoinRejected{"host " + join.host + " says a world of " + std::to_string(join.world_size) +
+                             " ranks, the roster of this run has " + std::to_string(ranks)});
     }
     // The roster exists. A Planner whose clients do not fit it rejects them, or they stage all that they
     // hold.
     if (roster_sent_.has_crossed(from)) return;
     roster_sent_.sent(from);
     return out.send(from, RoleKind::planner,
-                    wire::RosterIs{roster->world_ptr(), roster->options(), kRuleVersion});
+                    wire::RosterUpdate{roster->world_ptr(), roster->options(), kRuleVersion});
   }
   if (first_roster_.is(FirstRosterState::reading)) {  // the roster in the root counts, if there is one
     early_joins_.insert_or_assign(from, join);
@@ -227,7 +228,7 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
   layouts_.request_again(from);
   std::vector<LayoutId> ids = gathering_.missing_layouts(join);
   std::erase_if(ids, [&](const LayoutId& id) { return !layouts_.must_request(id, from, nodes_); });
-  if (!ids.empty()) out.send(from, RoleKind::planner, wire::LayoutsWanted{std::move(ids)});
+  if (!ids.empty()) out.send(from, RoleKind::planner, wire::LayoutRequest{std::move(ids)});
   consider_first_roster(out);
 }
 
@@ -239,7 +240,7 @@ void Coordinator::consider_first_roster(EffectWriter& out) {
   if (!first_roster_.is(FirstRosterState::gathering) || !gathering_.complete()) return;
   auto world = gathering_.make_world();
   if (!world.ok()) return refuse_all(world.status(), out);
-  if (Status fits = check_roster_fits(**world, facts_.message_bytes_max); !fits.ok()) {
+  if (Status fits = check_roster_fits(**world, config_.message_bytes_max); !fits.ok()) {
     return refuse_all(fits, out);
   }
   on_first_roster(FirstRosterTrigger::all_joined);
@@ -249,7 +250,7 @@ void Coordinator::consider_first_roster(EffectWriter& out) {
 }
 
 void Coordinator::publish_first_roster(storage::RosterRecord record, EffectWriter& out) {
-  operations_.start(operation::PublishRoster{facts_.generation, record}, out,
+  operations_.start(operation::PublishRoster{config_.generation, record}, out,
                     [this, record](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto published = result_as<storage::RosterRecord>(std::move(result));
                       if (published.ok()) return adopt_first_roster(now, *published, then_out);
@@ -266,10 +267,10 @@ void Coordinator::publish_first_roster(storage::RosterRecord record, EffectWrite
 void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& record, EffectWriter& out) {
   // An earlier coordinator with another bound may have made this roster.
   const bool travels = record.options.mode != SaveMode::collective;
-  if (Status fits = check_roster_fits(*record.world, facts_.message_bytes_max); travels && !fits.ok()) {
+  if (Status fits = check_roster_fits(*record.world, config_.message_bytes_max); travels && !fits.ok()) {
     return refuse_all(fits, out);
   }
-  make_newest(std::make_shared<ExpectedPlans>(facts_, record.world, record.options), out);
+  make_newest(std::make_shared<ExpectedPlans>(config_, record.world, record.options), out);
   for (auto& [key, attempt] : attempts_) take_early(now, attempt, out);
 }
 
@@ -277,7 +278,7 @@ void Coordinator::refuse_all(Status why, EffectWriter& out) {
   on_first_roster(FirstRosterTrigger::refused);
   refused_ = std::move(why);
   out.warning("no roster: " + refused_.to_string());
-  for (NodeId node : nodes_) out.send(node, RoleKind::planner, wire::JoinRefused{refused_.message()});
+  for (NodeId node : nodes_) out.send(node, RoleKind::planner, wire::JoinRejected{refused_.message()});
 }
 
 void Coordinator::make_newest(const std::shared_ptr<ExpectedPlans>& roster, EffectWriter& out) {
@@ -289,7 +290,8 @@ void Coordinator::make_newest(const std::shared_ptr<ExpectedPlans>& roster, Effe
   if (roster->options().mode == SaveMode::collective) return;  // each rank receives only its own plan
   for (NodeId node : nodes_) {
     roster_sent_.sent(node);
-    out.send(node, RoleKind::planner, wire::RosterIs{roster->world_ptr(), roster->options(), kRuleVersion});
+    out.send(node, RoleKind::planner,
+             wire::RosterUpdate{roster->world_ptr(), roster->options(), kRuleVersion});
   }
 }
 
@@ -302,8 +304,8 @@ const SaveOptions& Coordinator::options() const {
   return rosters_.newest() ? rosters_.newest()->options() : collective_->options;
 }
 
-std::unique_ptr<Role> make_coordinator(const NodeFacts& facts) {
-  return std::make_unique<Coordinator>(facts);
+std::unique_ptr<Role> make_coordinator(const NodeConfig& config) {
+  return std::make_unique<Coordinator>(config);
 }
 
 }  // namespace shoal::actors

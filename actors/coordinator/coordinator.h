@@ -50,16 +50,16 @@ inline constexpr size_t kMaxDecisionsRemembered = 1024;
 
 class Coordinator final : public Role {
  public:
-  explicit Coordinator(const NodeFacts& facts)
-      : facts_(facts),
-        watch_(operations_, timers_, facts.times.poll_ms * kMillisecond),
-        retention_(operations_, timers_, facts_),
-        loads_(operations_, timers_, facts_),
-        sweeps_(operations_, timers_, facts_),
-        presence_(facts.times.host_lost_ms * kMillisecond),
-        roster_sent_(facts.times),
-        plans_sent_(facts.times),
-        roster_retries_(facts.times) {}
+  explicit Coordinator(const NodeConfig& config)
+      : config_(config),
+        watch_(operations_, timers_, config.timeouts.poll_ms * kMillisecond),
+        retention_(operations_, timers_, config_),
+        loads_(operations_, timers_, config_),
+        sweeps_(operations_, timers_, config_),
+        presence_(config.timeouts.host_lost_ms * kMillisecond),
+        roster_sent_(config.timeouts),
+        plans_sent_(config.timeouts),
+        roster_retries_(config.timeouts) {}
 
   RoleKind kind() const override { return RoleKind::coordinator; }
   void handle(TimeNs now, const Event& event, Effects& effects) override;
@@ -186,11 +186,11 @@ class Coordinator final : public Role {
   Status check_host(const Sender& sender) const;
   // Sends the plans of those ranks of the node that wait for them.
   void send_global_plan(Attempt& attempt, NodeId to, EffectWriter& out);
-  void on_plan_gather(TimeNs now, NodeId from, const wire::PlanExchange& message, EffectWriter& out);
-  void send_gathered_plans(Attempt& attempt, plan::ExchangeStage stage, NodeId to, EffectWriter& out);
+  void on_plan_gather(TimeNs now, NodeId from, const wire::PlanGathering& message, EffectWriter& out);
+  void send_gathered_plans(Attempt& attempt, plan::GatherStage stage, NodeId to, EffectWriter& out);
 
   // --- ranks that are gone or lost (lost_ranks.cpp) ---
-  void on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& message, EffectWriter& out);
+  void on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded& message, EffectWriter& out);
   // For a coordinator that replaces another, when the root has a roster: after host_lost_ms, ranks that no
   // node has reported count as lost since it began.
   void await_all(TimeNs now, EffectWriter& out);
@@ -209,8 +209,8 @@ class Coordinator final : public Role {
                                                    const RankPresence::Gone& gone) const;
   // Aborts the attempt if a rank that it needs is gone or lost. Called for the first message about an
   // attempt, and when what is gone or lost may have changed.
-  void look_for_gone(TimeNs now, Attempt& attempt, EffectWriter& out);
-  void look_for_all_gone(TimeNs now, EffectWriter& out);
+  void look_for_ended(TimeNs now, Attempt& attempt, EffectWriter& out);
+  void look_for_all_ended(TimeNs now, EffectWriter& out);
   // How long to wait for a node that replaces the one which is stopping.
   TimeNs return_patience(const RankPresence::Gone& gone) const;
   void await_return(TimeNs now, EffectWriter& out);
@@ -231,7 +231,7 @@ class Coordinator final : public Role {
   void hand_over(TimeNs now, EffectWriter& out);
   void await_shutdown(TimeNs until, EffectWriter& out);
 
-  const NodeFacts facts_;
+  const NodeConfig config_;
   PendingOperations operations_;
   PendingTimers timers_;
   AttemptWatch watch_;

@@ -18,7 +18,7 @@ namespace shoal::actors {
 template <class Key>
 class CrossedAnswers {
  public:
-  explicit CrossedAnswers(const RoleTimes& times) : patience_(times.resend_first_ms * kMillisecond) {}
+  explicit CrossedAnswers(const Timeouts& timeouts) : patience_(timeouts.resend_first_ms * kMillisecond) {}
 
   // Called with every event. The event after an answer shows how long the sending took.
   void observe(TimeNs now) {

@@ -21,7 +21,7 @@ Result<SavePlanPtr> ExpectedPlans::plan_of(Rank rank) {
   if (!plans_) plans_ = source_->plans_of(world_, options_);
   SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(rank));
   // Only collective saves ask whether a rank has its plan already.
-  const PlanId part_id = options_.mode == SaveMode::collective ? share_id_of(*plan) : PlanId{};
+  const PlanId part_id = options_.mode == SaveMode::collective ? assignment_id_of(*plan) : PlanId{};
   ranks_known_ += !ranks_[rank].known;
   ranks_[rank] = {true, plan->id, part_id, plan->files, plan->tensor_bytes};
   if (ranks_known_ == ranks_.size()) plans_.reset();

@@ -12,10 +12,10 @@ namespace shoal::actors {
 
 class ExpectedPlans {
  public:
-  ExpectedPlans(const NodeFacts& facts, std::shared_ptr<const World> world, SaveOptions options)
+  ExpectedPlans(const NodeConfig& config, std::shared_ptr<const World> world, SaveOptions options)
       : world_(std::move(world)),
         options_(options),
-        source_(facts.plans),
+        source_(config.plans),
         ranks_(world_->roster.world_size()) {}
 
   const World& world() const { return *world_; }
@@ -26,7 +26,7 @@ class ExpectedPlans {
   // OK if and only if the report's ranks, plan ids, files and byte sums follow the planning rule. The message
   // names the rank.
   Status check(const wire::ShardsWritten& report);
-  // The plan of the rank; null if the rank has it already, that is, if `known` is its share_id_of.
+  // The plan of the rank; null if the rank has it already, that is, if `known` is its assignment_id_of.
   Result<SavePlanPtr> plan_unless(Rank rank, const PlanId& known);
   // Whether the rank writes the same under both rosters: the same layout, and the same items of it.
   Result<bool> same_pieces(const ExpectedPlans& other, Rank rank) const;

@@ -14,8 +14,8 @@ constexpr int64_t kMostQuietTimes = 15;
 
 }  // namespace
 
-void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& said, EffectWriter& out) {
-  auto [found, fresh] = loads_.try_emplace(said.id);
+void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& message, EffectWriter& out) {
+  auto [found, fresh] = loads_.try_emplace(message.id);
   Load& load = found->second;
   if (fresh) {
     load.number = ++begun_;
@@ -27,26 +27,26 @@ void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& said, Ef
     return out.send(from, RoleKind::loader,
                     known != load.answers.end()
                         ? known->second
-                        : std::make_shared<const WireBody>(bare(said.id, *load.choice)));
+                        : std::make_shared<const WireBody>(bare(message.id, *load.choice)));
   }
   const auto before = load.members.find(from);
-  const bool is_news = before == load.members.end() || before->second.ranks.size() < said.ranks.size();
-  load.members.insert_or_assign(from, said);
+  const bool is_news = before == load.members.end() || before->second.ranks.size() < message.ranks.size();
+  load.members.insert_or_assign(from, message);
   const bool was_shared = load.ranks > 0;
   count_members(load);
   if (!was_shared) load.first = now;
-  const bool shares = !said.address.empty();
+  const bool shares = !message.address.empty();
   if (is_news && shares) load.last = now;
-  if (fresh) choose(said.id, out);
+  if (fresh) choose(message.id, out);
   if (!shares && load.choice) {
-    return out.send(from, RoleKind::loader, bare(said.id, *load.choice));
+    return out.send(from, RoleKind::loader, bare(message.id, *load.choice));
   }
-  if (load.ranks >= said.world_size) {
+  if (load.ranks >= message.world_size) {
     timers_.cancel(&load.timer, out);
     load.is_gathered = true;
-    if (load.choice) answer(said.id, load, out);
+    if (load.choice) answer(message.id, load, out);
   } else if (load.timer == 0) {
-    wait(now, said.id, out);
+    wait(now, message.id, out);
   }
 }
 
@@ -65,7 +65,7 @@ void LoadGathering::count_members(Load& load) const {
     load.ranks += member.ranks.size();
     load.quiet_ms = std::max(load.quiet_ms, member.quiet_ms);
   }
-  load.quiet_ms = std::min(load.quiet_ms, facts_.times.load_gather_longest_ms);
+  load.quiet_ms = std::min(load.quiet_ms, config_.timeouts.load_gather_longest_ms);
 }
 
 void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
@@ -92,7 +92,7 @@ void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) 
   if (load.ranks == 0) return;  // no member shares
   const TimeNs quiet = TimeNs{load.quiet_ms} * kMillisecond;
   const TimeNs most =
-      std::min(kMostQuietTimes * quiet, TimeNs{facts_.times.load_gather_most_ms} * kMillisecond);
+      std::min(kMostQuietTimes * quiet, TimeNs{config_.timeouts.load_gather_most_ms} * kMillisecond);
   const TimeNs until = std::min(load.last + quiet, load.first + most);
   if (until <= now) {
     load.is_gathered = true;

@@ -16,10 +16,10 @@ inline constexpr size_t kMaxLoadsGathered = 64;
 
 class LoadGathering {
  public:
-  LoadGathering(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
-      : timers_(timers), facts_(facts), chooser_(operations, timers, facts) {}
+  LoadGathering(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config)
+      : timers_(timers), config_(config), chooser_(operations, timers, config) {}
 
-  void join(TimeNs now, NodeId from, const wire::JoinLoad& said, EffectWriter& out);
+  void join(TimeNs now, NodeId from, const wire::JoinLoad& message, EffectWriter& out);
   void forget(NodeId node);  // the session of this node has ended
 
  private:
@@ -43,7 +43,7 @@ class LoadGathering {
   static wire::LoadRoster bare(const wire::LoadId& id, const Result<LoadChooser::Chosen>& choice);
 
   PendingTimers& timers_;
-  const NodeFacts& facts_;
+  const NodeConfig& config_;
   LoadChooser chooser_;
   std::map<wire::LoadId, Load> loads_;
   uint64_t begun_ = 0;

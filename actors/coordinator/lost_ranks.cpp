@@ -19,7 +19,7 @@ namespace shoal::actors {
 void Coordinator::await_all(TimeNs began, EffectWriter& out) {
   // Nodes do not report rank-local saves.
   if (!rosters_.newest() || options().mode == SaveMode::rank_local) return;
-  timers_.set(began + facts_.times.host_lost_ms * kMillisecond, out,
+  timers_.set(began + config_.timeouts.host_lost_ms * kMillisecond, out,
               [this, began](TimeNs now, EffectWriter& then_out) {
                 presence_.lose_unreported(began, world_size());
                 abort_lost(now, then_out);
@@ -64,12 +64,12 @@ void Coordinator::send_lost(TimeNs now, EffectWriter& out) {
   if (!lost.empty()) lost = presence_.lost_by(now + kOneLoss, world_size());
   if (lost == lost_sent_) return;
   lost_sent_ = lost;
-  out.tell(RoleKind::shard_writer, event::RanksLost{lost, lost.empty() ? "" : why_lost(lost)});
+  out.to_role(RoleKind::shard_writer, event::RanksLost{lost, lost.empty() ? "" : why_lost(lost)});
 }
 
 void Coordinator::send_own_ranks(NodeId to, EffectWriter& out) {
-  wire::RanksGone message;
-  message.host = facts_.host;
+  wire::RanksEnded message;
+  message.host = config_.host;
   message.rank_local = true;
   if (const std::vector<Rank>* own = presence_.ranks_of(kThisNode)) message.here = *own;
   if (!message.here.empty()) out.send(to, RoleKind::shard_writer, std::move(message));
@@ -77,7 +77,8 @@ void Coordinator::send_own_ranks(NodeId to, EffectWriter& out) {
 
 // --- ranks that stage nothing more ---
 
-void Coordinator::on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& message, EffectWriter& out) {
+void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded& message,
+                                 EffectWriter& out) {
   nodes_.insert(from);
   const auto own_ranks = [this] {
     const std::vector<Rank>* own = presence_.ranks_of(kThisNode);
@@ -97,11 +98,11 @@ void Coordinator::on_ranks_gone(TimeNs now, NodeId from, const wire::RanksGone& 
     }
   }
   presence_.take(now, from, message);
-  for (const wire::GoneRank& rank : message.ranks) {
+  for (const wire::EndedRank& rank : message.ranks) {
     const RankPresence::Gone& gone = presence_.gone().at(rank.rank);
     for (auto& [key, attempt] : attempts_) {
       auto cause = why_rank_never_stages(now, attempt, rank.rank, gone);
-      if (cause) abort(attempt, GiveUp::rank_gone, *cause, out);
+      if (cause) abort(attempt, GiveUp::rank_ended, *cause, out);
     }
   }
   await_return(now, out);
@@ -123,17 +124,17 @@ std::optional<std::string> Coordinator::why_rank_never_stages(TimeNs now, const 
                      : "its trainer ended before it had staged this save: " + gone.end);
 }
 
-void Coordinator::look_for_gone(TimeNs now, Attempt& attempt, EffectWriter& out) {
+void Coordinator::look_for_ended(TimeNs now, Attempt& attempt, EffectWriter& out) {
   for (const auto& [rank, gone] : presence_.gone()) {
     if (auto cause = why_rank_never_stages(now, attempt, rank, gone)) {
-      return abort(attempt, GiveUp::rank_gone, *cause, out);
+      return abort(attempt, GiveUp::rank_ended, *cause, out);
     }
   }
   if (auto cause = why_host_never_reports(now, attempt)) abort(attempt, GiveUp::host_lost, *cause, out);
 }
 
-void Coordinator::look_for_all_gone(TimeNs now, EffectWriter& out) {
-  for (auto& [key, attempt] : attempts_) look_for_gone(now, attempt, out);
+void Coordinator::look_for_all_ended(TimeNs now, EffectWriter& out) {
+  for (auto& [key, attempt] : attempts_) look_for_ended(now, attempt, out);
   timers_.cancel(&return_timer_, out);  // patience is shorter while this node stops
   await_return(now, out);
 }
@@ -142,7 +143,7 @@ void Coordinator::look_for_all_gone(TimeNs now, EffectWriter& out) {
 // the whole job may be ending.
 TimeNs Coordinator::return_patience(const RankPresence::Gone& gone) const {
   const bool waits_longer = gone.may_return && (!shutdown_.is_requested() || shutdown_.hands_over());
-  return (waits_longer ? facts_.times.host_lost_ms : facts_.times.drain_patience_ms) * kMillisecond;
+  return (waits_longer ? config_.timeouts.host_lost_ms : config_.timeouts.drain_patience_ms) * kMillisecond;
 }
 
 void Coordinator::await_return(TimeNs now, EffectWriter& out) {
@@ -156,7 +157,7 @@ void Coordinator::await_return(TimeNs now, EffectWriter& out) {
   if (!first) return;
   return_timer_ = timers_.set(*first, out, [this](TimeNs then_now, EffectWriter& then_out) {
     return_timer_ = 0;
-    look_for_all_gone(then_now, then_out);
+    look_for_all_ended(then_now, then_out);
   });
 }
 

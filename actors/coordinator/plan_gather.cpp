@@ -26,14 +26,14 @@ std::string_view to_string(PlanGatherTrigger trigger) {
   return "?";
 }
 
-Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::PlanExchange& message) {
+Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::PlanGathering& message) {
   bool is_of_planner = false;
   for (const wire::PlanOfRank& plan : message.plans) {
     nodes_[plan.rank] = from;
     is_of_planner = is_of_planner || plan.rank == coordinator_rank_;
     if (!is_made() && offers_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
   }
-  if (is_made()) return Answer{plan::ExchangeStage::told, {from}};
+  if (is_made()) return Answer{plan::GatherStage::delivered, {from}};
   if (bytes_ > plan::kMaxExchangeBytes) {
     return Status(Code::too_large, "the plans of " + std::to_string(offers_.size()) + " of " +
                                        std::to_string(message.world_size) + " ranks take " +
@@ -46,12 +46,12 @@ Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::Plan
   } else if (!is_of_planner) {
     return Answer{};
   }
-  return Answer{plan::ExchangeStage::gathered, {nodes_.at(coordinator_rank_)}};
+  return Answer{plan::GatherStage::gathered, {nodes_.at(coordinator_rank_)}};
 }
 
-Result<PlanGather::Answer> PlanGather::take_made(NodeId from, const wire::PlanExchange& message) {
+Result<PlanGather::Answer> PlanGather::take_made(NodeId from, const wire::PlanGathering& message) {
   nodes_[coordinator_rank_] = from;
-  if (is_made()) return Answer{plan::ExchangeStage::told, {from}};  // it has not received the answer yet
+  if (is_made()) return Answer{plan::GatherStage::delivered, {from}};  // it has not received the answer yet
   for (const wire::PlanOfRank& plan : message.plans) {
     if (made_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
   }
@@ -61,14 +61,14 @@ Result<PlanGather::Answer> PlanGather::take_made(NodeId from, const wire::PlanEx
   if (made_.size() < message.world_size) return Answer{};
   state_.on(PlanGatherTrigger::plans_made, counts_);
   offers_.clear();
-  Answer answer{plan::ExchangeStage::told, {}};
+  Answer answer{plan::GatherStage::delivered, {}};
   for (const auto& [rank, node] : nodes_) answer.to.insert(node);
   return answer;
 }
 
-std::vector<wire::PlanOfRank> PlanGather::plans_for(NodeId to, plan::ExchangeStage stage) const {
+std::vector<wire::PlanOfRank> PlanGather::plans_for(NodeId to, plan::GatherStage stage) const {
   std::vector<wire::PlanOfRank> plans;
-  if (stage == plan::ExchangeStage::gathered) {
+  if (stage == plan::GatherStage::gathered) {
     for (const auto& [rank, plan] : offers_) plans.push_back({rank, plan});
   } else {
     for (const auto& [rank, plan] : made_) {

@@ -50,14 +50,14 @@ class PlanGather {
 
   // What a node must be sent after its message, if anything.
   struct Answer {
-    plan::ExchangeStage stage = plan::ExchangeStage::gathered;
+    plan::GatherStage stage = plan::GatherStage::gathered;
     std::set<NodeId> to;
   };
   // Code::too_large: the offers or plans exceed plan::kMaxExchangeBytes.
-  Result<Answer> take_offers(NodeId from, const wire::PlanExchange& message);
-  Result<Answer> take_made(NodeId from, const wire::PlanExchange& message);
+  Result<Answer> take_offers(NodeId from, const wire::PlanGathering& message);
+  Result<Answer> take_made(NodeId from, const wire::PlanGathering& message);
   // What a node receives: all offers, or the plans of its ranks.
-  std::vector<wire::PlanOfRank> plans_for(NodeId to, plan::ExchangeStage stage) const;
+  std::vector<wire::PlanOfRank> plans_for(NodeId to, plan::GatherStage stage) const;
 
   // For the cause of an abort. Of the ranks that wait for their plans, none lacks anything.
   template <class Waiting>

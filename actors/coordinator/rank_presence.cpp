@@ -134,7 +134,7 @@ std::string RankPresence::why_lost(const std::vector<Rank>& ranks, const Roster*
 
 // --- ranks that are gone ---
 
-void RankPresence::take(TimeNs now, NodeId from, const wire::RanksGone& message) {
+void RankPresence::take(TimeNs now, NodeId from, const wire::RanksEnded& message) {
   const auto staged =
       std::make_shared<const std::set<AttemptKey>>(message.staged.begin(), message.staged.end());
   std::map<Rank, TimeNs> since;
@@ -143,7 +143,7 @@ void RankPresence::take(TimeNs now, NodeId from, const wire::RanksGone& message)
     if (is_theirs) since[gone->first] = gone->second.since;
     gone = is_theirs ? gone_.erase(gone) : std::next(gone);
   }
-  for (const wire::GoneRank& rank : message.ranks) {
+  for (const wire::EndedRank& rank : message.ranks) {
     const auto before = since.find(rank.rank);
     const TimeNs first = before == since.end() ? now : before->second;
     gone_.insert_or_assign(rank.rank, Gone{from, rank.end, first, message.may_return, staged});

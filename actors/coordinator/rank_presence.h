@@ -70,7 +70,7 @@ class RankPresence {
 
   // --- ranks that are gone ---
   // Replaces what this node reported before.
-  void take(TimeNs now, NodeId from, const wire::RanksGone& message);
+  void take(TimeNs now, NodeId from, const wire::RanksEnded& message);
   const std::map<Rank, Gone>& gone() const { return gone_; }
 
   size_t ranks_reported() const { return ranks_reported_; }

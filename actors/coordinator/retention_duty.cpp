@@ -5,7 +5,7 @@
 namespace shoal::actors {
 
 void RetentionDuty::committed(EffectWriter& out) {
-  if (facts_.retention.any()) start_pass(out);
+  if (config_.retention.any()) start_pass(out);
 }
 
 void RetentionDuty::start_pass(EffectWriter& out) {
@@ -15,7 +15,7 @@ void RetentionDuty::start_pass(EffectWriter& out) {
   }
   is_running_ = true;
   must_look_again_ = false;
-  operations_.start(operation::PlanRetention{facts_.retention}, out,
+  operations_.start(operation::PlanRetention{config_.retention}, out,
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto plan = result_as<std::shared_ptr<const storage::RetentionPlan>>(std::move(result));
                       if (plan.ok()) return planned(now, **plan, then_out);
@@ -26,7 +26,7 @@ void RetentionDuty::start_pass(EffectWriter& out) {
 
 void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, EffectWriter& out) {
   for (const storage::Mark& lease :
-       leases_.ended(now, facts_.times.lease_ttl_ms * kMillisecond, plan.leases)) {
+       leases_.ended(now, config_.timeouts.lease_ttl_ms * kMillisecond, plan.leases)) {
     out.info("pin " + lease.name + " on " + to_string(lease.key) + " (" + lease.note + ") has ended");
     operations_.start(operation::RemovePin{lease.name, std::nullopt}, out,
                       [](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
@@ -87,7 +87,7 @@ void RetentionDuty::end_pass(TimeNs now, EffectWriter& out) {
   is_running_ = false;
   if (std::exchange(is_due_, false)) return start_pass(out);
   if (!must_look_again_ || next_look_ != 0) return;
-  next_look_ = timers_.set(now + facts_.times.lease_ttl_ms * kMillisecond / 2, out,
+  next_look_ = timers_.set(now + config_.timeouts.lease_ttl_ms * kMillisecond / 2, out,
                            [this](TimeNs, EffectWriter& then_out) {
                              next_look_ = 0;
                              start_pass(then_out);

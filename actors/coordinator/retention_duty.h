@@ -16,8 +16,8 @@ inline constexpr size_t kMaxDeletionsInFlight = 2;
 
 class RetentionDuty {
  public:
-  RetentionDuty(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
-      : operations_(operations), timers_(timers), facts_(facts) {}
+  RetentionDuty(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config)
+      : operations_(operations), timers_(timers), config_(config) {}
 
   // Called when a coordinator begins: completes deletions that were interrupted, whatever the policy.
   void begin(EffectWriter& out) { start_pass(out); }
@@ -34,7 +34,7 @@ class RetentionDuty {
 
   PendingOperations& operations_;
   PendingTimers& timers_;
-  const NodeFacts& facts_;
+  const NodeConfig& config_;
   storage::LeaseWatch leases_;
   bool is_running_ = false, is_due_ = false;  // a pass runs; another must follow it
   bool must_look_again_ = false;  // files of a deleted checkpoint are still in use, or a lease is watched

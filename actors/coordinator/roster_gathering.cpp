@@ -8,38 +8,39 @@
 
 namespace shoal::actors {
 
-Status RosterGathering::add(const wire::JoinRanks& said) {
+Status RosterGathering::add(const wire::JoinRanks& message) {
   if (world_size_ == 0) {
-    if (said.world_size == 0 || said.world_size > kMaxWorldSize) {
-      return Status(Code::refused, "host " + said.host + " says that the job has " +
-                                       std::to_string(said.world_size) + " ranks");
+    if (message.world_size == 0 || message.world_size > kMaxWorldSize) {
+      return Status(Code::refused, "host " + message.host + " says that the job has " +
+                                       std::to_string(message.world_size) + " ranks");
     }
-    world_size_ = said.world_size;
-    options_ = said.options;
-    first_host_ = said.host;
+    world_size_ = message.world_size;
+    options_ = message.options;
+    first_host_ = message.host;
   }
-  if (said.world_size != world_size_) {
-    return Status(Code::refused, "host " + said.host + " says that the job has " +
-                                     std::to_string(said.world_size) + " ranks, host " + first_host_ +
+  if (message.world_size != world_size_) {
+    return Status(Code::refused, "host " + message.host + " says that the job has " +
+                                     std::to_string(message.world_size) + " ranks, host " + first_host_ +
                                      " says " + std::to_string(world_size_));
   }
-  if (said.options != *options_) {
+  if (message.options != *options_) {
     return Status(Code::refused,
-                  "hosts " + said.host + " and " + first_host_ + " save with different options");
+                  "hosts " + message.host + " and " + first_host_ + " save with different options");
   }
-  for (const wire::RankLayout& rank : said.ranks) {
+  for (const wire::RankLayout& rank : message.ranks) {
     const std::string name = "rank " + std::to_string(rank.rank);
     if (rank.rank >= world_size_) {
-      return Status(Code::refused, name + " on host " + said.host + " is beyond a job of " +
+      return Status(Code::refused, name + " on host " + message.host + " is beyond a job of " +
                                        std::to_string(world_size_) + " ranks");
     }
-    auto [known, fresh] = ranks_.try_emplace(rank.rank, Known{rank.layout_id, said.host});
+    auto [known, fresh] = ranks_.try_emplace(rank.rank, Known{rank.layout_id, message.host});
     if (fresh) {
       layouts_.try_emplace(rank.layout_id);
       continue;
     }
-    if (known->second.host != said.host) {
-      return Status(Code::refused, name + " is on host " + known->second.host + " and on host " + said.host);
+    if (known->second.host != message.host) {
+      return Status(Code::refused,
+                    name + " is on host " + known->second.host + " and on host " + message.host);
     }
     if (known->second.layout_id == rank.layout_id) continue;
     known->second.layout_id = rank.layout_id;  // the rank has declared another layout since
@@ -60,9 +61,9 @@ void RosterGathering::add_layout(LayoutPtr layout) {
   if (named != layouts_.end() && !named->second) named->second = std::move(layout);
 }
 
-std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& said) const {
+std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& message) const {
   std::map<LayoutId, bool> missing;
-  for (const wire::RankLayout& rank : said.ranks) {
+  for (const wire::RankLayout& rank : message.ranks) {
     auto named = layouts_.find(rank.layout_id);
     if (named == layouts_.end() || !named->second) missing[rank.layout_id] = true;
   }

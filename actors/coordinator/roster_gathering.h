@@ -17,10 +17,10 @@ class RosterGathering {
  public:
   // Adds what a host states about its ranks. A repetition changes nothing; another layout of a rank replaces
   // the one before. Code::refused: two statements contradict each other, and the message names both.
-  Status add(const wire::JoinRanks& said);
+  Status add(const wire::JoinRanks& message);
   void add_layout(LayoutPtr layout);  // a layout that no rank has declared is dropped
   // Layouts that ranks of this message have and that no node has sent yet.
-  std::vector<LayoutId> missing_layouts(const wire::JoinRanks& said) const;
+  std::vector<LayoutId> missing_layouts(const wire::JoinRanks& message) const;
 
   bool complete() const;  // every rank has declared a layout, and every layout is here
   const SaveOptions& options() const { return *options_; }

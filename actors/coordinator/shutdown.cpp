@@ -16,17 +16,18 @@ void Coordinator::on_stopping(TimeNs now, const event::Stopping& stopping, Effec
                                               : ShutdownTrigger::stop_requested;
   if (!shutdown_.may(trigger)) return;
   on_shutdown(now, trigger);
-  look_for_all_gone(now, out);
+  look_for_all_ended(now, out);
 }
 
 void Coordinator::on_drain(TimeNs now, const event::Drain& drain, EffectWriter& out) {
-  const auto trigger = drain.told && drain.trainers_live ? ShutdownTrigger::drain_requested_with_trainers
-                                                         : ShutdownTrigger::drain_requested;
+  const auto trigger = drain.by_request && drain.trainers_live
+                           ? ShutdownTrigger::drain_requested_with_trainers
+                           : ShutdownTrigger::drain_requested;
   if (!shutdown_.may(trigger)) return;
   const bool handed_over = shutdown_.hands_over();
   on_shutdown(now, trigger);
   // Trainers of this host have ended since it was requested to stop.
-  if (handed_over && !shutdown_.hands_over()) look_for_all_gone(now, out);
+  if (handed_over && !shutdown_.hands_over()) look_for_all_ended(now, out);
 }
 
 bool Coordinator::is_hopeless(const Attempt& attempt) const {
@@ -48,7 +49,7 @@ bool Coordinator::is_hopeless(const Attempt& attempt) const {
 }
 
 bool Coordinator::others_continue() const {
-  if (!facts_.expected_ranks.empty() || presence_.ranks_of(kThisNode) != nullptr) return false;
+  if (!config_.expected_ranks.empty() || presence_.ranks_of(kThisNode) != nullptr) return false;
   const auto& nodes = presence_.ranks_of();
   return std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) {
     return std::any_of(node.second.begin(), node.second.end(), [&](Rank rank) {
@@ -75,7 +76,7 @@ void Coordinator::consider_shutdown(TimeNs now, EffectWriter& out) {
       return hand_over(now, out);
     case ShutdownState::draining:
       if (others_continue()) {
-        const TimeNs until = shutdown_.since() + facts_.times.host_lost_ms * kMillisecond;
+        const TimeNs until = shutdown_.since() + config_.timeouts.host_lost_ms * kMillisecond;
         if (until <= now) {
           on_shutdown(now, ShutdownTrigger::others_continue);
           return hand_over(now, out);
@@ -100,7 +101,7 @@ std::optional<TimeNs> Coordinator::abort_hopeless(TimeNs now, EffectWriter& out)
       continue;
     }
     if (!attempt.hopeless_since) attempt.hopeless_since = now;
-    const TimeNs until = *attempt.hopeless_since + facts_.times.drain_patience_ms * kMillisecond;
+    const TimeNs until = *attempt.hopeless_since + config_.timeouts.drain_patience_ms * kMillisecond;
     if (until <= now) {
       abort(attempt, GiveUp::stopping, what_is_missing(attempt) + " before the coordinator was told to stop",
             out);
@@ -118,7 +119,7 @@ void Coordinator::await_shutdown(TimeNs until, EffectWriter& out) {
 }
 
 void Coordinator::hand_over(TimeNs now, EffectWriter& out) {
-  const TimeNs until = shutdown_.since() + facts_.times.drain_patience_ms * kMillisecond;
+  const TimeNs until = shutdown_.since() + config_.timeouts.drain_patience_ms * kMillisecond;
   if (now < until) return await_shutdown(until, out);
   for (auto each = attempts_.begin(); each != attempts_.end();) {
     Attempt& attempt = (each++)->second;  // close() destroys it

@@ -25,7 +25,7 @@ void Sweeps::sweep(const AttemptKey& key, EffectWriter& out) {
 void Sweeps::sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   if (late_ >= kMaxLateSweeps) return;
   ++late_;
-  timers_.set(now + facts_.times.node_deadline_ms * kMillisecond, out,
+  timers_.set(now + config_.timeouts.node_deadline_ms * kMillisecond, out,
               [this, key](TimeNs, EffectWriter& then_out) {
                 --late_;
                 sweep(key, then_out);

@@ -12,8 +12,8 @@ inline constexpr size_t kMaxLateSweeps = 256;  // waiting for their time; the ne
 
 class Sweeps {
  public:
-  Sweeps(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
-      : operations_(operations), timers_(timers), facts_(facts) {}
+  Sweeps(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config)
+      : operations_(operations), timers_(timers), config_(config) {}
 
   // Runs one sweep at a time for each attempt. If called during a sweep, sweeps once more afterwards.
   void sweep(const AttemptKey& key, EffectWriter& out);
@@ -23,7 +23,7 @@ class Sweeps {
  private:
   PendingOperations& operations_;
   PendingTimers& timers_;
-  const NodeFacts& facts_;
+  const NodeConfig& config_;
   std::map<AttemptKey, bool> running_;  // true: sweep once more
   size_t late_ = 0;
 };

@@ -79,7 +79,7 @@ struct OperationRunner::Impl {
 
   Result<OperationResult> operator()(const operation::RecordStaged& staged) {
     return as_result(storage::write_staged_record(storage, {staged.key, staged.rank, staged.layout_id,
-                                                            staged.share_id, or_none(staged.user)})
+                                                            staged.assignment_id, or_none(staged.user)})
                          .with_context(fmt::format("rank {} recording that it has staged {}", staged.rank,
                                                    to_string(staged.key))));
   }

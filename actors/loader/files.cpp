@@ -17,9 +17,9 @@ bool is_part_of(const PlannedRead& read, uint64_t begin, uint64_t end) {
 }  // namespace
 
 void Loader::give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter& out) {
-  while (load.own.has_next() && load.own.under_way < kFilesBatches) {
+  while (load.own.has_next() && load.own.in_progress < kFilesBatches) {
     const uint32_t batch = load.own.next++;
-    ++load.own.under_way;
+    ++load.own.in_progress;
     load.busy.begin(now);
     operations_.start(
         operation::LocateRanges{id.first, load.own.batches->ranges_of(batch, 0)}, out,
@@ -39,7 +39,7 @@ void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result
   const auto places = result_as<LocatedRangesPtr>(result);
   const std::vector<PlannedRead> reads = batch_of(load, batch).reads;
   local::FilesToRead message{id.second, batch, {}, {}};
-  std::vector<uint32_t> told;
+  std::vector<uint32_t> notified;
   for (uint32_t i = 0; i < reads.size(); ++i) {
     const PlannedRead& read = reads[i];
     if (!places.ok() || !(*places)->places.at(i).file) {
@@ -53,27 +53,28 @@ void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result
          *place.file,
          place.offset});
     load.times.bytes_read += bytes;
-    told.push_back(i);
+    notified.push_back(i);
   }
-  if (told.empty()) {
-    --load.own.under_way;
+  if (notified.empty()) {
+    --load.own.in_progress;
     return proceed(now, id, out);
   }
   message.files = (*places)->files;
   message.digests = (*places)->digests;
-  load.given[batch] = std::move(told);
+  load.given[batch] = std::move(notified);
   out.to_client(id.first, std::move(message));
 }
 
-void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead& said, EffectWriter& out) {
+void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead& received,
+                           EffectWriter& out) {
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  const auto given = load.given.extract(said.batch);
+  const auto given = load.given.extract(received.batch);
   if (given.empty()) return;  // the client does not have this batch
-  --load.own.under_way;
-  const std::vector<PlannedRead> reads = batch_of(load, said.batch).reads;
-  for (const local::UnreadRange& unread : said.unread) {
+  --load.own.in_progress;
+  const std::vector<PlannedRead> reads = batch_of(load, received.batch).reads;
+  for (const local::UnreadRange& unread : received.unread) {
     const bool is_known = unread.range < given.mapped().size();
     if (!is_known || !is_part_of(reads[given.mapped()[unread.range]], unread.begin, unread.end)) {
       return fail(
@@ -95,7 +96,7 @@ void Loader::read_unread(TimeNs now, const LoadKey& id, Load& load, EffectWriter
   for (const PlannedRead& read : std::exchange(load.unread, {})) plan->reads.push_back(read);
   load.own = {};
   if (!load.has_window) return wait_for_window(id, load, std::move(plan));
-  load.own.batches = facts_.plans->batches(std::move(plan), load.part_bytes);
+  load.own.batches = config_.plans->batches(std::move(plan), load.part_bytes);
   proceed(now, id, out);
 }
 

@@ -36,7 +36,7 @@ void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) 
     };
   }
   auto load = std::make_shared<Load>(Load{ordinal, std::move(then)});
-  operations_.start(operation::ReadLoadChoice{facts_.generation, ordinal, whose()}, out,
+  operations_.start(operation::ReadLoadChoice{config_.generation, ordinal, whose()}, out,
                     [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto choice = result_as<storage::LoadChoice>(std::move(result));
                       if (choice.ok()) return chosen(now, load, *choice, then_out);
@@ -67,7 +67,7 @@ void LoadChooser::listed(TimeNs now, const LoadPtr& load, storage::AttemptList l
     if (info.state != storage::AttemptInfo::State::undecided) continue;
     if (!*best || **best < info.key) undecided.push_back(info.key);
   }
-  if (facts_.read_only) {  // the job that trains decides them
+  if (config_.read_only) {  // the job that trains decides them
     load->undecided = std::exchange(undecided, {});
     std::erase_if(list.attempts, [](const storage::AttemptInfo& info) {
       return info.state == storage::AttemptInfo::State::undecided;
@@ -141,8 +141,8 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
   for (const AttemptKey& key : keys) {
     // An attempt of this generation has its own deadlines. One of an earlier generation is abandoned when
     // nobody writes it any more.
-    const uint32_t patience_ms =
-        key.generation < facts_.generation ? facts_.times.abandoned_after_ms : facts_.times.node_deadline_ms;
+    const uint32_t patience_ms = key.generation < config_.generation ? config_.timeouts.abandoned_after_ms
+                                                                     : config_.timeouts.node_deadline_ms;
     watch_.watch(now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
                  [this, load, wait](TimeNs then_now, Result<storage::AttemptInfo::State> state,
                                     EffectWriter& then_out) {
@@ -172,11 +172,12 @@ void LoadChooser::publish(TimeNs now, const LoadPtr& load, const std::optional<A
   choice.found = key.has_value();
   if (key) choice.key = *key;
   if (key) choice.passed_over = passed_over(*load, key);
-  operations_.start(operation::PublishLoadChoice{facts_.generation, load->ordinal, choice, whose()}, out,
+  operations_.start(operation::PublishLoadChoice{config_.generation, load->ordinal, choice, whose()}, out,
                     [load](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto stands = result_as<storage::LoadChoice>(std::move(result));
-                      if (!stands.ok()) return load->then(then_now, unreadable(stands.status()), then_out);
-                      chosen(then_now, load, *stands, then_out);
+                      auto existing = result_as<storage::LoadChoice>(std::move(result));
+                      if (!existing.ok())
+                        return load->then(then_now, unreadable(existing.status()), then_out);
+                      chosen(then_now, load, *existing, then_out);
                     });
 }
 
@@ -241,8 +242,8 @@ void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then 
             best = info.key;
           }
         }
-        const auto left = facts_.read_only ? std::optional<AttemptKey>()
-                                           : newest_left(*list, best, facts_.generation, tried.from);
+        const auto left = config_.read_only ? std::optional<AttemptKey>()
+                                            : newest_left(*list, best, config_.generation, tried.from);
         if (left) {
           return operations_.start(
               operation::CompleteAttempt{*left}, then_out,

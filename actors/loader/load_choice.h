@@ -26,10 +26,10 @@ class LoadChooser {
   using Then = std::function<void(TimeNs now, Result<Chosen> chosen, EffectWriter& out)>;
 
   // The arguments outlive the chooser. The chooser outlives its pending operations.
-  LoadChooser(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts)
+  LoadChooser(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config)
       : operations_(operations),
-        facts_(facts),
-        watch_(operations, timers, facts.times.poll_ms * kMillisecond) {}
+        config_(config),
+        watch_(operations, timers, config.timeouts.poll_ms * kMillisecond) {}
 
   static Status no_checkpoint();
   static Status no_checkpoint_of(uint64_t step, const std::string& why);  // why: may be empty
@@ -78,11 +78,11 @@ class LoadChooser {
   };
   void list_step(uint64_t step, Tried tried, EffectWriter& out, Then then);
   storage::ChoiceOf whose() const {
-    return facts_.read_only ? storage::ChoiceOf::reader : storage::ChoiceOf::generation;
+    return config_.read_only ? storage::ChoiceOf::reader : storage::ChoiceOf::generation;
   }
 
   PendingOperations& operations_;
-  const NodeFacts& facts_;
+  const NodeConfig& config_;
   AttemptWatch watch_;
   // Loads of this node that may fall back, by ordinal: they share one verification.
   std::map<uint32_t, std::vector<Then>> falling_back_;

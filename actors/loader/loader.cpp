@@ -34,7 +34,7 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
     for (const auto& [id, round] : rounds_) {
       if (round.phase == Round::Phase::asking) asking.push_back(id);
     }
-    for (const wire::LoadId& id : asking) go_alone(now, id, out);
+    for (const wire::LoadId& id : asking) read_without_sharing(now, id, out);
   } else if (std::get_if<event::Drain>(&event)) {
     out.drained();
   }
@@ -65,18 +65,18 @@ void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& m
 void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
   if (const auto* roster = std::get_if<wire::LoadRoster>(&body)) {
     on_roster(now, *roster, out);
-  } else if (const auto* wanted = std::get_if<wire::ChunksWanted>(&body)) {
-    on_wanted(now, from, *wanted, out);
-  } else if (const auto* chunk = std::get_if<wire::ChunkIs>(&body)) {
+  } else if (const auto* wanted = std::get_if<wire::ChunkRequest>(&body)) {
+    on_request(now, from, *wanted, out);
+  } else if (const auto* chunk = std::get_if<wire::ChunkData>(&body)) {
     auto round = rounds_.find(chunk->id);
     if (round != rounds_.end() && round->second.exchange) round->second.exchange->came(now, *chunk, out);
-  } else if (const auto* not_here = std::get_if<wire::ChunksNotHere>(&body)) {
+  } else if (const auto* not_here = std::get_if<wire::ChunksUnavailable>(&body)) {
     auto round = rounds_.find(not_here->id);
     if (round != rounds_.end() && round->second.exchange)
       round->second.exchange->not_there(now, *not_here, out);
-  } else if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(&body)) {
-    on_not_wanted(now, *not_wanted, out);
-  } else if (const auto* coming = std::get_if<wire::ChunksComing>(&body)) {
+  } else if (const auto* cancelled = std::get_if<wire::ChunksCancelled>(&body)) {
+    on_cancelled(now, *cancelled, out);
+  } else if (const auto* coming = std::get_if<wire::ChunksPending>(&body)) {
     auto round = rounds_.find(coming->id);
     if (round != rounds_.end() && round->second.exchange) round->second.exchange->coming(now, *coming);
   }
@@ -128,8 +128,8 @@ void Loader::on_latest(ClientId client, uint32_t request_id, std::optional<Attem
         if (!list.ok()) return refuse(client, request_id, not_of_none(list.status()), then_out);
         auto best = newest(*list);
         if (!best.ok()) return refuse(client, request_id, not_of_none(best.status()), then_out);
-        const auto left = facts_.read_only ? std::optional<AttemptKey>()
-                                           : newest_left(*list, *best, facts_.generation, tried);
+        const auto left = config_.read_only ? std::optional<AttemptKey>()
+                                            : newest_left(*list, *best, config_.generation, tried);
         if (left) {
           return operations_.start(operation::CompleteAttempt{*left}, then_out,
                                    [=, this](TimeNs, Result<OperationResult>, EffectWriter& last_out) {
@@ -297,11 +297,11 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
                         const bool is_latest = load != loads_.end() && load->second.request.latest;
                         return fail(
                             now, id,
-                            no_longer_committed(key, (*decision)->tombstone(), is_latest, facts_.read_only),
+                            no_longer_committed(key, (*decision)->tombstone(), is_latest, config_.read_only),
                             then_out);
                       }
                       if ((*decision)->manifest().world == nullptr) return decode(id, *decision, then_out);
-                      begin(now, id, facts_.plans->stored(*decision), then_out);
+                      begin(now, id, config_.plans->stored(*decision), then_out);
                     });
 }
 
@@ -310,13 +310,13 @@ void Loader::decode(const LoadKey& id, const std::shared_ptr<const storage::Deci
                     EffectWriter& out) {
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
-  found->second.is_told = true;
+  found->second.is_notified = true;
   out.to_client(id.first, found_by(found->second.request, *encoded, found->second.passed_over));
   operations_.start(operation::DecodeDecision{encoded}, out,
                     [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (!decision.ok()) return fail(now, id, decision.status(), then_out);
-                      begin(now, id, facts_.plans->stored(*decision), then_out);
+                      begin(now, id, config_.plans->stored(*decision), then_out);
                     });
 }
 
@@ -327,7 +327,7 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   Load& load = found->second;
   load.stored = open_.share(std::move(fresh));
   StoredCheckpoint& stored = *load.stored;
-  if (!std::exchange(load.is_told, true)) {
+  if (!std::exchange(load.is_notified, true)) {
     out.to_client(id.first, found_by(load.request, stored.decision(), load.passed_over));
   }
   const storage::Manifest& manifest = stored.manifest();
@@ -349,7 +349,7 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
     return fail(now, id, status.with_context(to_string(stored.key()) + " does not hold what is asked of it"),
                 out);
   }
-  auto plan = facts_.plans->reads(stored, targets);
+  auto plan = config_.plans->reads(stored, targets);
   if (!plan.ok()) return fail(now, id, plan.status(), out);
   if ((*plan)->objects.empty()) return read_all(now, id, std::move(*plan), out);
   operation::MeasureObjects measure;
@@ -399,19 +399,19 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
     load.free_parts.pop_back();
     // Both kinds run side by side: one waits for storage, the other for peers.
     const bool is_own =
-        own_waits() && (!load.shared.has_next() || load.own.under_way <= load.shared.under_way);
+        own_waits() && (!load.shared.has_next() || load.own.in_progress <= load.shared.in_progress);
     if (is_own) {
       read_own(now, id, load, part, out);
       continue;
     }
     const uint32_t at = load.shared.next++;
-    ++load.shared.under_way;
+    ++load.shared.in_progress;
     load.parts[number_of_shared(at)] = part;
     rounds_.at(*load.round)
         .exchange->give_room(now, *load.user, at,
                              {id.first, load.request.slab_id, part * load.part_bytes, load.part_bytes}, out);
   }
-  if (load.own.has_next() || load.own.under_way > 0) return;
+  if (load.own.has_next() || load.own.in_progress > 0) return;
   if (!load.unread.empty()) return read_unread(now, id, load, out);
   if (!load.shared.has_next() && load.parts.empty()) {
     LoadTimes times = load.times;
@@ -432,7 +432,7 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
 
 void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, EffectWriter& out) {
   const uint32_t batch = load.own.next++;
-  ++load.own.under_way;
+  ++load.own.in_progress;
   load.parts[batch] = part;
   load.reading.insert(batch);
   load.busy.begin(now);
@@ -479,7 +479,7 @@ void Loader::loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter&
         {{read.target, batches.pieces().box(read.piece), read.begin, read.end - read.begin, read.piece_bytes},
          part_offset + planned.offsets[i]});
   }
-  load.told.insert(batch);
+  load.notified.insert(batch);
   out.to_client(id.first, std::move(message));
 }
 
@@ -487,9 +487,9 @@ void Loader::on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWrit
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  if (load.told.erase(batch) == 0) return;  // the client does not have this batch
+  if (load.notified.erase(batch) == 0) return;  // the client does not have this batch
   const auto part = load.parts.find(batch);
-  --queue_of(load, batch).under_way;
+  --queue_of(load, batch).in_progress;
   load.free_parts.push_back(part->second);
   load.parts.erase(part);
   proceed(now, id, out);
@@ -507,21 +507,21 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
     if (exchange.is_copying(*load.user)) return;  // it calls `quiet` when it has finished
   }
   why = load.failure;
-  const bool was_told = load.is_told;
+  const bool was_notified = load.is_notified;
   const bool is_none = why.code() == Code::not_found;
   end_load(now, found, out);
   // A job that starts with an empty root expects this.
   const std::string line = "load for client " + std::to_string(id.first) + ": " + why.to_string();
   is_none ? out.info(line) : out.warning(line);
-  if (was_told) {
+  if (was_notified) {
     out.to_client(id.first, local::LoadDone{id.second, std::move(why)});
   } else {
     refuse(id.first, id.second, std::move(why), out);
   }
 }
 
-std::unique_ptr<Role> make_loader(const NodeFacts& facts) {
-  return std::make_unique<Loader>(facts);
+std::unique_ptr<Role> make_loader(const NodeConfig& config) {
+  return std::make_unique<Loader>(config);
 }
 
 }  // namespace shoal::actors

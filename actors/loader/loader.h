@@ -30,17 +30,17 @@ inline constexpr uint64_t kShareFromBytes = uint64_t{32} << 20;
 // Direct reads: bytes that a client receives in one FilesToRead, and the number of such batches in progress.
 inline constexpr uint64_t kFilesBatchBytes = uint64_t{256} << 20;
 inline constexpr uint32_t kFilesBatches = 3;
-inline constexpr size_t kMaxEarlyWants = 1024;  // for each load, of peers that are ahead of this node
+inline constexpr size_t kMaxEarlyRequests = 1024;  // for each load, of peers that are ahead of this node
 // Number of chunk deadlines for which this node, before it has begun, promises such peers their chunks.
 inline constexpr int64_t kMostDeadlinesEarly = 12;
 
 class Loader final : public Role {
  public:
-  explicit Loader(const NodeFacts& facts)
-      : facts_(facts),
-        budget_(facts_.load_memory_bytes),
-        chooser_(operations_, timers_, facts_),
-        pins_(operations_, timers_, facts_,
+  explicit Loader(const NodeConfig& config)
+      : config_(config),
+        budget_(config_.load_memory_bytes),
+        chooser_(operations_, timers_, config_),
+        pins_(operations_, timers_, config_,
               [this](const AttemptKey& key, const Status& why, EffectWriter& out) {
                 pin_lost(key, why, out);
               }) {}
@@ -53,7 +53,7 @@ class Loader final : public Role {
   struct Queue {                                 // a list of batches, of which the first have begun
     std::shared_ptr<const ReadBatches> batches;  // nullptr: none
     uint32_t next = 0;
-    uint32_t under_way = 0;  // batches that have a part of the window
+    uint32_t in_progress = 0;  // batches that have a part of the window
     uint32_t size() const { return batches == nullptr ? 0 : static_cast<uint32_t>(batches->size()); }
     bool has_next() const { return next < size(); }
   };
@@ -69,7 +69,7 @@ class Loader final : public Role {
     uint64_t slab_bytes = 0;           // of its window when it began
     uint64_t part_bytes = 0;           // bytes of the window that it may use
     std::optional<AttemptKey> pinned;  // so that it is not deleted during the load
-    bool is_told = false;              // Found was sent
+    bool is_notified = false;          // Found was sent
     std::shared_ptr<StoredCheckpoint> stored;
     // own: read straight into the window, or by the client. shared: copied from chunks.
     Queue own, shared;
@@ -80,7 +80,7 @@ class Loader final : public Role {
     std::set<uint32_t> reading;  // batches that are being read into the window
     // Batch that is being read, or is loaded and not placed yet -> its part of the window.
     std::map<uint32_t, uint32_t> parts;
-    std::set<uint32_t> told;  // of these, the batches that the client knows to be loaded
+    std::set<uint32_t> notified;  // of these, the batches that the client knows to be loaded
     std::vector<uint32_t> free_parts;
     DamageList damaged;               // what was read from copies
     Status failure;                   // the first one; sent when nothing is being read any more
@@ -93,7 +93,7 @@ class Loader final : public Role {
   };
   // One call of load by the ranks of this host, as far as this node coordinates it with other nodes.
   struct Round {
-    enum class Phase { gathering, asking, told } phase = Phase::gathering;
+    enum class Phase { gathering, asking, notified } phase = Phase::gathering;
     std::vector<LoadKey> loads;      // that began before the coordinator answered, and have not left
     std::map<Rank, LayoutId> ranks;  // ranks of these loads, and the ids of what they share
     std::set<LoadKey> late;          // loads that began after the answer
@@ -113,9 +113,9 @@ class Loader final : public Role {
     std::vector<UserReads> reads;                // of the users, while they wait for their windows
     std::optional<WindowBudget::Ticket> ticket;  // for their windows and the buffer
     std::unique_ptr<ChunkExchange> exchange;
-    std::vector<std::pair<NodeId, wire::ChunksWanted>> early;
+    std::vector<std::pair<NodeId, wire::ChunkRequest>> early;
     TimeNs early_since = 0;
-    std::vector<wire::ChunksNotWanted> early_not_wanted;
+    std::vector<wire::ChunksCancelled> early_cancelled;
     bool is_built = false;
   };
   using Loads = std::map<LoadKey, Load>;
@@ -152,7 +152,7 @@ class Loader final : public Role {
   void give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter& out);
   void located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<OperationResult>& result,
                EffectWriter& out);
-  void on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead& said, EffectWriter& out);
+  void on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead& received, EffectWriter& out);
   void read_unread(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out);
   // Logs the damage, and keeps it for the client until the load has ended.
   void note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out);
@@ -185,15 +185,16 @@ class Loader final : public Role {
   void ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out);
   bool is_named(const LoadKey& id, const wire::LoadRoster& roster) const;
-  void go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out);  // if the coordinator does not answer
+  void read_without_sharing(TimeNs now, const wire::LoadId& id,
+                            EffectWriter& out);  // if the coordinator does not answer
   void leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out);
   void consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_bytes, EffectWriter& out);
   std::vector<UserReads> reads_of_users(const Round& round, uint32_t own_host) const;
   std::optional<uint32_t> own_host_in(const wire::LoadRoster& roster) const;
-  void on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
-  void on_not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
-  void say_coming_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void on_request(TimeNs now, NodeId from, const wire::ChunkRequest& received, EffectWriter& out);
+  void on_cancelled(TimeNs now, const wire::ChunksCancelled& received, EffectWriter& out);
+  void send_pending_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void forget_rounds();  // those that are over
 
   // --- memory (windows.cpp) ---
@@ -204,14 +205,14 @@ class Loader final : public Role {
   WindowBudget::Window part_in(uint64_t bytes, const LoadKey& id) const;
   void read_directly(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);
   void wait_for_window(const LoadKey& id, Load& load, std::shared_ptr<const ReadPlan> plan);
-  void ask_for_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  void request_gathering(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void give_windows(TimeNs now, EffectWriter& out);  // to the next loads in line
   void give_window(const LoadKey& id, uint64_t bytes);
   void release_windows(EffectWriter& out);
   void stop_waiting(std::optional<WindowBudget::Ticket>& ticket);
 
-  const NodeFacts facts_;
+  const NodeConfig config_;
   WindowBudget budget_;
   PendingOperations operations_;
   PendingTimers timers_;

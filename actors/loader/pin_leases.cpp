@@ -8,10 +8,10 @@ void HeldPins::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then t
   auto [found, fresh] = held_.try_emplace(key);
   Held& held = found->second;
   ++held.users;
-  if (held.stands) return then(now, ok_status(), out);
+  if (held.exists) return then(now, ok_status(), out);
   held.waiting.push_back(std::move(then));
   if (!fresh) return;
-  operations_.start(operation::PinAttempt{key, "a load on " + facts_.host}, out,
+  operations_.start(operation::PinAttempt{key, "a load on " + config_.host}, out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       made(then_now, key, result_as<std::shared_ptr<const storage::Mark>>(std::move(result)),
                            then_out);
@@ -29,9 +29,9 @@ void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<co
     // The load matters more. Retention is unlikely to delete the checkpoint meanwhile, because that needs
     // space too.
     out.warning(to_string(key) + " is loaded without a pin: " + std::exchange(status, ok_status()).message());
-    held.stands = true;
+    held.exists = true;
   } else if (pin.ok() && held.users != 0) {
-    held.stands = true;
+    held.exists = true;
     held.pin = **pin;
     renew_later(now, key, out);
   } else {
@@ -42,7 +42,7 @@ void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<co
 }
 
 void HeldPins::renew_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  held_.at(key).renewal = timers_.set(now + facts_.times.lease_renew_ms * kMillisecond, out,
+  held_.at(key).renewal = timers_.set(now + config_.timeouts.lease_renew_ms * kMillisecond, out,
                                       [this, key](TimeNs, EffectWriter& then_out) { renew(key, then_out); });
 }
 
@@ -72,7 +72,7 @@ void HeldPins::release(const AttemptKey& key, EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end() || found->second.users == 0) return;
   // made() removes a pin that is being created.
-  if (--found->second.users != 0 || !found->second.stands) return;
+  if (--found->second.users != 0 || !found->second.exists) return;
   if (found->second.renewal != 0) timers_.cancel(&found->second.renewal, out);
   const std::string name = found->second.pin.name;
   const AttemptKey unused = key;

@@ -18,8 +18,8 @@ class HeldPins {
   using Lost = std::function<void(const AttemptKey& key, const Status& why, EffectWriter& out)>;
 
   // `lost` is called for a pin that another node has ended because this node did not renew it in time.
-  HeldPins(PendingOperations& operations, PendingTimers& timers, const NodeFacts& facts, Lost lost)
-      : operations_(operations), timers_(timers), facts_(facts), lost_(std::move(lost)) {}
+  HeldPins(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config, Lost lost)
+      : operations_(operations), timers_(timers), config_(config), lost_(std::move(lost)) {}
 
   // Adds a user. Calls `then` when the pin is durable, or when it could not be created; the user does not
   // count then. If storage has no space for a pin, the load continues without one.
@@ -30,7 +30,7 @@ class HeldPins {
  private:
   struct Held {
     uint64_t users = 0;
-    bool stands = false;
+    bool exists = false;
     storage::Mark pin;
     TimerId renewal = 0;
     std::vector<Then> waiting;
@@ -43,7 +43,7 @@ class HeldPins {
 
   PendingOperations& operations_;
   PendingTimers& timers_;
-  const NodeFacts& facts_;
+  const NodeConfig& config_;
   const Lost lost_;
   std::map<AttemptKey, Held> held_;
 };

@@ -28,7 +28,7 @@ uint64_t bytes_of(const local::Load& request) {
 
 bool Loader::is_worth_asking(const local::Load& request) {
   if (!request.sharing || request.targets.empty() || request.sharing->world_size < 2) return false;
-  return request.sharing->way == LoadWay::two_stage || bytes_of(request) >= kShareFromBytes;
+  return request.sharing->method == LoadMethod::two_stage || bytes_of(request) >= kShareFromBytes;
 }
 
 // Ranks with equal layouts share, unless they restrict sharing to certain ranks.
@@ -47,7 +47,7 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
   if (load.fixed) round_id = {false, load.fixed->step, 0, sharing.round};
   load.round = round_id;
   Round& round = rounds_[round_id];
-  if (round.phase == Round::Phase::told) {
+  if (round.phase == Round::Phase::notified) {
     round.late.insert(id);
     if (round.chosen && !load.fixed) {
       load.passed_over = round.chosen->passed_over;
@@ -56,7 +56,7 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
     return choose(now, id, out);
   }
   if (round.phase == Round::Phase::asking) {
-    if (!round.shares || sharing.way == LoadWay::direct) {
+    if (!round.shares || sharing.method == LoadMethod::direct) {
       round.late.insert(id);
       return;
     }
@@ -69,7 +69,7 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
     return begin_asking(now, round_id, out);
   }
   if (round.timer != 0) return;
-  const TimeNs wait = TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
+  const TimeNs wait = TimeNs{config_.timeouts.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
   round.timer = timers_.set(now + wait, out, [this, round_id](TimeNs then_now, EffectWriter& then_out) {
     auto found = rounds_.find(round_id);
     if (found == rounds_.end() || found->second.phase != Round::Phase::gathering) return;
@@ -83,25 +83,25 @@ void Loader::join_round(Round& round, const LoadKey& id) {
   const local::Load::Sharing& sharing = *request.sharing;
   round.loads.push_back(id);
   round.world_size = sharing.world_size;
-  if (sharing.way == LoadWay::direct) return;
+  if (sharing.method == LoadMethod::direct) return;
   round.ranks[sharing.rank] = shared_by(sharing);
   round.shares = true;
-  round.insists = round.insists || sharing.way == LoadWay::two_stage;
+  round.insists = round.insists || sharing.method == LoadMethod::two_stage;
   round.bytes += bytes_of(request);
 }
 
 bool Loader::are_all_here(const Round& round) const {
   return round.loads.size() >= round.world_size ||
-         (round.loads.size() >= facts_.expected_ranks.size() && !facts_.expected_ranks.empty());
+         (round.loads.size() >= config_.expected_ranks.size() && !config_.expected_ranks.empty());
 }
 
 // The time in which this host alone would read everything.
 uint32_t Loader::quiet_ms_of(const Round& round) const {
-  const RoleTimes& times = facts_.times;
-  const uint64_t longest = std::max(times.load_gather_quiet_ms, times.load_gather_longest_ms);
+  const Timeouts& timeouts = config_.timeouts;
+  const uint64_t longest = std::max(timeouts.load_gather_quiet_ms, timeouts.load_gather_longest_ms);
   if (round.insists) return static_cast<uint32_t>(longest);
   return static_cast<uint32_t>(
-      std::clamp<uint64_t>(round.bytes / kReadBytesPerMs, times.load_gather_quiet_ms, longest));
+      std::clamp<uint64_t>(round.bytes / kReadBytesPerMs, timeouts.load_gather_quiet_ms, longest));
 }
 
 // A node that shares first opens the address at which peers reach it.
@@ -109,7 +109,7 @@ void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out)
   Round& round = rounds_.at(id);
   round.phase = Round::Phase::asking;
   round.asked_since = now;
-  round.backoff.emplace(facts_.times);
+  round.backoff.emplace(config_.timeouts);
   if (!round.shares || address_) return ask(now, id, out);
   operations_.start(operation::ListenToPeers{}, out,
                     [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
@@ -146,7 +146,7 @@ void Loader::ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   if (round.timer == 0) return;  // no JoinLoad was sent yet
   if (are_all_here(round)) return ask(now, id, out);
   if (std::exchange(round.asks_again, true)) return;
-  const TimeNs wait = TimeNs{facts_.times.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
+  const TimeNs wait = TimeNs{config_.timeouts.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
   timers_.set(now + wait, out, [this, id](TimeNs then_now, EffectWriter& then_out) {
     auto found = rounds_.find(id);
     if (found != rounds_.end() && found->second.asks_again) ask(then_now, id, then_out);
@@ -156,22 +156,22 @@ void Loader::ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
 void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   const bool is_verified_first = id.latest && may_fall_back(id.ordinal);
-  const TimeNs patience = kMillisecond * (is_verified_first ? TimeNs{facts_.times.load_verify_patience_ms}
-                                                            : TimeNs{facts_.times.load_join_patience_ms});
+  const TimeNs patience = kMillisecond * (is_verified_first ? TimeNs{config_.timeouts.load_verify_patience_ms}
+                                                            : TimeNs{config_.timeouts.load_join_patience_ms});
   const TimeNs again = std::min(now + round.backoff->next(), round.asked_since + patience);
   round.timer = timers_.set(again, out, [this, id, patience](TimeNs then_now, EffectWriter& then_out) {
     auto then = rounds_.find(id);
     if (then == rounds_.end() || then->second.phase != Round::Phase::asking) return;
     then->second.timer = 0;
-    if (then_now - then->second.asked_since >= patience) return go_alone(then_now, id, then_out);
+    if (then_now - then->second.asked_since >= patience) return read_without_sharing(then_now, id, then_out);
     ask(then_now, id, then_out);
   });
 }
 
-void Loader::go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+void Loader::read_without_sharing(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   timers_.cancel(&round.timer, out);
-  round.phase = Round::Phase::told;
+  round.phase = Round::Phase::notified;
   out.info("a load is not shared with other nodes: the coordinator does not answer");
   round.late.insert(round.loads.begin(), round.loads.end());
   round.loads.clear();
@@ -182,7 +182,7 @@ void Loader::go_alone(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
 bool Loader::is_named(const LoadKey& id, const wire::LoadRoster& roster) const {
   const local::Load& request = loads_.at(id).request;
   const std::optional<uint32_t> host = own_host_in(roster);
-  if (!host || !request.sharing || request.sharing->way == LoadWay::direct) return true;
+  if (!host || !request.sharing || request.sharing->method == LoadMethod::direct) return true;
   const Rank rank = request.sharing->rank;
   return std::any_of(roster.members.begin(), roster.members.end(), [&](const wire::LoadMembers& members) {
     return members.host == *host && members.first <= rank && rank - members.first < members.count;
@@ -194,7 +194,7 @@ void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter&
   if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
   Round& round = found->second;
   timers_.cancel(&round.timer, out);
-  round.phase = Round::Phase::told;
+  round.phase = Round::Phase::notified;
   std::vector<LoadKey> loads = round.loads;
   loads.insert(loads.end(), round.late.begin(), round.late.end());
   if (!roster.outcome.ok()) {
@@ -237,9 +237,9 @@ void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter
 // Runs when every load of the round is planned.
 void Loader::consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  if (round.is_built || round.ticket || round.phase != Round::Phase::told || round.loads.empty()) return;
+  if (round.is_built || round.ticket || round.phase != Round::Phase::notified || round.loads.empty()) return;
   if (round.planned.size() < round.loads.size()) return;
-  ask_for_exchange(now, id, out);
+  request_gathering(now, id, out);
 }
 
 std::optional<uint32_t> Loader::own_host_in(const wire::LoadRoster& roster) const {
@@ -259,7 +259,7 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
     const auto& named = round.roster.groups;
     const auto group = std::find(named.begin(), named.end(), shared);
     std::unique_ptr<LoadGroups>& of_layout = groups[shared];
-    if (of_layout == nullptr && group != named.end() && sharing.way != LoadWay::direct) {
+    if (of_layout == nullptr && group != named.end() && sharing.method != LoadMethod::direct) {
       of_layout = std::make_unique<LoadGroups>(sharing.layout, round.roster,
                                                static_cast<uint32_t>(group - named.begin()), own_host);
     }
@@ -279,7 +279,7 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
 void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_bytes, EffectWriter& out) {
   Round& round = rounds_.at(id);
   round.is_built = true;
-  const std::shared_ptr<const ChunkPlan> plan = facts_.plans->chunks(std::exchange(round.reads, {}));
+  const std::shared_ptr<const ChunkPlan> plan = config_.plans->chunks(std::exchange(round.reads, {}));
   round.planned.clear();
   bool may_go_direct = true;
   for (uint32_t user = 0; user < round.users.size(); ++user) {
@@ -287,7 +287,7 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
     load.own.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].own);
     load.shared.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].shared);
     load.user = user;
-    if (load.request.sharing->way == LoadWay::two_stage) may_go_direct = false;
+    if (load.request.sharing->method == LoadMethod::two_stage) may_go_direct = false;
     load.request.targets = {};
     load.request.sharing.reset();
   }
@@ -296,7 +296,7 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
                                    round.own_host,
                                    buffer_bytes,
                                    may_go_direct,
-                                   TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond};
+                                   TimeNs{config_.timeouts.chunk_deadline_ms} * kMillisecond};
   ChunkExchange::Hooks hooks;
   hooks.batch_complete = [this, id](TimeNs, uint32_t user, uint32_t batch, EffectWriter& then_out) {
     const LoadKey key = rounds_.at(id).users[user];
@@ -320,53 +320,53 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
   for (const auto& [from, wanted] : std::exchange(round.early, {})) {
     round.exchange->wanted(now, from, wanted, out);
   }
-  for (const wire::ChunksNotWanted& said : std::exchange(round.early_not_wanted, {})) {
-    round.exchange->not_wanted(now, said, out);
+  for (const wire::ChunksCancelled& received : std::exchange(round.early_cancelled, {})) {
+    round.exchange->cancelled(now, received, out);
   }
   for (const LoadKey& user : std::vector<LoadKey>(round.users)) proceed(now, user, out);
 }
 
-void Loader::on_wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
-  auto found = rounds_.find(said.id);
+void Loader::on_request(TimeNs now, NodeId from, const wire::ChunkRequest& received, EffectWriter& out) {
+  auto found = rounds_.find(received.id);
   if (found != rounds_.end() && found->second.exchange) {
-    return found->second.exchange->wanted(now, from, said, out);
+    return found->second.exchange->wanted(now, from, received, out);
   }
   const bool comes = found != rounds_.end() && !found->second.is_built && !found->second.loads.empty();
-  if (comes && found->second.early.size() < kMaxEarlyWants) {
+  if (comes && found->second.early.size() < kMaxEarlyRequests) {
     Round& round = found->second;
-    round.early.emplace_back(from, said);
+    round.early.emplace_back(from, received);
     if (round.early.size() == 1) {
       round.early_since = now;
-      say_coming_later(now, said.id, out);
+      send_pending_later(now, received.id, out);
     }
     return;
   }
-  out.send(from, RoleKind::loader, wire::ChunksNotHere{said.id, said.chunks});
+  out.send(from, RoleKind::loader, wire::ChunksUnavailable{received.id, received.chunks});
 }
 
-void Loader::on_not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out) {
-  auto found = rounds_.find(said.id);
+void Loader::on_cancelled(TimeNs now, const wire::ChunksCancelled& received, EffectWriter& out) {
+  auto found = rounds_.find(received.id);
   if (found == rounds_.end()) return;
   Round& round = found->second;
-  if (round.exchange) return round.exchange->not_wanted(now, said, out);
-  if (!round.is_built && round.early_not_wanted.size() < kMaxEarlyWants) {
-    round.early_not_wanted.push_back(said);
+  if (round.exchange) return round.exchange->cancelled(now, received, out);
+  if (!round.is_built && round.early_cancelled.size() < kMaxEarlyRequests) {
+    round.early_cancelled.push_back(received);
   }
 }
 
 // Informs peers that are ahead that this node is about to begin. Not while it waits for memory, and only for
 // a limited time.
-void Loader::say_coming_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
-  const TimeNs deadline = TimeNs{facts_.times.chunk_deadline_ms} * kMillisecond;
+void Loader::send_pending_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+  const TimeNs deadline = TimeNs{config_.timeouts.chunk_deadline_ms} * kMillisecond;
   timers_.set(now + deadline / 5 * 2, out, [this, id, deadline](TimeNs then_now, EffectWriter& then_out) {
     auto found = rounds_.find(id);
     if (found == rounds_.end() || found->second.is_built) return;
     const Round& round = found->second;
     if (then_now - round.early_since > kMostDeadlinesEarly * deadline) return;
     for (const auto& [from, wanted] : round.early) {
-      if (!round.ticket) then_out.send(from, RoleKind::loader, wire::ChunksComing{id, wanted.chunks});
+      if (!round.ticket) then_out.send(from, RoleKind::loader, wire::ChunksPending{id, wanted.chunks});
     }
-    say_coming_later(then_now, id, then_out);
+    send_pending_later(then_now, id, then_out);
   });
 }
 

@@ -11,7 +11,7 @@ uint64_t whole_blocks(uint64_t bytes) {
 }
 
 // `more` * `rest` / `all`, computed in digest blocks so that the product does not overflow.
-uint64_t share_of(uint64_t more, uint64_t rest, uint64_t all) {
+uint64_t assignment_of(uint64_t more, uint64_t rest, uint64_t all) {
   const uint64_t blocks = all / base::kDigestBlockBytes;
   if (blocks == 0) return 0;
   return (more / base::kDigestBlockBytes) * (rest / base::kDigestBlockBytes) / blocks *
@@ -84,11 +84,12 @@ std::optional<WindowBudget::Grant> WindowBudget::next() {
   Grant grant{line_.front().ticket, {}, ask.buffer_least};
   grant.buffer += rest == wanted - least
                       ? ask.buffer_wanted - ask.buffer_least
-                      : share_of(ask.buffer_wanted - ask.buffer_least, rest, wanted - least);
+                      : assignment_of(ask.buffer_wanted - ask.buffer_least, rest, wanted - least);
   for (const Window& window : ask.windows) {
     const uint64_t kept = kept_of(window.id), base = std::max(window.least, kept);
     const uint64_t more = std::max(window.wanted, base) - base;
-    grant.windows.push_back(base + (rest == wanted - least ? more : share_of(more, rest, wanted - least)));
+    grant.windows.push_back(base +
+                            (rest == wanted - least ? more : assignment_of(more, rest, wanted - least)));
   }
   for (size_t i = 0; i < ask.windows.size(); ++i) {
     Held& held = windows_[ask.windows[i].id];

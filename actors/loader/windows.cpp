@@ -12,7 +12,7 @@ static_assert(kMinLoadMemoryBytes / 2 >= least_buffer_bytes(1) && kMinLoadMemory
 WindowBudget::Window Loader::part_in(uint64_t bytes, const LoadKey& id) const {
   std::set<ClientId> clients;
   for (const auto& [slab, size] : slabs_) clients.insert(slab.first);
-  const uint64_t ranks = std::max<uint64_t>({1, clients.size(), facts_.expected_ranks.size()});
+  const uint64_t ranks = std::max<uint64_t>({1, clients.size(), config_.expected_ranks.size()});
   const Load& load = loads_.at(id);
   const uint64_t wanted = std::max(kLeastWindowBytes, std::min(load.slab_bytes, bytes / ranks));
   return {window_of(id, load), wanted, std::max(kLeastWindowBytes, wanted / kWindowParts)};
@@ -25,7 +25,7 @@ void Loader::read_directly(TimeNs now, const LoadKey& id, std::shared_ptr<const 
   load.request.targets = {};  // targets of many small tensors take more memory than the window
   load.request.sharing.reset();
   if (!load.reads_files) return wait_for_window(id, load, std::move(plan));
-  load.own.batches = facts_.plans->batches(plan, kFilesBatchBytes);
+  load.own.batches = config_.plans->batches(plan, kFilesBatchBytes);
   proceed(now, id, out);
 }
 
@@ -36,7 +36,7 @@ void Loader::wait_for_window(const LoadKey& id, Load& load, std::shared_ptr<cons
 }
 
 // Half of the budget is for chunks, if the windows leave that much.
-void Loader::ask_for_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
+void Loader::request_gathering(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   const std::optional<uint32_t> host = own_host_in(round.roster);
   if (!host) round.roster.addresses = {""};  // only this host
@@ -72,9 +72,9 @@ void Loader::go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   round.is_built = true;
   round.reads.clear();
   for (const auto& [from, wanted] : std::exchange(round.early, {})) {
-    out.send(from, RoleKind::loader, wire::ChunksNotHere{wanted.id, wanted.chunks});
+    out.send(from, RoleKind::loader, wire::ChunksUnavailable{wanted.id, wanted.chunks});
   }
-  round.early_not_wanted.clear();
+  round.early_cancelled.clear();
   round.late.insert(round.loads.begin(), round.loads.end());
   round.loads.clear();
   for (auto& [user, plan] : std::exchange(round.planned, {})) read_directly(now, user, std::move(plan), out);
@@ -105,7 +105,7 @@ void Loader::give_windows(TimeNs now, EffectWriter& out) {
     Load& load = loads_.at(id);
     give_window(id, grant->windows.front());
     load.ticket.reset();
-    load.own.batches = facts_.plans->batches(std::exchange(load.plan, nullptr), load.part_bytes);
+    load.own.batches = config_.plans->batches(std::exchange(load.plan, nullptr), load.part_bytes);
     proceed(now, id, out);
   }
   release_windows(out);

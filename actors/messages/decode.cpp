@@ -82,9 +82,9 @@ Result<WireBody> read_join_ranks(schema::Message::JoinRanks::Reader in) {
   return WireBody(std::move(body));
 }
 
-Result<WireBody> read_layouts_wanted(capnp::List<capnp::Data>::Reader in) {
+Result<WireBody> read_layout_request(capnp::List<capnp::Data>::Reader in) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxRanksPerNode, "layouts wanted").status());
-  wire::LayoutsWanted body;
+  wire::LayoutRequest body;
   for (auto id_in : in) {
     SHOAL_ASSIGN_OR_RETURN(LayoutId id, read_hash(id_in));
     body.ids.push_back(id);
@@ -106,8 +106,8 @@ Result<WireBody> read_layouts(capnp::List<capnp::Data>::Reader in) {
   return WireBody(std::move(body));
 }
 
-Result<WireBody> read_roster_is(schema::Message::RosterIs::Reader in) {
-  wire::RosterIs body;
+Result<WireBody> read_roster_update(schema::Message::RosterUpdate::Reader in) {
+  wire::RosterUpdate body;
   body.rule_version = in.getRuleVersion();
   if (body.rule_version == 0) return malformed("rule version");
   if (body.rule_version > kRuleVersion) {
@@ -227,13 +227,13 @@ Result<WireBody> read_layouts_staged(schema::Message::LayoutsStaged::Reader in) 
   return WireBody(std::move(body));
 }
 
-Result<WireBody> read_plan_by(schema::Message::PlanBy::Reader in) {
+Result<WireBody> read_attempt_roster(schema::Message::AttemptRoster::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(RosterId roster_id, read_hash(in.getRosterId()));
-  return WireBody(wire::PlanBy{read_key(in.getKey()), roster_id});
+  return WireBody(wire::AttemptRoster{read_key(in.getKey()), roster_id});
 }
 
-Result<WireBody> read_ranks_gone(schema::Message::RanksGone::Reader in) {
-  wire::RanksGone body;
+Result<WireBody> read_ranks_ended(schema::Message::RanksEnded::Reader in) {
+  wire::RanksEnded body;
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getRanks(), kMaxRanksPerNode, "ranks of a host").status());
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getStaged(), kMaxSavesInFlight, "saves in flight").status());
   uint64_t ranks_end = 0;
@@ -275,11 +275,11 @@ Result<WireBody> read_local_plans(schema::Message::LocalPlans::Reader in) {
   return WireBody(std::move(body));
 }
 
-Result<WireBody> read_plan_exchange(schema::Message::PlanExchange::Reader in) {
-  wire::PlanExchange body;
+Result<WireBody> read_plan_gathering(schema::Message::PlanGathering::Reader in) {
+  wire::PlanGathering body;
   body.key = read_key(in.getKey());
   if (in.getStage() >= plan::kExchangeStages) return malformed("stage of a plan exchange");
-  body.stage = static_cast<plan::ExchangeStage>(in.getStage());
+  body.stage = static_cast<plan::GatherStage>(in.getStage());
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));
   SHOAL_ASSIGN_OR_RETURN(body.options, plan::read_options(in.getOptions()));
@@ -369,24 +369,24 @@ Result<std::vector<uint64_t>> read_chunk_numbers(capnp::List<uint64_t>::Reader i
   return numbers;
 }
 
-Result<WireBody> read_chunks_wanted(schema::Chunks::Reader in) {
+Result<WireBody> read_chunk_request(schema::Chunks::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunksWanted{read_load_id(in.getId()), std::move(chunks)});
+  return WireBody(wire::ChunkRequest{read_load_id(in.getId()), std::move(chunks)});
 }
 
-Result<WireBody> read_chunks_not_here(schema::Chunks::Reader in) {
+Result<WireBody> read_chunks_unavailable(schema::Chunks::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunksNotHere{read_load_id(in.getId()), std::move(chunks)});
+  return WireBody(wire::ChunksUnavailable{read_load_id(in.getId()), std::move(chunks)});
 }
 
-Result<WireBody> read_chunks_not_wanted(schema::Chunks::Reader in) {
+Result<WireBody> read_chunks_cancelled(schema::Chunks::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunksNotWanted{read_load_id(in.getId()), std::move(chunks)});
+  return WireBody(wire::ChunksCancelled{read_load_id(in.getId()), std::move(chunks)});
 }
 
-Result<WireBody> read_chunks_coming(schema::Chunks::Reader in) {
+Result<WireBody> read_chunks_pending(schema::Chunks::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunksComing{read_load_id(in.getId()), std::move(chunks)});
+  return WireBody(wire::ChunksPending{read_load_id(in.getId()), std::move(chunks)});
 }
 
 Result<WireBody> read_chunk(schema::Chunk::Reader in) {
@@ -395,23 +395,23 @@ Result<WireBody> read_chunk(schema::Chunk::Reader in) {
   const ByteView bytes = schema::view_of(in.getBytes());
   chunk->size = bytes.size();
   chunk->bytes.assign(bytes.begin(), bytes.end());
-  return WireBody(wire::ChunkIs{read_load_id(in.getId()), in.getNumber(), std::move(chunk)});
+  return WireBody(wire::ChunkData{read_load_id(in.getId()), in.getNumber(), std::move(chunk)});
 }
 
 Result<WireBody> read_body(schema::Message::Reader in) {
   switch (in.which()) {
     case schema::Message::JOIN_RANKS:
       return read_join_ranks(in.getJoinRanks());
-    case schema::Message::LAYOUTS_WANTED:
-      return read_layouts_wanted(in.getLayoutsWanted());
+    case schema::Message::LAYOUT_REQUEST:
+      return read_layout_request(in.getLayoutRequest());
     case schema::Message::LAYOUTS:
       return read_layouts(in.getLayouts());
-    case schema::Message::ROSTER_IS:
-      return read_roster_is(in.getRosterIs());
-    case schema::Message::JOIN_REFUSED: {
+    case schema::Message::ROSTER_UPDATE:
+      return read_roster_update(in.getRosterUpdate());
+    case schema::Message::JOIN_REJECTED: {
       SHOAL_ASSIGN_OR_RETURN(std::string cause,
-                             read_line(in.getJoinRefused(), storage::kMaxCauseBytes, "cause"));
-      return WireBody(wire::JoinRefused{std::move(cause)});
+                             read_line(in.getJoinRejected(), storage::kMaxCauseBytes, "cause"));
+      return WireBody(wire::JoinRejected{std::move(cause)});
     }
     case schema::Message::SHARDS_WRITTEN:
       return read_shards_written(in.getShardsWritten());
@@ -427,30 +427,30 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_undecided(in.getUndecided());
     case schema::Message::LAYOUTS_STAGED:
       return read_layouts_staged(in.getLayoutsStaged());
-    case schema::Message::PLAN_BY:
-      return read_plan_by(in.getPlanBy());
-    case schema::Message::RANKS_GONE:
-      return read_ranks_gone(in.getRanksGone());
+    case schema::Message::ATTEMPT_ROSTER:
+      return read_attempt_roster(in.getAttemptRoster());
+    case schema::Message::RANKS_ENDED:
+      return read_ranks_ended(in.getRanksEnded());
     case schema::Message::LOCAL_PLANS:
       return read_local_plans(in.getLocalPlans());
     case schema::Message::GLOBAL_PLAN:
       return read_global_plan(in.getGlobalPlan());
-    case schema::Message::PLAN_EXCHANGE:
-      return read_plan_exchange(in.getPlanExchange());
+    case schema::Message::PLAN_GATHERING:
+      return read_plan_gathering(in.getPlanGathering());
     case schema::Message::JOIN_LOAD:
       return read_join_load(in.getJoinLoad());
     case schema::Message::LOAD_ROSTER:
       return read_load_roster(in.getLoadRoster());
-    case schema::Message::CHUNKS_WANTED:
-      return read_chunks_wanted(in.getChunksWanted());
-    case schema::Message::CHUNK_IS:
-      return read_chunk(in.getChunkIs());
-    case schema::Message::CHUNKS_NOT_HERE:
-      return read_chunks_not_here(in.getChunksNotHere());
-    case schema::Message::CHUNKS_NOT_WANTED:
-      return read_chunks_not_wanted(in.getChunksNotWanted());
-    case schema::Message::CHUNKS_COMING:
-      return read_chunks_coming(in.getChunksComing());
+    case schema::Message::CHUNK_REQUEST:
+      return read_chunk_request(in.getChunkRequest());
+    case schema::Message::CHUNK_DATA:
+      return read_chunk(in.getChunkData());
+    case schema::Message::CHUNKS_UNAVAILABLE:
+      return read_chunks_unavailable(in.getChunksUnavailable());
+    case schema::Message::CHUNKS_CANCELLED:
+      return read_chunks_cancelled(in.getChunksCancelled());
+    case schema::Message::CHUNKS_PENDING:
+      return read_chunks_pending(in.getChunksPending());
     case schema::Message::LINK:
       return malformed("a word between links in place of a message between roles");
   }

@@ -18,18 +18,18 @@ struct Describer {
     return fmt::format("JoinRanks {}: {} of {}", body.host, counted(body.ranks.size(), "rank"),
                        body.world_size);
   }
-  std::string operator()(const wire::LayoutsWanted& body) const {
-    return fmt::format("LayoutsWanted: {}", counted(body.ids.size(), "layout"));
+  std::string operator()(const wire::LayoutRequest& body) const {
+    return fmt::format("LayoutRequest: {}", counted(body.ids.size(), "layout"));
   }
   std::string operator()(const wire::Layouts& body) const {
     return fmt::format("Layouts: {}", counted(body.layouts.size(), "layout"));
   }
-  std::string operator()(const wire::RosterIs& body) const {
-    return fmt::format("RosterIs: {}, {}", counted(body.world->roster.world_size(), "rank"),
+  std::string operator()(const wire::RosterUpdate& body) const {
+    return fmt::format("RosterUpdate: {}, {}", counted(body.world->roster.world_size(), "rank"),
                        counted(body.world->layouts.size(), "layout"));
   }
-  std::string operator()(const wire::JoinRefused& body) const {
-    return fmt::format("JoinRefused: {}", body.cause);
+  std::string operator()(const wire::JoinRejected& body) const {
+    return fmt::format("JoinRejected: {}", body.cause);
   }
   std::string operator()(const wire::ShardsWritten& body) const {
     return fmt::format("ShardsWritten {}: {}, {}", to_string(body.key), counted(body.plans.size(), "rank"),
@@ -54,11 +54,11 @@ struct Describer {
   std::string operator()(const wire::LayoutsStaged& body) const {
     return fmt::format("LayoutsStaged {}: {}", to_string(body.key), counted(body.ranks.size(), "rank"));
   }
-  std::string operator()(const wire::PlanBy& body) const {
-    return fmt::format("PlanBy {}", to_string(body.key));
+  std::string operator()(const wire::AttemptRoster& body) const {
+    return fmt::format("AttemptRoster {}", to_string(body.key));
   }
-  std::string operator()(const wire::RanksGone& body) const {
-    return fmt::format("RanksGone: {}, {} staged{}", counted(body.ranks.size(), "rank"),
+  std::string operator()(const wire::RanksEnded& body) const {
+    return fmt::format("RanksEnded: {}, {} staged{}", counted(body.ranks.size(), "rank"),
                        counted(body.staged.size(), "save"),
                        body.here.empty() ? "" : ", " + counted(body.here.size(), "rank") + " here");
   }
@@ -74,10 +74,10 @@ struct Describer {
     return fmt::format("GlobalPlan {}: {}, {} of them as before", to_string(body.key),
                        counted(body.parts.size(), "rank"), body.parts.size() - static_cast<size_t>(whole));
   }
-  std::string operator()(const wire::PlanExchange& body) const {
+  std::string operator()(const wire::PlanGathering& body) const {
     static constexpr std::string_view kStages[plan::kExchangeStages] = {"offered", "gathered", "made",
-                                                                        "told"};
-    return fmt::format("PlanExchange {}: {} {}", to_string(body.key), counted(body.plans.size(), "plan"),
+                                                                        "delivered"};
+    return fmt::format("PlanGathering {}: {} {}", to_string(body.key), counted(body.plans.size(), "plan"),
                        kStages[static_cast<size_t>(body.stage)]);
   }
   std::string operator()(const wire::JoinLoad& body) const {
@@ -90,20 +90,20 @@ struct Describer {
     return fmt::format("LoadRoster {}: {}, {}", named(body.id), to_string(body.key),
                        counted(body.addresses.size(), "host"));
   }
-  std::string operator()(const wire::ChunksWanted& body) const {
-    return fmt::format("ChunksWanted {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  std::string operator()(const wire::ChunkRequest& body) const {
+    return fmt::format("ChunkRequest {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
   }
-  std::string operator()(const wire::ChunkIs& body) const {
-    return fmt::format("ChunkIs {}: {}", named(body.id), counted(body.chunk->size, "byte"));
+  std::string operator()(const wire::ChunkData& body) const {
+    return fmt::format("ChunkData {}: {}", named(body.id), counted(body.chunk->size, "byte"));
   }
-  std::string operator()(const wire::ChunksNotHere& body) const {
-    return fmt::format("ChunksNotHere {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  std::string operator()(const wire::ChunksUnavailable& body) const {
+    return fmt::format("ChunksUnavailable {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
   }
-  std::string operator()(const wire::ChunksNotWanted& body) const {
-    return fmt::format("ChunksNotWanted {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  std::string operator()(const wire::ChunksCancelled& body) const {
+    return fmt::format("ChunksCancelled {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
   }
-  std::string operator()(const wire::ChunksComing& body) const {
-    return fmt::format("ChunksComing {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
+  std::string operator()(const wire::ChunksPending& body) const {
+    return fmt::format("ChunksPending {}: {}", named(body.id), counted(body.chunks.size(), "chunk"));
   }
 
  private:

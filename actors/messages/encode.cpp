@@ -58,8 +58,8 @@ struct Encoder {
     write(ranks, body.ranks);
     plan::write_options(join.initOptions(), body.options);
   }
-  void operator()(const wire::LayoutsWanted& body) {
-    auto ids = out.initLayoutsWanted(list_size(body.ids.size()));
+  void operator()(const wire::LayoutRequest& body) {
+    auto ids = out.initLayoutRequest(list_size(body.ids.size()));
     for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, schema::data_of(body.ids[i]));
   }
   void operator()(const wire::Layouts& body) {
@@ -67,8 +67,8 @@ struct Encoder {
     for (unsigned i = 0; i < layouts.size(); ++i)
       layouts.set(i, schema::data_of(ByteView(plan::encode_layout(*body.layouts[i]))));
   }
-  void operator()(const wire::RosterIs& body) {
-    auto roster = out.initRosterIs();
+  void operator()(const wire::RosterUpdate& body) {
+    auto roster = out.initRosterUpdate();
     roster.setRoster(schema::data_of(ByteView(plan::encode_roster(body.world->roster))));
     const std::vector<LayoutPtr>& from = body.world->layouts;
     auto layouts = roster.initLayouts(list_size(from.size()));
@@ -77,8 +77,8 @@ struct Encoder {
     plan::write_options(roster.initOptions(), body.options);
     roster.setRuleVersion(body.rule_version);
   }
-  void operator()(const wire::JoinRefused& body) {
-    out.setJoinRefused(schema::text_of(cause_of(body.cause)));
+  void operator()(const wire::JoinRejected& body) {
+    out.setJoinRejected(schema::text_of(cause_of(body.cause)));
   }
   void operator()(const wire::ShardsWritten& body) {
     auto written = out.initShardsWritten();
@@ -130,13 +130,13 @@ struct Encoder {
     write(staged.initKey(), body.key);
     write(staged.initRanks(list_size(body.ranks.size())), body.ranks);
   }
-  void operator()(const wire::PlanBy& body) {
-    auto plan_by = out.initPlanBy();
+  void operator()(const wire::AttemptRoster& body) {
+    auto plan_by = out.initAttemptRoster();
     write(plan_by.initKey(), body.key);
     plan_by.setRosterId(schema::data_of(body.roster_id));
   }
-  void operator()(const wire::RanksGone& body) {
-    auto gone = out.initRanksGone();
+  void operator()(const wire::RanksEnded& body) {
+    auto gone = out.initRanksEnded();
     auto ranks = gone.initRanks(list_size(body.ranks.size()));
     for (unsigned i = 0; i < ranks.size(); ++i) {
       ranks[i].setRank(body.ranks[i].rank);
@@ -163,8 +163,8 @@ struct Encoder {
     }
     local.setFollowsPlanner(body.follows_planner);
   }
-  void operator()(const wire::PlanExchange& body) {
-    auto exchange = out.initPlanExchange();
+  void operator()(const wire::PlanGathering& body) {
+    auto exchange = out.initPlanGathering();
     write(exchange.initKey(), body.key);
     exchange.setStage(static_cast<uint8_t>(body.stage));
     exchange.setHost(schema::text_of(body.host));
@@ -204,29 +204,29 @@ struct Encoder {
     }
     plan::write_passed_over(roster, body.passed_over);
   }
-  void operator()(const wire::ChunksWanted& body) {
-    auto wanted = out.initChunksWanted();
+  void operator()(const wire::ChunkRequest& body) {
+    auto wanted = out.initChunkRequest();
     write(wanted.initId(), body.id);
     write(wanted.initChunks(list_size(body.chunks.size())), body.chunks);
   }
-  void operator()(const wire::ChunkIs& body) {
-    auto chunk = out.initChunkIs();
+  void operator()(const wire::ChunkData& body) {
+    auto chunk = out.initChunkData();
     write(chunk.initId(), body.id);
     chunk.setNumber(body.number);
     chunk.setBytes(schema::data_of(ByteView(body.chunk->bytes)));
   }
-  void operator()(const wire::ChunksNotHere& body) {
-    auto not_here = out.initChunksNotHere();
+  void operator()(const wire::ChunksUnavailable& body) {
+    auto not_here = out.initChunksUnavailable();
     write(not_here.initId(), body.id);
     write(not_here.initChunks(list_size(body.chunks.size())), body.chunks);
   }
-  void operator()(const wire::ChunksNotWanted& body) {
-    auto not_wanted = out.initChunksNotWanted();
-    write(not_wanted.initId(), body.id);
-    write(not_wanted.initChunks(list_size(body.chunks.size())), body.chunks);
+  void operator()(const wire::ChunksCancelled& body) {
+    auto cancelled = out.initChunksCancelled();
+    write(cancelled.initId(), body.id);
+    write(cancelled.initChunks(list_size(body.chunks.size())), body.chunks);
   }
-  void operator()(const wire::ChunksComing& body) {
-    auto coming = out.initChunksComing();
+  void operator()(const wire::ChunksPending& body) {
+    auto coming = out.initChunksPending();
     write(coming.initId(), body.id);
     write(coming.initChunks(list_size(body.chunks.size())), body.chunks);
   }

@@ -15,45 +15,45 @@ namespace {
 struct Encoder {
   schema::Link::Builder out;
 
-  void operator()(const link::ServeAsRelay& said) { out.setServeAsRelay(said.children_max); }
-  void operator()(const link::RelayReady& said) {
+  void operator()(const link::ServeAsRelay& received) { out.setServeAsRelay(received.children_max); }
+  void operator()(const link::RelayReady& received) {
     auto ready = out.initRelayReady();
-    ready.setAddress(schema::text_of(said.address));
-    ready.setChildren(said.children_max);
+    ready.setAddress(schema::text_of(received.address));
+    ready.setChildren(received.children_max);
   }
-  void operator()(const link::RelayFailed& said) {
-    out.setRelayFailed(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
+  void operator()(const link::RelayFailed& received) {
+    out.setRelayFailed(schema::text_of(clean_line(received.cause, storage::kMaxCauseBytes)));
   }
-  void operator()(const link::GoBy& said) {
-    auto go = out.initGoBy();
-    go.setAddress(schema::text_of(said.address));
-    go.setCause(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
+  void operator()(const link::UseRelay& received) {
+    auto go = out.initUseRelay();
+    go.setAddress(schema::text_of(received.address));
+    go.setCause(schema::text_of(clean_line(received.cause, storage::kMaxCauseBytes)));
   }
-  void operator()(const link::ChildUp& said) {
+  void operator()(const link::ChildUp& received) {
     auto up = out.initChildUp();
-    up.setChild(said.child);
-    up.setName(schema::text_of(said.name));
-    up.setIncarnation(schema::data_of(said.incarnation));
+    up.setChild(received.child);
+    up.setName(schema::text_of(received.name));
+    up.setIncarnation(schema::data_of(received.incarnation));
   }
-  void operator()(const link::ChildLost& said) {
+  void operator()(const link::ChildLost& received) {
     auto lost = out.initChildLost();
-    lost.setChild(said.child);
-    lost.setCause(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
+    lost.setChild(received.child);
+    lost.setCause(schema::text_of(clean_line(received.cause, storage::kMaxCauseBytes)));
   }
-  void operator()(const link::FromChild& said) {
+  void operator()(const link::FromChild& received) {
     auto from = out.initFromChild();
-    from.setChild(said.child);
-    from.setMessage(schema::data_of(ByteView(said.message)));
+    from.setChild(received.child);
+    from.setMessage(schema::data_of(ByteView(received.message)));
   }
-  void operator()(const link::ToChild& said) {
+  void operator()(const link::ToChild& received) {
     auto to = out.initToChild();
-    to.setChild(said.child);
-    to.setMessage(schema::data_of(ByteView(said.message)));
+    to.setChild(received.child);
+    to.setMessage(schema::data_of(ByteView(received.message)));
   }
-  void operator()(const link::DropChild& said) {
+  void operator()(const link::DropChild& received) {
     auto drop = out.initDropChild();
-    drop.setChild(said.child);
-    drop.setCause(schema::text_of(clean_line(said.cause, storage::kMaxCauseBytes)));
+    drop.setChild(received.child);
+    drop.setCause(schema::text_of(clean_line(received.cause, storage::kMaxCauseBytes)));
   }
   void operator()(const link::Welcome&) { out.setWelcome(); }
 };
@@ -81,13 +81,13 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
                              read_text(in.getRelayFailed(), storage::kMaxCauseBytes, "cause"));
       return LinkMessage(link::RelayFailed{std::move(cause)});
     }
-    case schema::Link::GO_BY: {
-      auto go = in.getGoBy();
+    case schema::Link::USE_RELAY: {
+      auto go = in.getUseRelay();
       SHOAL_ASSIGN_OR_RETURN(std::string address,
                              read_text(go.getAddress(), storage::kMaxAddressBytes, "address"));
       if (!address.empty()) SHOAL_RETURN_IF_ERROR(transport::parse_host_port(address).status());
       SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(go.getCause(), storage::kMaxCauseBytes, "cause"));
-      return LinkMessage(link::GoBy{std::move(address), std::move(cause)});
+      return LinkMessage(link::UseRelay{std::move(address), std::move(cause)});
     }
     case schema::Link::CHILD_UP: {
       auto up = in.getChildUp();
@@ -122,8 +122,8 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
 
 Result<std::optional<LinkMessage>> read_message(schema::Message::Reader in) {
   if (in.which() != schema::Message::LINK) return std::optional<LinkMessage>();
-  SHOAL_ASSIGN_OR_RETURN(LinkMessage said, read_link(in.getLink()));
-  return std::optional(std::move(said));
+  SHOAL_ASSIGN_OR_RETURN(LinkMessage received, read_link(in.getLink()));
+  return std::optional(std::move(received));
 }
 
 }  // namespace

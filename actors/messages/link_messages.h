@@ -31,7 +31,7 @@ struct RelayReady {  // node -> coordinator
 struct RelayFailed {  // node -> coordinator
   std::string cause;
 };
-struct GoBy {           // coordinator -> node that connected to it
+struct UseRelay {       // coordinator -> node that connected to it
   std::string address;  // of the relay to use; empty: there is no relay yet, try again later
   std::string cause;
 };
@@ -63,7 +63,7 @@ struct Welcome {};
 }  // namespace link
 
 using LinkMessage =
-    std::variant<link::ServeAsRelay, link::RelayReady, link::RelayFailed, link::GoBy, link::ChildUp,
+    std::variant<link::ServeAsRelay, link::RelayReady, link::RelayFailed, link::UseRelay, link::ChildUp,
                  link::ChildLost, link::FromChild, link::ToChild, link::DropChild, link::Welcome>;
 
 Bytes encode_link(const LinkMessage& message);

@@ -28,8 +28,8 @@ std::vector<wire::Layouts> split_layouts(const std::vector<LayoutPtr>& layouts, 
   return messages;
 }
 
-std::vector<wire::PlanExchange> split_plans(wire::PlanExchange whole, size_t bytes_max, Status* refused) {
-  std::vector<wire::PlanExchange> messages;
+std::vector<wire::PlanGathering> split_plans(wire::PlanGathering whole, size_t bytes_max, Status* refused) {
+  std::vector<wire::PlanGathering> messages;
   const std::vector<wire::PlanOfRank> plans = std::move(whole.plans);
   whole.plans.clear();
   size_t bytes = 0;

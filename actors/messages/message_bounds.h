@@ -19,9 +19,9 @@ std::vector<wire::Layouts> split_layouts(const std::vector<LayoutPtr>& layouts, 
                                          Status* refused);
 
 // Likewise for the plans of planners.
-std::vector<wire::PlanExchange> split_plans(wire::PlanExchange whole, size_t bytes_max, Status* refused);
+std::vector<wire::PlanGathering> split_plans(wire::PlanGathering whole, size_t bytes_max, Status* refused);
 
-// Code::too_large, with size and bound, if a RosterIs with this world would not fit.
+// Code::too_large, with size and bound, if a RosterUpdate with this world would not fit.
 Status check_roster_fits(const World& world, size_t bytes_max);
 
 }  // namespace shoal::actors

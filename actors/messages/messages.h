@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "actors/messages/chunk.h"
-#include "plan/saving/plan_exchange.h"
+#include "plan/saving/plan_gathering.h"
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
 #include "shoal/metadata.h"
@@ -34,18 +34,18 @@ struct JoinRanks {  // Planner -> Coordinator: what the ranks of this host hold
   std::vector<RankLayout> ranks;  // ascending
   SaveOptions options;
 };
-struct LayoutsWanted {  // Coordinator -> Planner
+struct LayoutRequest {  // Coordinator -> Planner
   std::vector<LayoutId> ids;
 };
 struct Layouts {  // Planner -> Coordinator
   std::vector<LayoutPtr> layouts;
 };
-struct RosterIs {  // Coordinator -> Planner: the roster in force from now on
+struct RosterUpdate {  // Coordinator -> Planner: the roster in force from now on
   std::shared_ptr<const World> world;
   SaveOptions options;
   uint32_t rule_version = kRuleVersion;
 };
-struct JoinRefused {  // Coordinator -> Planner: no roster can be made, and why
+struct JoinRejected {  // Coordinator -> Planner: no roster can be made, and why
   std::string cause;
 };
 struct RankPlan {
@@ -90,7 +90,7 @@ struct LayoutsStaged {
   AttemptKey key;
   std::vector<RankLayout> ranks;  // ascending
 };
-struct PlanBy {  // Coordinator -> ShardWriter: the attempt's roster, which is in the root
+struct AttemptRoster {  // Coordinator -> ShardWriter: the attempt's roster, which is in the root
   AttemptKey key;
   RosterId roster_id;
 };
@@ -98,14 +98,14 @@ struct Superseded {  // the coordinator of an old epoch -> any node
   uint32_t epoch = 0;
   std::string address;
 };
-struct GoneRank {
+struct EndedRank {
   Rank rank = 0;
   std::string end;  // how its trainer ended, such as "exit status 3"; "": its node is stopping
 };
-// ShardWriter -> Coordinator: these ranks of its host stage nothing more. Replaces the earlier RanksGone of
+// ShardWriter -> Coordinator: these ranks of its host stage nothing more. Replaces the earlier RanksEnded of
 // this node. Coordinator -> ShardWriter, in mode rank-local: host and ranks of the coordinator's node.
-struct RanksGone {
-  std::vector<GoneRank> ranks;     // ascending
+struct RanksEnded {
+  std::vector<EndedRank> ranks;    // ascending
   std::vector<AttemptKey> staged;  // undecided saves that this node still reports, ascending
   std::string host;                // name of the sender's host
   std::vector<Rank> here;          // ranks whose trainers are attached, ascending; empty if the node stops
@@ -114,16 +114,16 @@ struct RanksGone {
 };
 
 // Mode collective. The local plan of a rank is its layout, here a LayoutId. The coordinator requests layouts
-// that nobody has sent yet (LayoutsWanted).
+// that nobody has sent yet (LayoutRequest).
 struct LocalPlans {  // ShardWriter -> Coordinator: these ranks wait for their plans
   AttemptKey key;
   std::string host;
   uint32_t world_size = 0;
   SaveOptions options;
   std::vector<RankLayout> ranks;  // ascending
-  // Parallel to ranks: share_id_of the plan that the rank has for this layout; zero: it has none.
+  // Parallel to ranks: assignment_id_of the plan that the rank has for this layout; zero: it has none.
   std::vector<PlanId> known;
-  bool follows_planner = false;  // these layouts are the result of a PlanExchange
+  bool follows_planner = false;  // these layouts are the result of a PlanGathering
 };
 struct RankPart {
   Rank rank = 0;
@@ -142,9 +142,9 @@ struct PlanOfRank {
 // Mode collective with planners that make a global plan; precedes LocalPlans. Stages offered and made:
 // ShardWriter -> Coordinator. Stages gathered (to the node of coordinator_rank) and told: Coordinator ->
 // ShardWriter. gathered and made may be split over several messages.
-struct PlanExchange {
+struct PlanGathering {
   AttemptKey key;
-  plan::ExchangeStage stage = plan::ExchangeStage::offered;
+  plan::GatherStage stage = plan::GatherStage::offered;
   std::string host;  // empty from the Coordinator
   uint32_t world_size = 0;
   SaveOptions options;
@@ -195,25 +195,25 @@ struct LoadRoster {
 };
 // Loader -> Loader: send these chunks (actors/messages/chunk.h), in this order, as soon as they are
 // available.
-struct ChunksWanted {
+struct ChunkRequest {
   LoadId id;
   std::vector<uint64_t> chunks;
 };
-struct ChunkIs {
+struct ChunkData {
   LoadId id;
   uint64_t number = 0;
   ChunkPtr chunk;
 };
-struct ChunksNotHere {  // the sender does not have these chunks; the receiver reads them itself
+struct ChunksUnavailable {  // the sender does not have these chunks; the receiver reads them itself
   LoadId id;
   std::vector<uint64_t> chunks;
 };
-struct ChunksNotWanted {  // the sender reads these chunks itself; the receiver need not keep them for it
+struct ChunksCancelled {  // the sender reads these chunks itself; the receiver need not keep them for it
   LoadId id;
   std::vector<uint64_t> chunks;
 };
 // The sender was asked for these chunks and does not have them yet: it reads them, or waits for other hosts.
-struct ChunksComing {
+struct ChunksPending {
   LoadId id;
   std::vector<uint64_t> chunks;
 };
@@ -221,11 +221,12 @@ struct ChunksComing {
 }  // namespace wire
 
 using WireBody =
-    std::variant<wire::JoinRanks, wire::LayoutsWanted, wire::Layouts, wire::RosterIs, wire::JoinRefused,
+    std::variant<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate, wire::JoinRejected,
                  wire::ShardsWritten, wire::SaveFailed, wire::Pending, wire::Decided, wire::Superseded,
-                 wire::Undecided, wire::LayoutsStaged, wire::PlanBy, wire::RanksGone, wire::LocalPlans,
-                 wire::GlobalPlan, wire::PlanExchange, wire::JoinLoad, wire::LoadRoster, wire::ChunksWanted,
-                 wire::ChunkIs, wire::ChunksNotHere, wire::ChunksNotWanted, wire::ChunksComing>;
+                 wire::Undecided, wire::LayoutsStaged, wire::AttemptRoster, wire::RanksEnded,
+                 wire::LocalPlans, wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
+                 wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
+                 wire::ChunksPending>;
 
 // The four roles. The numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

@@ -19,7 +19,7 @@
 #include "actors/node/clients/staged_parts.h"
 #include "actors/node/clients/staging_memory.h"
 #include "actors/node/descriptors.h"
-#include "actors/node/launcher_word.h"
+#include "actors/node/launcher_reports.h"
 #include "actors/node/links/own_address.h"
 #include "actors/node/links/peer_links.h"
 #include "actors/node/links/relay_server.h"
@@ -79,7 +79,7 @@ class Node {
   Status with_job_of_holder(const Status& taken) const;
   Status take_place();
   Status take_generation();
-  transport::Identity said_identity() const;
+  transport::Identity sent_identity() const;
   void end_reading();
   Status check_root_is_ours();
   Status taken_over(const storage::EpochRecord& by) const;
@@ -89,7 +89,7 @@ class Node {
   Status follow_coordinator();
   void try_address(bool by_root);
   Status keep_claims();
-  void say_if_unreachable();
+  void report_if_unreachable();
   Status open_door();
   Status open_metrics();
   void scraper_turned_away();
@@ -99,7 +99,7 @@ class Node {
   Status open_protocol_log();
   void serve();
   void wait_until_stopped();
-  void hear_launcher();
+  void read_launcher();
   void stop();
   void drain(RoleKind role, const event::Drain& how, std::chrono::steady_clock::time_point deadline);
   void stop_transport(uint32_t drain_ms);
@@ -124,7 +124,7 @@ class Node {
   uint64_t peers_max_ = 1;    // for which there are descriptors
   uint64_t peers_least_ = 1;  // that must have a session with this node
   uint64_t direct_max_ = 1;   // nodes that connect to the coordinator directly
-  LauncherWord launcher_;
+  LauncherReports launcher_;
   Status ended_by_;  // not OK: why the node stopped by itself
   std::unique_ptr<storage::Catalog> catalog_;
   std::unique_ptr<transport::Transport> transport_;
@@ -217,10 +217,10 @@ Status Node::check_hosts() const {
 }
 
 // The identity in handshakes. A node that saves and one that only reads must never join one job.
-transport::Identity Node::said_identity() const {
-  transport::Identity said = identity_;
-  if (options_.read_only) said.job_id += kOnlyReads;
-  return said;
+transport::Identity Node::sent_identity() const {
+  transport::Identity body = identity_;
+  if (options_.read_only) body.job_id += kOnlyReads;
+  return body;
 }
 
 // For the coordinator.
@@ -248,7 +248,7 @@ Status Node::take_place() {
   if (options_.coordinate) SHOAL_RETURN_IF_ERROR(take_generation());
   transport::TransportOptions transport;
   transport.listen = options_.coordinate ? options_.listen : "";
-  transport.identity = said_identity();
+  transport.identity = sent_identity();
   transport.token = options_.token;
   transport.network = options_.network;
   if (options_.coordinate) transport.limits.peers = peers_max_;
@@ -270,7 +270,7 @@ Status Node::take_place() {
                               root_.storage->describe(), identity_.generation)
                 : fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id,
                               identity_.generation, identity_.epoch, root_.storage->describe()));
-  if (!options_.settings_said.empty()) log_.info("settings: " + options_.settings_said);
+  if (!options_.settings_sources.empty()) log_.info("settings: " + options_.settings_sources);
   return ok_status();
 }
 
@@ -323,11 +323,11 @@ Status Node::follow_coordinator() {
       look_at = Clock::now() + kTryAddressFor;
       try_address(by_root);
     }
-    say_if_unreachable();
+    report_if_unreachable();
     return must_stop();
   };
   SHOAL_ASSIGN_OR_RETURN(transport::Identity coordinator,
-                         links_->find_coordinator(options_.times.find_coordinator_ms, give_up));
+                         links_->find_coordinator(options_.timeouts.find_coordinator_ms, give_up));
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
   if (options_.read_only) return ok_status();
@@ -336,7 +336,7 @@ Status Node::follow_coordinator() {
   return ok_status();
 }
 
-void Node::say_if_unreachable() {
+void Node::report_if_unreachable() {
   if (auto line = links_->unreachable_line()) warn(*line);
 }
 
@@ -392,7 +392,7 @@ void Node::scraper_turned_away() {
 // Opens nothing: the Loader does when it needs it.
 void Node::prepare_sharing() {
   SharingLinks::Settings settings;
-  settings.transport.identity = said_identity();
+  settings.transport.identity = sent_identity();
   settings.transport.token = options_.token;
   settings.transport.network = options_.network;
   settings.own_host = [this] { return own_host(); };
@@ -401,7 +401,7 @@ void Node::prepare_sharing() {
   settings.trainers = options_.expected_ranks.size();
   settings.log = [this](const std::string& line) { log_.info(line); };
   settings.warn = [this](const std::string& line) { log_.warning(line); };
-  settings.has_left = [this](SendId id) { wiring_->has_left(id); };
+  settings.on_left = [this](SendId id) { wiring_->on_left(id); };
   sharing_ = std::make_unique<SharingLinks>(
       std::move(settings), [this](NodeId from, WireMessage message, size_t encoded_bytes) {
         return wiring_->received(from, std::move(message), encoded_bytes);
@@ -439,25 +439,25 @@ Result<std::string> Node::own_host() const {
 }
 
 void Node::serve() {
-  NodeFacts facts;
-  facts.generation = identity_.generation;
-  facts.epoch = identity_.epoch;
-  facts.read_only = options_.read_only;
-  facts.job_id = options_.job_id;
-  facts.host = name_;
-  facts.pid = getpid();
-  facts.world_size = options_.world_size;
-  facts.expected_ranks = options_.expected_ranks;
-  facts.message_bytes_max = kMaxRelayedBytes;
-  facts.load_memory_bytes = options_.load_memory_bytes;
-  facts.grants_staging = !options_.read_only;
-  facts.times = options_.times;
-  facts.retention = options_.retention;
+  NodeConfig config;
+  config.generation = identity_.generation;
+  config.epoch = identity_.epoch;
+  config.read_only = options_.read_only;
+  config.job_id = options_.job_id;
+  config.host = name_;
+  config.pid = getpid();
+  config.world_size = options_.world_size;
+  config.expected_ranks = options_.expected_ranks;
+  config.message_bytes_max = kMaxRelayedBytes;
+  config.load_memory_bytes = options_.load_memory_bytes;
+  config.grants_staging = !options_.read_only;
+  config.timeouts = options_.timeouts;
+  config.retention = options_.retention;
   std::vector<std::unique_ptr<Role>> roles;
-  if (options_.coordinate) roles.push_back(make_coordinator(facts));
-  roles.push_back(make_planner(facts));
-  roles.push_back(make_shard_writer(facts));
-  roles.push_back(make_loader(facts));
+  if (options_.coordinate) roles.push_back(make_coordinator(config));
+  roles.push_back(make_planner(config));
+  roles.push_back(make_shard_writer(config));
+  roles.push_back(make_loader(config));
   host_ = std::make_unique<CafHost>(CafHostOptions{.coordinator_is_here = options_.coordinate},
                                     std::move(roles), *wiring_);
   report_->set_host(host_.get());
@@ -472,8 +472,8 @@ void Node::serve() {
   server_->serve();
   if (earlier_coordinator_.empty()) return;
   wire::Superseded later{identity_.epoch, epoch_address_};
-  links_->tell(earlier_coordinator_, {RoleKind::coordinator, RoleKind::coordinator,
-                                      std::make_shared<const WireBody>(std::move(later))});
+  links_->notify(earlier_coordinator_, {RoleKind::coordinator, RoleKind::coordinator,
+                                        std::make_shared<const WireBody>(std::move(later))});
 }
 
 Status Node::open_protocol_log() {
@@ -528,10 +528,10 @@ void Node::wait_until_stopped() {
   while (!must_stop()) {
     std::this_thread::sleep_for(kStopTick);
     links_->look_for_coordinator();
-    say_if_unreachable();
+    report_if_unreachable();
     sharing_->close_idle();
     staging_->tick(wiring_->now());
-    hear_launcher();
+    read_launcher();
     std::optional<storage::EpochRecord> later = wiring_->superseded_by();
     if (later && !storage::is_of_run(*later, options_.job_id, identity_.generation)) {
       ended_by_ = taken_over(*later);
@@ -544,7 +544,7 @@ void Node::wait_until_stopped() {
     bool has_children = relay_ && relay_->counts().children > 0;
     bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers && !has_children;
     if (!is_idle) busy_at = Clock::now();
-    bool makes_way = is_idle && server_->is_wanted_by_another_run();
+    bool makes_way = is_idle && server_->is_requested_by_another_run();
     if (makes_way || Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
       log_.info(makes_way ? "idle, and another run wants to begin" : later ? "idle, and superseded" : "idle");
       return;
@@ -553,10 +553,10 @@ void Node::wait_until_stopped() {
 }
 
 // Reports that a trainer has ended only after its last messages have been posted.
-void Node::hear_launcher() {
-  launcher_.hear([this](const LauncherWord::Ended& said) {
-    if (server_->is_attached(said.rank)) return false;
-    host_->post(RoleKind::shard_writer, event::TrainerEnded{said.rank, said.how});
+void Node::read_launcher() {
+  launcher_.receive([this](const LauncherReports::Ended& body) {
+    if (server_->is_attached(body.rank)) return false;
+    host_->post(RoleKind::shard_writer, event::TrainerEnded{body.rank, body.how});
     return true;
   });
 }
@@ -564,22 +564,23 @@ void Node::hear_launcher() {
 void Node::stop() {
   // A client that comes to an idle node that ends shall wait for the next node. If the node was requested to
   // stop, there is none.
-  const bool is_told = must_stop();
-  Status stopping(is_told ? Code::aborted : Code::unavailable,
+  const bool is_notified = must_stop();
+  Status stopping(is_notified ? Code::aborted : Code::unavailable,
                   fmt::format("the node of this host {}stopping (pid {})",
-                              is_told ? "was told to stop, and is " : "is ", getpid()));
+                              is_notified ? "was told to stop, and is " : "is ", getpid()));
   server_->refuse_new(ended_by_.ok() ? stopping : ended_by_);
   if (must_stop_at_once()) return;
   log_.info("stopping: what is staged is written first");
   server_->settle(kSettleMs);
-  hear_launcher();
-  event::Drain how{.told = is_told, .trainers_live = is_told && server_->attached() > 0};
+  read_launcher();
+  event::Drain how{.by_request = is_notified, .trainers_live = is_notified && server_->attached() > 0};
   auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.times.node_deadline_ms);
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.timeouts.node_deadline_ms);
   // First decides what was staged here, then what other nodes have in flight.
-  if (options_.coordinate && how.told) host_->post(RoleKind::coordinator, event::Stopping{how.trainers_live});
+  if (options_.coordinate && how.by_request)
+    host_->post(RoleKind::coordinator, event::Stopping{how.trainers_live});
   drain(RoleKind::shard_writer, how, deadline);
-  how.trainers_live = is_told && server_->attached() > 0;  // some may have ended meanwhile
+  how.trainers_live = is_notified && server_->attached() > 0;  // some may have ended meanwhile
   if (options_.coordinate) drain(RoleKind::coordinator, how, deadline);
 }
 

@@ -54,13 +54,13 @@ struct NodeOptions {
   // Logs every message between this node and others (protocol_log.h); empty: no log.
   std::string protocol_log;
   std::string metrics;  // HOST:PORT at which to serve Prometheus metrics; empty: none
-  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // as in NodeFacts
+  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // as in NodeConfig
   // Bound of the slabs of this host's trainers together (staging_budget.h); 0: what the host has left.
   uint64_t staging_memory_bytes = 0;
-  RoleTimes times;
+  Timeouts timeouts;
   storage::RetentionPolicy retention;  // applied by the coordinator
   // A log line about which settings were set, and where; empty: none.
-  std::string settings_said;
+  std::string settings_sources;
   // The free memory of the host; not set: as the kernel states it. Tests set it.
   std::function<HostMemory()> host_memory;
   // Called before and after every operation on storage, on its thread. Tests end the node there.

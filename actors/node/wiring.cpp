@@ -125,7 +125,7 @@ void NodeWiring::end_session(NodeId node, const Status& why) {
   if (sharing_ != nullptr) sharing_->end_session(node, why);
 }
 
-void NodeWiring::has_left(SendId id) {
+void NodeWiring::on_left(SendId id) {
   host_.load()->post(RoleKind::loader, event::SendDone{id});
 }
 
@@ -166,7 +166,7 @@ void NodeWiring::from_client(ClientId client, std::shared_ptr<const local::Local
   if (const auto* kept = std::get_if<local::StagingKept>(message.get())) {
     slabs_.keep_only(client, kept->slabs, kept->slab_ids);
   }
-  if (std::get_if<local::Attach>(message.get()) && parts_ != nullptr) parts_->client_came(client);
+  if (std::get_if<local::Attach>(message.get()) && parts_ != nullptr) parts_->client_attached(client);
   if (const auto* part = std::get_if<local::PartStaged>(message.get());
       part != nullptr && parts_ != nullptr) {
     parts_->answered(client, *part);

@@ -74,7 +74,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   std::shared_ptr<const local::NodeStatus> status() override;
 
   bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
-  void has_left(SendId id);  // for messages from one Loader to another
+  void on_left(SendId id);  // for messages from one Loader to another
   void peer_up(NodeId node, const transport::Identity& identity) override;
   void peer_lost(NodeId node, const Status& why) override;
   void peer_refused(const std::string& address, const Status& why) override;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "actors/loader/sharing/chunk_plan.h"
-#include "actors/planner/staged_share.h"
+#include "actors/planner/staged_assignment.h"
 #include "plan/saving/rank_plans.h"
 
 namespace shoal::actors {
@@ -24,7 +24,8 @@ Result<SavePlanPtr> PlanSource::plan(const World& world, Rank rank, const SaveOp
   return std::make_shared<const SavePlan>(std::move(plan));
 }
 
-Result<std::shared_ptr<const World>> PlanSource::world_alone(const LayoutPtr& layout, uint32_t world_size) {
+Result<std::shared_ptr<const World>> PlanSource::world_of_one_rank(const LayoutPtr& layout,
+                                                                   uint32_t world_size) {
   return rank_local_world(layout, world_size);
 }
 

@@ -33,11 +33,11 @@ class PlanSource {
   virtual std::unique_ptr<WorldPlans> plans_of(std::shared_ptr<const World> world,
                                                const SaveOptions& options);                     // RankPlans
   virtual Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options);  // plan_save
-  virtual Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout,
-                                                           uint32_t world_size);  // rank_local_world
-  virtual SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id);  // under_roster
-  virtual Status check(const SavePlan& plan, const Layout& layout);               // check_plan
-  // shard_writes (actors/planner/staged_share.h)
+  virtual Result<std::shared_ptr<const World>> world_of_one_rank(const LayoutPtr& layout,
+                                                                 uint32_t world_size);  // rank_local_world
+  virtual SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id);        // under_roster
+  virtual Status check(const SavePlan& plan, const Layout& layout);                     // check_plan
+  // shard_writes (actors/planner/staged_assignment.h)
   virtual Result<std::vector<operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
                                                             const AttemptKey& key, ClientId client,
                                                             const local::Staged& staged);

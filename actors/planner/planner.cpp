@@ -19,8 +19,8 @@ constexpr size_t kMaxLayoutsRemembered = 64;  // besides those that the ranks ho
 
 class Planner final : public Role {
  public:
-  explicit Planner(const NodeFacts& facts)
-      : facts_(facts), world_size_(facts.world_size), epoch_(facts.epoch), backoff_(facts.times) {}
+  explicit Planner(const NodeConfig& config)
+      : config_(config), world_size_(config.world_size), epoch_(config.epoch), backoff_(config.timeouts) {}
 
   RoleKind kind() const override { return RoleKind::planner; }
 
@@ -71,19 +71,19 @@ class Planner final : public Role {
 
   // Reads the highest epoch from the root. `said` is what a coordinator sent, used if the root cannot be
   // read.
-  void look_up(TimeNs now, std::optional<wire::Superseded> said, EffectWriter& out) {
-    if (facts_.read_only) return;  // the epochs are those of the job that trains
-    out.set_timer(kEpochTimer, now + facts_.times.epoch_check_ms * kMillisecond);
+  void look_up(TimeNs now, std::optional<wire::Superseded> report, EffectWriter& out) {
+    if (config_.read_only) return;  // the epochs are those of the job that trains
+    out.set_timer(kEpochTimer, now + config_.timeouts.epoch_check_ms * kMillisecond);
     operations_.start(
         operation::ReadEpoch{}, out,
-        [this, said](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        [this, report](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
           auto answer = result_as<std::shared_ptr<const storage::EpochRecord>>(std::move(result));
           const storage::EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
-          if (highest != nullptr && !storage::is_of_run(*highest, facts_.job_id, facts_.generation)) {
-            return coordinator_gone(*highest, then_out);
+          if (highest != nullptr && !storage::is_of_run(*highest, config_.job_id, config_.generation)) {
+            return coordinator_superseded(*highest, then_out);
           }
           if (highest != nullptr) follow(highest->epoch, highest->address, then_out);
-          if (said) follow(said->epoch, said->address, then_out);
+          if (report) follow(report->epoch, report->address, then_out);
         });
   }
 
@@ -95,14 +95,14 @@ class Planner final : public Role {
     out.redirect(epoch, address);
   }
 
-  void coordinator_gone(const storage::EpochRecord& by, EffectWriter& out) {
+  void coordinator_superseded(const storage::EpochRecord& by, EffectWriter& out) {
     if (gone_) return;
     gone_ = true;
-    const Status why(Code::superseded, storage::run_of(by, facts_.job_id) +
+    const Status why(Code::superseded, storage::run_of(by, config_.job_id) +
                                            " has taken over the root (epoch " + std::to_string(by.epoch) +
                                            " at " + by.address + ")");
     out.warning(why.message());
-    out.tell(RoleKind::shard_writer, event::CoordinatorGone{why});
+    out.to_role(RoleKind::shard_writer, event::CoordinatorSuperseded{why});
     if (!world_) refuse(why, out);
   }
 
@@ -116,40 +116,41 @@ class Planner final : public Role {
       clients_[client] = attach->rank;
       ranks_[attach->rank].client = client;
       if (world_size_ == 0) world_size_ = attach->world_size;
-      out.to_client(client, local::Attached{facts_.generation, facts_.pid, facts_.times.node_deadline_ms,
-                                            facts_.grants_staging});
-    } else if (const auto* layout = std::get_if<local::LayoutIs>(&message)) {
+      out.to_client(client, local::Attached{config_.generation, config_.pid,
+                                            config_.timeouts.node_deadline_ms, config_.grants_staging});
+    } else if (const auto* layout = std::get_if<local::LayoutUpdate>(&message)) {
       on_layout(now, client, *layout, out);
     }
   }
 
-  void on_layout(TimeNs now, ClientId client, const local::LayoutIs& said, EffectWriter& out) {
+  void on_layout(TimeNs now, ClientId client, const local::LayoutUpdate& report, EffectWriter& out) {
     auto attached = clients_.find(client);
     if (attached == clients_.end()) return;
     const Rank rank = attached->second;
     LocalRank& local = ranks_[rank];
-    local.layout = said.layout;
-    said_before_.put(said.layout->id(), said.layout);
-    local.options = said.options;
-    if (said.options.mode == SaveMode::rank_local) return answer_alone(rank, local, out);
-    // Ranks in mode collective receive a plan for each save. The node keeps their layouts for LayoutsWanted.
-    if (said.options.mode == SaveMode::collective) return;
+    local.layout = report.layout;
+    received_before_.put(report.layout->id(), report.layout);
+    local.options = report.options;
+    if (report.options.mode == SaveMode::rank_local) return answer_rank_local(rank, local, out);
+    // Ranks in mode collective receive a plan for each save. The node keeps their layouts for LayoutRequest.
+    if (report.options.mode == SaveMode::collective) return;
     joined_any_ = true;
     if (!refused_.ok()) {
       out.to_client(client, local::Failed{refused_});
     } else if (world_) {
       answer(rank, local, out);
     } else {
-      out.set_timer(kJoinTimer, all_local_known() ? now : now + facts_.times.join_gather_ms * kMillisecond);
+      out.set_timer(kJoinTimer,
+                    all_local_known() ? now : now + config_.timeouts.join_gather_ms * kMillisecond);
     }
   }
 
   bool all_local_known() const {
-    for (Rank rank : facts_.expected_ranks) {
+    for (Rank rank : config_.expected_ranks) {
       auto found = ranks_.find(rank);
       if (found == ranks_.end() || !found->second.layout) return false;
     }
-    return !facts_.expected_ranks.empty();
+    return !config_.expected_ranks.empty();
   }
 
   void on_client_lost(ClientId client) {
@@ -161,24 +162,24 @@ class Planner final : public Role {
   }
 
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
-    if (const auto* roster = std::get_if<wire::RosterIs>(&body)) {
+    if (const auto* roster = std::get_if<wire::RosterUpdate>(&body)) {
       on_roster(*roster, out);
-    } else if (const auto* wanted = std::get_if<wire::LayoutsWanted>(&body)) {
+    } else if (const auto* wanted = std::get_if<wire::LayoutRequest>(&body)) {
       send_layouts(from, *wanted, out);
-    } else if (const auto* refused = std::get_if<wire::JoinRefused>(&body)) {
+    } else if (const auto* refused = std::get_if<wire::JoinRejected>(&body)) {
       if (!world_) refuse(Status(Code::refused, refused->cause), out);
     } else if (const auto* superseded = std::get_if<wire::Superseded>(&body)) {
       if (superseded->epoch > epoch_) look_up(now, *superseded, out);
     }
   }
 
-  void send_layouts(NodeId to, const wire::LayoutsWanted& wanted, EffectWriter& out) {
+  void send_layouts(NodeId to, const wire::LayoutRequest& wanted, EffectWriter& out) {
     std::vector<LayoutPtr> layouts;
     for (const LayoutId& id : wanted.ids) {
       if (LayoutPtr layout = find_layout(id)) layouts.push_back(std::move(layout));
     }
     Status refused;
-    for (wire::Layouts& part : split_layouts(layouts, facts_.message_bytes_max, &refused)) {
+    for (wire::Layouts& part : split_layouts(layouts, config_.message_bytes_max, &refused)) {
       out.send(to, RoleKind::coordinator, std::move(part));
     }
     if (!refused.ok()) refuse(refused, out);
@@ -188,24 +189,24 @@ class Planner final : public Role {
     for (const auto& [rank, local] : ranks_) {
       if (local.layout && local.layout->id() == id) return local.layout;
     }
-    auto before = said_before_.find(id);
-    return before == said_before_.end() ? nullptr : before->second;
+    auto before = received_before_.find(id);
+    return before == received_before_.end() ? nullptr : before->second;
   }
 
-  void on_roster(const wire::RosterIs& said, EffectWriter& out) {
-    if (world_ && world_->roster.id() == said.world->roster.id()) return;  // a repetition
-    if (said.rule_version != kRuleVersion) {
-      refuse(
-          Status(Code::version, "the coordinator plans by rule version " + std::to_string(said.rule_version) +
-                                    ", this node by " + std::to_string(kRuleVersion)),
-          out);
+  void on_roster(const wire::RosterUpdate& report, EffectWriter& out) {
+    if (world_ && world_->roster.id() == report.world->roster.id()) return;  // a repetition
+    if (report.rule_version != kRuleVersion) {
+      refuse(Status(Code::version, "the coordinator plans by rule version " +
+                                       std::to_string(report.rule_version) + ", this node by " +
+                                       std::to_string(kRuleVersion)),
+             out);
       return;
     }
-    world_ = said.world;
-    options_ = said.options;
+    world_ = report.world;
+    options_ = report.options;
     out.cancel_timer(kJoinTimer);
-    out.tell(RoleKind::shard_writer, event::WorldKnown{world_, options_, std::nullopt});
-    out.tell(RoleKind::loader, event::WorldKnown{world_, options_, std::nullopt});
+    out.to_role(RoleKind::shard_writer, event::WorldKnown{world_, options_, std::nullopt});
+    out.to_role(RoleKind::loader, event::WorldKnown{world_, options_, std::nullopt});
     for (const auto& [rank, local] : ranks_) {
       if (local.layout && local.client != 0) answer(rank, local, out);
     }
@@ -226,12 +227,12 @@ class Planner final : public Role {
                                          "rank " + std::to_string(rank) +
                                              " saves with other options than the rest of the job")});
     } else if (world_->layout_of(rank).id() == local.layout->id()) {
-      out.to_client(local.client, local::RosterIs{world_, kRuleVersion, options_});
+      out.to_client(local.client, local::RosterUpdate{world_, kRuleVersion, options_});
     }
   }
 
   // Rank-local: the world of a rank follows from its own layout, so the node sends no message.
-  void answer_alone(Rank rank, const LocalRank& local, EffectWriter& out) {
+  void answer_rank_local(Rank rank, const LocalRank& local, EffectWriter& out) {
     auto refused = [&](Code code, const std::string& why) {
       out.to_client(local.client, local::Failed{Status(code, "rank " + std::to_string(rank) + ": " + why)});
     };
@@ -242,10 +243,10 @@ class Planner final : public Role {
     if (rank >= world_size_) {
       return refused(Code::invalid_argument, "not in a world of " + std::to_string(world_size_));
     }
-    auto world = facts_.plans->world_alone(local.layout, world_size_);
+    auto world = config_.plans->world_of_one_rank(local.layout, world_size_);
     if (!world.ok()) return refused(world.status().code(), world.status().message());
-    out.tell(RoleKind::shard_writer, event::WorldKnown{*world, local.options, rank});
-    out.to_client(local.client, local::RosterIs{*world, kRuleVersion, local.options});
+    out.to_role(RoleKind::shard_writer, event::WorldKnown{*world, local.options, rank});
+    out.to_client(local.client, local::RosterUpdate{*world, kRuleVersion, local.options});
   }
 
   void refuse(Status why, EffectWriter& out) {
@@ -253,14 +254,14 @@ class Planner final : public Role {
     refused_ = std::move(why);
     out.cancel_timer(kJoinTimer);
     out.warning("no roster: " + refused_.to_string());
-    out.tell(RoleKind::shard_writer, event::PlanningFailed{refused_});
+    out.to_role(RoleKind::shard_writer, event::PlanningFailed{refused_});
     for (const auto& [client, rank] : clients_) out.to_client(client, local::Failed{refused_});
   }
 
   void join(TimeNs now, EffectWriter& out) {
     if (!waiting()) return;
     wire::JoinRanks body;
-    body.host = facts_.host;
+    body.host = config_.host;
     body.world_size = world_size_;
     bool first = true;
     for (const auto& [rank, local] : ranks_) {
@@ -277,13 +278,14 @@ class Planner final : public Role {
       }
       body.ranks.push_back({rank, local.layout->id()});
     }
-    backoff_.spread_over(facts_.times, world_size_, std::max(facts_.expected_ranks.size(), ranks_.size()),
-                         facts_.times.attempt_deadline_ms * kMillisecond / 2);
+    backoff_.spread_over(config_.timeouts, world_size_,
+                         std::max(config_.expected_ranks.size(), ranks_.size()),
+                         config_.timeouts.attempt_deadline_ms * kMillisecond / 2);
     out.send(kCoordinatorNode, RoleKind::coordinator, std::move(body));
     out.set_timer(kJoinTimer, now + backoff_.next());
   }
 
-  const NodeFacts facts_;
+  const NodeConfig config_;
   uint32_t world_size_;
   uint32_t epoch_;  // of the coordinator that this node follows
   bool coordinator_lost_ = false;
@@ -291,7 +293,7 @@ class Planner final : public Role {
   PendingOperations operations_;
   Backoff backoff_;
   base::FlatMap<Rank, LocalRank> ranks_;
-  RecentMap<LayoutId, LayoutPtr> said_before_{kMaxLayoutsRemembered};  // saves in flight may have these
+  RecentMap<LayoutId, LayoutPtr> received_before_{kMaxLayoutsRemembered};  // saves in flight may have these
   base::FlatMap<ClientId, Rank> clients_;
   bool joined_any_ = false;
   std::shared_ptr<const World> world_;
@@ -301,8 +303,8 @@ class Planner final : public Role {
 
 }  // namespace
 
-std::unique_ptr<Role> make_planner(const NodeFacts& facts) {
-  return std::make_unique<Planner>(facts);
+std::unique_ptr<Role> make_planner(const NodeConfig& config) {
+  return std::make_unique<Planner>(config);
 }
 
 }  // namespace shoal::actors

@@ -12,10 +12,10 @@ Status ShardWriter::trainer_ended(Rank rank) const {
                                        (how == ended_.end() ? "" : ": " + how->second));
 }
 
-void ShardWriter::on_trainer_ended(TimeNs now, const event::TrainerEnded& said, EffectWriter& out) {
-  ended_[said.rank] = said.how;
-  if (attached_.contains(said.rank)) return;  // first the node handles the last messages of this trainer
-  lose_rank(now, said.rank, out);
+void ShardWriter::on_trainer_ended(TimeNs now, const event::TrainerEnded& message, EffectWriter& out) {
+  ended_[message.rank] = message.how;
+  if (attached_.contains(message.rank)) return;  // first the node handles the last messages of this trainer
+  lose_rank(now, message.rank, out);
 }
 
 void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
@@ -26,50 +26,50 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
   }
   for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(rank), out);
   if (!ended_.contains(rank)) return;
-  gone_backoff_.reset();
-  say_gone_at(now + facts_.times.join_gather_ms * kMillisecond, out);
+  ended_backoff_.reset();
+  send_ended_at(now + config_.timeouts.join_gather_ms * kMillisecond, out);
 }
 
 // Other hosts may wait for these ranks in saves that this node does not know.
-void ShardWriter::say_gone(EffectWriter& out) {
+void ShardWriter::send_ended(EffectWriter& out) {
   std::map<Rank, std::string> gone;
   if (leaving_) {
-    for (Rank rank : facts_.expected_ranks) gone[rank];
+    for (Rank rank : config_.expected_ranks) gone[rank];
     for (const auto& [rank, client] : attached_) gone[rank];
     for (Rank rank : lost_) gone[rank];
   }
   for (const auto& [rank, how] : ended_) gone[rank] = how;
-  wire::RanksGone said;
-  for (const auto& [rank, how] : gone) said.ranks.push_back({rank, how});
-  for (const auto& [key, save] : saves_) said.staged.push_back(key);
-  said.host = facts_.host;
+  wire::RanksEnded message;
+  for (const auto& [rank, how] : gone) message.ranks.push_back({rank, how});
+  for (const auto& [key, save] : saves_) message.staged.push_back(key);
+  message.host = config_.host;
   if (!leaving_) {
-    for (const auto& [rank, client] : attached_) said.here.push_back(rank);
+    for (const auto& [rank, client] : attached_) message.here.push_back(rank);
   }
-  said.may_return = leaving_ && !attached_.empty();
+  message.may_return = leaving_ && !attached_.empty();
   if (rank_local_) {  // mode rank-local: this node decides saves that lack these ranks
-    said.ranks.clear();
-    said.staged.clear();
-    said.rank_local = true;
+    message.ranks.clear();
+    message.staged.clear();
+    message.rank_local = true;
   }
-  if (said.ranks.empty() && said.staged.empty() && said.here.empty() && !has_said_gone_) return;
-  has_said_gone_ = !said.ranks.empty();
-  out.send(kCoordinatorNode, RoleKind::coordinator, std::move(said));
+  if (message.ranks.empty() && message.staged.empty() && message.here.empty() && !has_sent_ended_) return;
+  has_sent_ended_ = !message.ranks.empty();
+  out.send(kCoordinatorNode, RoleKind::coordinator, std::move(message));
 }
 
 void ShardWriter::speak_for_ranks(TimeNs first, EffectWriter& out) {
-  words_after_session_ = kWordsAfterSession;
-  say_gone_at(first, out);
+  drain_messages_ = kDrainMessages;
+  send_ended_at(first, out);
 }
 
-void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
-  timers_.cancel(&gone_timer_, out);
-  gone_timer_ = timers_.set(at, out, [this](TimeNs now, EffectWriter& then_out) {
-    gone_timer_ = 0;
-    say_gone(then_out);
-    if (words_after_session_ > 0) --words_after_session_;
-    if (leaving_ || !ended_.empty() || words_after_session_ > 0) {
-      say_gone_at(now + gone_backoff_.next(), then_out);
+void ShardWriter::send_ended_at(TimeNs at, EffectWriter& out) {
+  timers_.cancel(&ended_timer_, out);
+  ended_timer_ = timers_.set(at, out, [this](TimeNs now, EffectWriter& then_out) {
+    ended_timer_ = 0;
+    send_ended(then_out);
+    if (drain_messages_ > 0) --drain_messages_;
+    if (leaving_ || !ended_.empty() || drain_messages_ > 0) {
+      send_ended_at(now + ended_backoff_.next(), then_out);
     }
   });
 }
@@ -79,22 +79,22 @@ void ShardWriter::say_gone_at(TimeNs at, EffectWriter& out) {
 // While the node waits, trainers may still stage saves that other ranks have staged.
 void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out) {
   draining_ = true;
-  is_told_to_stop_ = drain.told;
-  if (!drain.told || leave_timer_ != 0) return;
-  leave_timer_ = timers_.set(now + facts_.times.drain_patience_ms * kMillisecond, out,
+  is_node_stopping_ = drain.by_request;
+  if (!drain.by_request || leave_timer_ != 0) return;
+  leave_timer_ = timers_.set(now + config_.timeouts.drain_patience_ms * kMillisecond, out,
                              [this](TimeNs then_now, EffectWriter& then_out) {
                                leave_timer_ = 0;
                                is_patience_over_ = true;
-                               // end_drain sends RanksGone when nothing is written here any more.
+                               // end_drain sends RanksEnded when nothing is written here any more.
                                if (hands_over()) return;
                                leaving_ = true;
-                               gone_backoff_.reset();
-                               say_gone_at(then_now, then_out);
+                               ended_backoff_.reset();
+                               send_ended_at(then_now, then_out);
                              });
 }
 
 bool ShardWriter::hands_over() const {
-  return is_told_to_stop_ && !attached_.empty();
+  return is_node_stopping_ && !attached_.empty();
 }
 
 bool ShardWriter::is_writing() const {
@@ -110,10 +110,10 @@ bool ShardWriter::is_writing() const {
 
 void ShardWriter::end_drain(EffectWriter& out) {
   draining_ = false;
-  for (TimerId* timer : {&drain_timer_, &leave_timer_, &gone_timer_}) timers_.cancel(timer, out);
-  if (is_told_to_stop_) {
+  for (TimerId* timer : {&drain_timer_, &leave_timer_, &ended_timer_}) timers_.cancel(timer, out);
+  if (is_node_stopping_) {
     leaving_ = true;
-    say_gone(out);
+    send_ended(out);
   }
   out.drained();
 }
@@ -125,7 +125,7 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) cons
     return Failure{save.shares.begin()->first,
                    Status(Code::unavailable, "its node was stopped before there was a roster")};
   }
-  std::set<Rank> awaited(facts_.expected_ranks.begin(), facts_.expected_ranks.end());
+  std::set<Rank> awaited(config_.expected_ranks.begin(), config_.expected_ranks.end());
   for (const auto& [rank, client] : attached_) awaited.insert(rank);
   for (Rank rank : awaited) {
     if (has_staged(save, rank)) continue;
@@ -142,7 +142,7 @@ void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
   for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);
   if (!is_hopeless || saves_.empty()) return;
   drain_timer_ = timers_.set(
-      now + facts_.times.drain_patience_ms * kMillisecond, out,
+      now + config_.timeouts.drain_patience_ms * kMillisecond, out,
       [this](TimeNs then_now, EffectWriter& then_out) { drain_patience_over(then_now, then_out); });
 }
 
@@ -153,10 +153,10 @@ void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
   for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
   for (const auto& [key, failure] : failures) {
     if (failure) fail(now, key, failure->rank, failure->why, out);
-    if (rank_local_ && saves_.contains(key) && all_published(saves_.at(key))) leave_set(key, out);
+    if (rank_local_ && saves_.contains(key) && all_published(saves_.at(key))) leave_rank_local(key, out);
     if (rank_local_ || !coordinator_lost_) continue;
     give_up(key, GiveUp::stopping,
-            "host " + facts_.host + " was stopped while the coordinator could not be reached", out);
+            "host " + config_.host + " was stopped while the coordinator could not be reached", out);
   }
 }
 

@@ -29,11 +29,11 @@ bool ShardWriter::all_published(const Save& save) const {
                                              [](const auto& each) { return each.second.published; });
 }
 
-void ShardWriter::publish_alone(const AttemptKey& key, Rank rank, EffectWriter& out) {
+void ShardWriter::publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out) {
   const Save& save = saves_.at(key);
   const Share& share = save.shares.at(rank);
   if (!save.failure.ok() || save.deciding) return;
-  const KnownWorlds::Known* known = alone_[rank].find(share.roster_id);
+  const KnownWorlds::Known* known = rank_local_worlds_[rank].find(share.roster_id);
   SHOAL_CHECK(known != nullptr);  // the share was planned by it
   auto manifest = std::make_shared<storage::RankManifest>();
   manifest->key = key;
@@ -49,14 +49,14 @@ void ShardWriter::publish_alone(const AttemptKey& key, Rank rank, EffectWriter& 
   }
   operations_.start(operation::PublishRankManifest{std::move(manifest)}, out,
                     [this, key, rank](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      published_alone(now, key, rank, result.status(), then_out);
+                      published_rank_local(now, key, rank, result.status(), then_out);
                     });
 }
 
-void ShardWriter::published_alone(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
-                                  EffectWriter& out) {
+void ShardWriter::published_rank_local(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
+                                       EffectWriter& out) {
   auto found = saves_.find(key);
-  if (found == saves_.end()) return sweep_alone(key, out);  // decided meanwhile
+  if (found == saves_.end()) return sweep_rank_local(key, out);  // decided meanwhile
   if (!outcome.ok()) return fail(now, key, rank, outcome, out);
   Save& save = found->second;
   save.shares.at(rank).published = true;
@@ -116,7 +116,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   if (decision.ok()) {
     const bool committed = (*decision)->was_committed();
     if (committed) {
-      out.tell(RoleKind::coordinator, event::CommittedAlone{});
+      out.to_role(RoleKind::coordinator, event::RankLocalCommitted{});
       operations_.start(operation::RecordDecision{*decision}, out,
                         // The catalog is an index: a failure does not matter.
                         [](TimeNs, Result<OperationResult>, EffectWriter&) {});
@@ -131,7 +131,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
     return fail(now, key, save.shares.begin()->first, why, out);
   }
   if (save.deciding) return;
-  const TimeNs poll = facts_.times.poll_ms * kMillisecond;
+  const TimeNs poll = config_.timeouts.poll_ms * kMillisecond;
   save.set_pace = std::min(std::max(poll, save.set_pace * 2), kSlowestPolls * poll);
   // A root that answers slowly is busy with such looks.
   const TimeNs until_next = std::max(save.set_pace, took);
@@ -143,7 +143,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   });
 }
 
-void ShardWriter::sweep_alone(const AttemptKey& key, EffectWriter& out) {
+void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
   auto outcome = decided_.find(key);
   if (outcome == decided_.end() || outcome->second.fate != Fate::aborted) return;
   operations_.start(operation::SweepAttempt{key}, out,
@@ -156,8 +156,8 @@ void ShardWriter::sweep_alone(const AttemptKey& key, EffectWriter& out) {
 
 // --- hosts that are lost ---
 
-void ShardWriter::on_ranks_lost(TimeNs now, const event::RanksLost& said, EffectWriter& out) {
-  ranks_lost_ = said;
+void ShardWriter::on_ranks_lost(TimeNs now, const event::RanksLost& received, EffectWriter& out) {
+  ranks_lost_ = received;
   std::vector<AttemptKey> keys;
   for (const auto& [key, save] : saves_) keys.push_back(key);
   for (const AttemptKey& key : keys) look_for_lost(now, key, out);
@@ -165,7 +165,7 @@ void ShardWriter::on_ranks_lost(TimeNs now, const event::RanksLost& said, Effect
 
 bool ShardWriter::has_missed_coordinator(TimeNs now, const Save& save) const {
   const TimeNs since = std::max(coordinator_lost_at_, save.begun);
-  return coordinator_lost_ && since + facts_.times.host_lost_ms * kMillisecond <= now;
+  return coordinator_lost_ && since + config_.timeouts.host_lost_ms * kMillisecond <= now;
 }
 
 void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter& out) {
@@ -201,10 +201,10 @@ std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>
   return "host " + coordinators_.host + " (" + base::name_ranks(coordinators_.here) +
          "), that of the coordinator, is lost (" + why_coordinator_lost_ +
          "): neither its node nor its trainers came back within " +
-         human_seconds(facts_.times.host_lost_ms / 1e3);
+         human_seconds(config_.timeouts.host_lost_ms / 1e3);
 }
 
-void ShardWriter::leave_set(const AttemptKey& key, EffectWriter& out) {
+void ShardWriter::leave_rank_local(const AttemptKey& key, EffectWriter& out) {
   const std::string& missing = saves_.at(key).set_missing;
   const Status why(Code::unavailable, "its node was stopped before the save was complete" +
                                           (missing.empty() ? "" : ": " + missing));

@@ -19,7 +19,7 @@ bool ShardWriter::all_here_ready(const Save& save) const {
   for (const auto& [rank, share] : save.shares) {
     if (!share.written && !share.waits && !share.offer) return false;
   }
-  for (Rank rank : facts_.expected_ranks) {
+  for (Rank rank : config_.expected_ranks) {
     if (!save.shares.contains(rank)) return false;
   }
   for (const auto& [rank, client] : attached_) {
@@ -32,7 +32,7 @@ void ShardWriter::announce(TimeNs now, const AttemptKey& key, EffectWriter& out)
   Save& save = saves_.at(key);
   if (!save.failure.ok() || save.announce != 0) return;
   if (save.is_announced) return send_report(now, key, save, out);
-  save.announce = timers_.set(now + facts_.times.resend_first_ms * kMillisecond, out,
+  save.announce = timers_.set(now + config_.timeouts.resend_first_ms * kMillisecond, out,
                               [this, key](TimeNs then_now, EffectWriter& then_out) {
                                 auto open = saves_.find(key);
                                 if (open == saves_.end()) return;
@@ -106,7 +106,7 @@ void ShardWriter::resend_later(TimeNs now, const AttemptKey& key, Save& save, Ef
         auto open = saves_.find(key);
         if (open == saves_.end()) return;
         open->second.resend = 0;
-        if (open->second.exchange) open->second.exchange->says_again = true;
+        if (open->second.exchange) open->second.exchange->resends = true;
         send_report(then_now, key, open->second, then_out);
       });
 }
@@ -130,7 +130,7 @@ void ShardWriter::ask_root(const AttemptKey& key, Save& save, EffectWriter& out)
 void ShardWriter::resend_all(TimeNs now, EffectWriter& out) {
   for (auto& [key, save] : saves_) {
     save.backoff.reset();
-    if (save.exchange) save.exchange->says_again = true;
+    if (save.exchange) save.exchange->resends = true;
     send_report(now, key, save, out);
   }
 }
@@ -151,13 +151,13 @@ void ShardWriter::fail(TimeNs now, const AttemptKey& key, Rank rank, Status why,
 void ShardWriter::on_message(TimeNs now, const WireBody& body, EffectWriter& out) {
   if (const auto* decided = std::get_if<wire::Decided>(&body)) {
     if (saves_.contains(decided->key)) settle(decided->key, decided->committed, decided->cause, out);
-  } else if (const auto* plan_by = std::get_if<wire::PlanBy>(&body)) {
+  } else if (const auto* plan_by = std::get_if<wire::AttemptRoster>(&body)) {
     on_plan_by(now, *plan_by, out);
   } else if (const auto* global = std::get_if<wire::GlobalPlan>(&body)) {
     on_global_plan(now, *global, out);
-  } else if (const auto* plans = std::get_if<wire::PlanExchange>(&body)) {
+  } else if (const auto* plans = std::get_if<wire::PlanGathering>(&body)) {
     on_plans(*plans, out);
-  } else if (const auto* ranks = std::get_if<wire::RanksGone>(&body)) {
+  } else if (const auto* ranks = std::get_if<wire::RanksEnded>(&body)) {
     coordinators_ = *ranks;
   } else if (const auto* undecided = std::get_if<wire::Undecided>(&body)) {
     on_undecided(undecided->key, undecided->why, out);
@@ -174,12 +174,12 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
   if (found == saves_.end() || found->second.deciding) return;
   Save& save = found->second;
   save.deciding = true;
-  std::string said = cause;
+  std::string received = cause;
   if (!save.failure.ok()) {
     why = give_up_after(save.failure);
-    said = "rank " + std::to_string(save.failed_rank) + ": " + save.failure.to_string();
+    received = "rank " + std::to_string(save.failed_rank) + ": " + save.failure.to_string();
   }
-  publish_tombstone(abort_of(key, why, said.substr(0, storage::kMaxCauseBytes)), out);
+  publish_tombstone(abort_of(key, why, received.substr(0, storage::kMaxCauseBytes)), out);
 }
 
 void ShardWriter::publish_tombstone(const operation::PublishDecision& made, EffectWriter& out) {
@@ -204,17 +204,17 @@ Status ShardWriter::not_decided(const Save& save, const Status& why) {
 
 void ShardWriter::undecidable(const AttemptKey& key, const Status& why, EffectWriter& out) {
   Save& save = saves_.at(key);
-  if (!save.told_undecided.empty()) return;
-  const Status told = not_decided(save, why);
-  out.warning(to_string(key) + ": " + told.to_string() + "; publishing: " + why.to_string());
-  save.told_undecided = save.without_share;
+  if (!save.notified_undecided.empty()) return;
+  const Status notified = not_decided(save, why);
+  out.warning(to_string(key) + ": " + notified.to_string() + "; publishing: " + why.to_string());
+  save.notified_undecided = save.without_assignment;
   for (auto& [rank, share] : save.shares) {
-    save.told_undecided.insert(share.listener);
+    save.notified_undecided.insert(share.listener);
     share.asking = false;
     share.planned = true;  // what is not written yet is never written
     free_slab(key, share, out);
   }
-  for (ClientId client : save.told_undecided) tell_outcome(client, key, told, out);
+  for (ClientId client : save.notified_undecided) notify_outcome(client, key, notified, out);
 }
 
 void ShardWriter::publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
@@ -235,7 +235,7 @@ void ShardWriter::publish_failed(TimeNs now, const operation::PublishDecision& m
 
 void ShardWriter::close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out) {
   for (ClientId client : close_save(key, Outcome{Fate::unknown, why}, out)) {
-    tell_outcome(client, key, why, out);
+    notify_outcome(client, key, why, out);
   }
 }
 
@@ -255,9 +255,9 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, Outcome out
   timers_.cancel(&save.deadline, out);
   timers_.cancel(&save.announce, out);
   decided_.put(key, std::move(outcome));
-  std::vector<ClientId> told(save.without_share.begin(), save.without_share.end());
+  std::vector<ClientId> notified(save.without_assignment.begin(), save.without_assignment.end());
   for (auto& [rank, share] : save.shares) {
-    told.push_back(share.listener);
+    notified.push_back(share.listener);
     if (share.files_writing != 0) {
       late_.emplace(std::pair(key, rank), std::move(share));
     } else {
@@ -265,25 +265,25 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, Outcome out
       forget_if_unused(share.client, out);
     }
   }
-  std::erase_if(told, [&](ClientId client) { return save.told_undecided.contains(client); });
-  return told;
+  std::erase_if(notified, [&](ClientId client) { return save.notified_undecided.contains(client); });
+  return notified;
 }
 
 ShardWriter::WithoutPart ShardWriter::without_part(Save& save) {
   WithoutPart out;
   for (auto& [rank, share] : save.shares) {
-    if (share.written || share.offered_again || save.told_undecided.contains(share.listener)) continue;
+    if (share.written || share.offered_again || save.notified_undecided.contains(share.listener)) continue;
     share.is_committed = share.files_writing != 0;
     (share.is_committed ? out.writing : out.strangers).insert(share.listener);
   }
   return out;
 }
 
-void ShardWriter::tell_stranger(ClientId client, const AttemptKey& key, EffectWriter& out) {
-  tell_outcome(client, key,
-               Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
-                                                      "another process of this rank had saved it"),
-               out);
+void ShardWriter::refuse_stranger(ClientId client, const AttemptKey& key, EffectWriter& out) {
+  notify_outcome(client, key,
+                 Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
+                                                        "another process of this rank had saved it"),
+                 out);
 }
 
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
@@ -291,28 +291,29 @@ void ShardWriter::settle(const AttemptKey& key, bool committed, const std::strin
   const Outcome outcome{
       committed ? Fate::committed : Fate::aborted,
       Status(Code::aborted, committed ? "what this rank had staged before is committed" : cause)};
-  std::vector<ClientId> told = close_save(key, outcome, out);
-  std::erase_if(told, [&](ClientId client) {
+  std::vector<ClientId> notified = close_save(key, outcome, out);
+  std::erase_if(notified, [&](ClientId client) {
     return others.strangers.contains(client) || others.writing.contains(client);
   });
-  for (ClientId client : others.strangers) tell_stranger(client, key, out);
-  if (committed) return read_and_tell(key, std::move(told), outcome, out);
-  if (rank_local_) sweep_alone(key, out);
-  for (ClientId client : told) tell_outcome(client, key, outcome.late, out);
+  for (ClientId client : others.strangers) refuse_stranger(client, key, out);
+  if (committed) return read_and_notify(key, std::move(notified), outcome, out);
+  if (rank_local_) sweep_rank_local(key, out);
+  for (ClientId client : notified) notify_outcome(client, key, outcome.late, out);
 }
 
-void ShardWriter::tell_closed(const AttemptKey& key, const Outcome& known, ClientId client,
-                              EffectWriter& out) {
-  if (known.fate == Fate::aborted) return tell_outcome(client, key, known.late, out);
-  read_and_tell(key, {client}, known, out);
+void ShardWriter::notify_closed(const AttemptKey& key, const Outcome& known, ClientId client,
+                                EffectWriter& out) {
+  if (known.fate == Fate::aborted) return notify_outcome(client, key, known.late, out);
+  read_and_notify(key, {client}, known, out);
 }
 
-void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> told, Outcome known,
-                                EffectWriter& out, uint32_t failures) {
+void ShardWriter::read_and_notify(const AttemptKey& key, std::vector<ClientId> notified, Outcome known,
+                                  EffectWriter& out, uint32_t failures) {
   ++reading_;
   operations_.start(
       operation::ReadDecision{key}, out,
-      [this, key, told, known, failures](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, key, notified, known, failures](TimeNs now, Result<OperationResult> result,
+                                             EffectWriter& then_out) {
         --reading_;
         auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
         Status outcome = decision.status();
@@ -320,16 +321,16 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         if (may_pass && failures < kReadRetries) {
           ++reading_;
           timers_.set(now + kReadAgain, then_out,
-                      [this, key, told, known, failures](TimeNs, EffectWriter& retry_out) {
+                      [this, key, notified, known, failures](TimeNs, EffectWriter& retry_out) {
                         --reading_;
-                        read_and_tell(key, told, known, retry_out, failures + 1);
+                        read_and_notify(key, notified, known, retry_out, failures + 1);
                       });
           return;
         }
         const bool is_nowhere = outcome.code() == Code::not_found;
         std::shared_ptr<const Metadata> metadata;
         if (decision.ok() && (*decision)->committed()) {
-          metadata = facts_.plans->metadata(**decision);
+          metadata = config_.plans->metadata(**decision);
         } else if (decision.ok() && !(*decision)->was_committed()) {
           outcome = Status(Code::aborted, (*decision)->tombstone().cause);
         } else if (decision.ok() || (is_nowhere && known.fate == Fate::committed)) {
@@ -349,21 +350,21 @@ void ShardWriter::read_and_tell(const AttemptKey& key, std::vector<ClientId> tol
         // One message for all clients: the metadata of a large checkpoint is large.
         const auto message = std::make_shared<const local::LocalMessage>(
             local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
-        for (ClientId client : told) {
+        for (ClientId client : notified) {
           if (clients_.contains(client)) then_out.to_client(client, message);
         }
       });
 }
 
-void ShardWriter::tell_outcome(ClientId client, const AttemptKey& key, const Status& outcome,
-                               EffectWriter& out) {
+void ShardWriter::notify_outcome(ClientId client, const AttemptKey& key, const Status& outcome,
+                                 EffectWriter& out) {
   if (!clients_.contains(client)) return;
   out.to_client(client, local::Decided{key.step, key.attempt, outcome, nullptr});
 }
 
 void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
   if (!coordinator_lost_) return;
-  const TimeNs patience = facts_.times.host_lost_ms * kMillisecond;
+  const TimeNs patience = config_.timeouts.host_lost_ms * kMillisecond;
   std::vector<AttemptKey> due;
   std::optional<TimeNs> next;
   for (const auto& [key, save] : saves_) {
@@ -380,8 +381,8 @@ void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
       continue;
     }
     give_up(key, GiveUp::no_coordinator,
-            "host " + facts_.host + " heard no decision within " +
-                human_seconds(facts_.times.host_lost_ms / 1e3) + ": it has lost the coordinator (" +
+            "host " + config_.host + " heard no decision within " +
+                human_seconds(config_.timeouts.host_lost_ms / 1e3) + ": it has lost the coordinator (" +
                 why_coordinator_lost_ + "), and none has come back",
             out);
   }
@@ -393,8 +394,8 @@ void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
   });
 }
 
-void ShardWriter::on_coordinator_gone(const Status& why, EffectWriter& out) {
-  coordinator_gone_ = why;
+void ShardWriter::on_coordinator_superseded(const Status& why, EffectWriter& out) {
+  coordinator_superseded_ = why;
   std::vector<AttemptKey> keys;
   for (const auto& [key, save] : saves_) keys.push_back(key);
   for (const AttemptKey& key : keys) give_up(key, GiveUp::superseded, why.message(), out);

@@ -44,13 +44,13 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
     coordinator_lost_ = false;
     resend_all(now, out);
     if (saves_.empty() && ended_.empty() && attached_.empty() && !leaving_) return;
-    say_gone(out);
-    gone_backoff_.reset();
-    speak_for_ranks(now + gone_backoff_.next(), out);
+    send_ended(out);
+    ended_backoff_.reset();
+    speak_for_ranks(now + ended_backoff_.next(), out);
   } else if (const auto* ended = std::get_if<event::TrainerEnded>(&event)) {
     on_trainer_ended(now, *ended, out);
-  } else if (const auto* gone = std::get_if<event::CoordinatorGone>(&event)) {
-    on_coordinator_gone(gone->why, out);
+  } else if (const auto* gone = std::get_if<event::CoordinatorSuperseded>(&event)) {
+    on_coordinator_superseded(gone->why, out);
   } else if (const auto* ranks = std::get_if<event::RanksLost>(&event)) {
     on_ranks_lost(now, *ranks, out);
   } else if (const auto* drain = std::get_if<event::Drain>(&event)) {
@@ -68,7 +68,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
     attached_[attach->rank] = client;
     lost_.erase(attach->rank);
     if (world_size_ == 0) world_size_ = attach->world_size;
-    if (ended_.erase(attach->rank) != 0) say_gone_at(now, out);
+    if (ended_.erase(attach->rank) != 0) send_ended_at(now, out);
   } else if (const auto* staged = std::get_if<local::Staged>(message.get())) {
     on_staged(now, client, message, *staged, out);
   } else if (const auto* written = std::get_if<local::Written>(message.get())) {
@@ -79,15 +79,15 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
     share.message = message;
     share.user = written->user;
     share.slab_in_use = false;
-    on_offered_again(now, {facts_.generation, written->step, written->attempt}, attached->second,
+    on_offered_again(now, {config_.generation, written->step, written->attempt}, attached->second,
                      std::move(share), out);
   } else if (const auto* not_staged = std::get_if<local::NotStaged>(message.get())) {
     on_not_staged(now, client, *not_staged, out);
-  } else if (const auto* layout = std::get_if<local::LayoutIs>(message.get())) {
+  } else if (const auto* layout = std::get_if<local::LayoutUpdate>(message.get())) {
     on_layout(now, client, *layout, out);
-  } else if (const auto* wanted = std::get_if<local::PlanWanted>(message.get())) {
-    on_plan_wanted(now, client, *wanted, out);
-  } else if (const auto* plans = std::get_if<local::PlanExchange>(message.get())) {
+  } else if (const auto* wanted = std::get_if<local::PlanRequest>(message.get())) {
+    on_plan_request(now, client, *wanted, out);
+  } else if (const auto* plans = std::get_if<local::PlanGathering>(message.get())) {
     on_plan_exchange(now, client, *plans, out);
   } else if (std::get_if<local::Ping>(message.get())) {
     out.to_client(client, local::Pong{});
@@ -99,7 +99,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
   auto attached = clients_.find(client);
   if (attached == clients_.end()) return;
   const Rank rank = attached->second;
-  const AttemptKey key{facts_.generation, staged.step, staged.attempt};
+  const AttemptKey key{config_.generation, staged.step, staged.attempt};
   Share share;
   share.client = share.listener = client;
   share.slab_id = share.listener_slab_id = staged.slab_id;
@@ -108,7 +108,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
   if (staged.again) return on_offered_again(now, key, rank, std::move(share), out);
   if (auto decided = decided_.find(key); decided != decided_.end()) {
     free_slab(key, share, out);
-    return tell_outcome(client, key, decided->second.late, out);
+    return notify_outcome(client, key, decided->second.late, out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
@@ -120,14 +120,14 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
   }
   auto before = found->second.shares.find(rank);
   if (before != found->second.shares.end() && before->second.asked) {  // and has its plan
-    share.told = std::move(before->second.told);
+    share.notified = std::move(before->second.notified);
     before->second = std::move(share);
   } else if (!found->second.shares.try_emplace(rank, std::move(share)).second) {
     // An earlier client of this rank has staged: the save has those bytes.
     out.to_client(client, local::Refused{staged.step, staged.attempt, staged_before(key, rank)});
     return;
   }
-  take_share(now, key, rank, out);
+  take_plan(now, key, rank, out);
 }
 
 // The client offers what an earlier connection of this rank offered, usually to an earlier node: a slab, or
@@ -138,7 +138,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
   if (auto closed = decided_.find(key); closed != decided_.end()) {
     const Outcome known = closed->second;
     free_slab(key, offered, out);
-    return tell_closed(key, known, client, out);
+    return notify_closed(key, known, client, out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
@@ -157,7 +157,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
   Share& standing = share->second;
   standing.listener = client;
   standing.listener_slab_id = offered.slab_id;
-  if (!standing.slab_in_use && offered.slab_in_use) tell_free(key, standing, offered.slab_id, out);
+  if (!standing.slab_in_use && offered.slab_in_use) notify_free(key, standing, offered.slab_id, out);
 }
 
 void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) {
@@ -174,45 +174,45 @@ void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) 
                       auto share = found->second.shares.find(rank);
                       if (share == found->second.shares.end() || !share->second.asking) return;
                       share->second.asking = false;
-                      take_share(now, key, rank, then_out);
+                      take_plan(now, key, rank, then_out);
                     });
 }
 
-void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotStaged& said,
+void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotStaged& report,
                                 EffectWriter& out) {
   auto attached = clients_.find(client);
   if (attached == clients_.end()) return;
   const Rank rank = attached->second;
-  const AttemptKey key{facts_.generation, said.step, said.attempt};
+  const AttemptKey key{config_.generation, report.step, report.attempt};
   if (auto decided = decided_.find(key); decided != decided_.end()) {
     // The save may be committed although an earlier node dropped the bytes of this rank.
-    return tell_closed(key, decided->second, client, out);
+    return notify_closed(key, decided->second, client, out);
   }
   auto found = saves_.find(key);
   if (found == saves_.end()) {
     if (saves_.size() >= kMaxSavesInFlight) {  // sent once; it may be lost
       if (!rank_local_) {
-        out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, said.why});
+        out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, report.why});
       }
       return;
     }
     found = open_save(now, key, out);
   }
   if (has_staged(found->second, rank)) return;  // by an earlier connection
-  if (!found->second.shares.contains(rank)) found->second.without_share.insert(client);
-  fail(now, key, rank, said.why, out);
+  if (!found->second.shares.contains(rank)) found->second.without_assignment.insert(client);
+  fail(now, key, rank, report.why, out);
 }
 
 std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs now, const AttemptKey& key,
                                                                          EffectWriter& out) {
-  auto found = saves_.emplace(key, Save(facts_.times)).first;
-  const size_t ranks_here = std::max(facts_.expected_ranks.size(), attached_.size());
-  const TimeNs deadline = facts_.times.attempt_deadline_ms * kMillisecond;
+  auto found = saves_.emplace(key, Save(config_.timeouts)).first;
+  const size_t ranks_here = std::max(config_.expected_ranks.size(), attached_.size());
+  const TimeNs deadline = config_.timeouts.attempt_deadline_ms * kMillisecond;
   found->second.begun = now;
-  found->second.backoff.spread_over(facts_.times, world_size(), ranks_here, deadline / 2);
+  found->second.backoff.spread_over(config_.timeouts, world_size(), ranks_here, deadline / 2);
   // So partial reports come well before the deadline, even if one rank hangs.
-  found->second.partials.spread_over(facts_.times, world_size(), ranks_here, deadline / 8);
-  found->second.deadline = timers_.set(now + facts_.times.node_deadline_ms * kMillisecond, out,
+  found->second.partials.spread_over(config_.timeouts, world_size(), ranks_here, deadline / 8);
+  found->second.deadline = timers_.set(now + config_.timeouts.node_deadline_ms * kMillisecond, out,
                                        [this, key](TimeNs, EffectWriter& then_out) {
                                          auto open = saves_.find(key);
                                          if (open == saves_.end()) return;
@@ -220,14 +220,14 @@ std::map<AttemptKey, ShardWriter::Save>::iterator ShardWriter::open_save(TimeNs 
                                          give_up(key, GiveUp::deadline, no_decision(open->second), then_out);
                                        });
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
-  if (!coordinator_gone_.ok()) give_up(key, GiveUp::superseded, coordinator_gone_.message(), out);
+  if (!coordinator_superseded_.ok()) give_up(key, GiveUp::superseded, coordinator_superseded_.message(), out);
   if (coordinator_lost_) give_up_without_coordinator(now, out);
   return found;
 }
 
 std::string ShardWriter::no_decision(const Save& save) const {
-  std::string cause = "host " + facts_.host + " heard no decision within " +
-                      human_seconds(facts_.times.node_deadline_ms / 1e3);
+  std::string cause = "host " + config_.host + " heard no decision within " +
+                      human_seconds(config_.timeouts.node_deadline_ms / 1e3);
   if (!save.set_missing.empty()) cause += ": " + save.set_missing;
   if (coordinator_lost_) cause += ": it has lost the coordinator";
   return cause;
@@ -267,32 +267,33 @@ void ShardWriter::free_slab(const AttemptKey& key, Share& share, EffectWriter& o
   if (!share.slab_in_use || share.files_writing != 0) return;
   share.slab_in_use = false;
   share.message.reset();
-  tell_free(key, share, share.listener_slab_id, out);
+  notify_free(key, share, share.listener_slab_id, out);
   if (!clients_.contains(share.client)) forget_if_unused(share.client, out);
 }
 
-void ShardWriter::tell_free(const AttemptKey& key, const Share& share, uint32_t slab_id, EffectWriter& out) {
+void ShardWriter::notify_free(const AttemptKey& key, const Share& share, uint32_t slab_id,
+                              EffectWriter& out) {
   if (!clients_.contains(share.listener)) return;
-  local::SlabFree said{slab_id, key.step, key.attempt, std::nullopt};
+  local::SlabFree report{slab_id, key.step, key.attempt, std::nullopt};
   if (share.written) {
-    said.durable = local::DurableShare{share.roster_id, share.plan_id, {}};
+    report.durable = local::DurableAssignment{share.roster_id, share.plan_id, {}};
     for (const wire::WrittenFile& file : share.files) {
-      said.durable->files.push_back({file.index, file.size, file.header_digest, file.payload_bytes});
+      report.durable->files.push_back({file.index, file.size, file.header_digest, file.payload_bytes});
     }
   }
-  out.to_client(share.listener, std::move(said));
+  out.to_client(share.listener, std::move(report));
 }
 
 // --- planning and writing ---
 
 void ShardWriter::on_world(TimeNs now, const event::WorldKnown& known, EffectWriter& out) {
-  if (known.alone) {
+  if (known.rank_local) {
     rank_local_ = true;
-    alone_[*known.alone].add_newest(known.world, known.options);
+    rank_local_worlds_[*known.rank_local].add_newest(known.world, known.options);
   } else {
     worlds_.add_newest(known.world, known.options);
   }
-  for_each_unplanned([&](const AttemptKey& key, Rank rank) { plan_share(now, key, rank, out); });
+  for_each_unplanned([&](const AttemptKey& key, Rank rank) { plan_rank(now, key, rank, out); });
 }
 
 void ShardWriter::fail_unplanned(TimeNs now, EffectWriter& out) {
@@ -302,18 +303,18 @@ void ShardWriter::fail_unplanned(TimeNs now, EffectWriter& out) {
 Result<SavePlanPtr> ShardWriter::plan_of(KnownWorlds::Known& known, Rank rank) {
   auto found = known.plans.find(rank);
   if (found != known.plans.end()) return found->second;
-  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, facts_.plans->plan(*known.world, rank, known.options));
+  SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, config_.plans->plan(*known.world, rank, known.options));
   return known.plans.try_emplace(rank, std::move(plan)).first->second;
 }
 
 std::optional<RosterId> ShardWriter::roster_of(const Save& save, Rank rank, const Share& share) {
   if (const auto* written = std::get_if<local::Written>(share.message.get())) {
-    return written->share.roster_id;
+    return written->assignment.roster_id;
   }
   const auto& staged = std::get<local::Staged>(*share.message);
   if (!staged.roster_id.is_zero()) return staged.roster_id;
   if (rank_local_) {
-    KnownWorlds::Known* known = alone_[rank].find_by_layout(staged.layout_id);
+    KnownWorlds::Known* known = rank_local_worlds_[rank].find_by_layout(staged.layout_id);
     return known ? std::optional(known->world->roster.id()) : std::nullopt;
   }
   if (!save.roster_id.is_zero()) return save.roster_id;
@@ -324,7 +325,7 @@ std::optional<RosterId> ShardWriter::roster_of(const Save& save, Rank rank, cons
 
 void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
   if (!reading_rosters_.insert(id).second) return;
-  operations_.start(operation::ReadRoster{facts_.generation, id}, out,
+  operations_.start(operation::ReadRoster{config_.generation, id}, out,
                     [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       reading_rosters_.erase(id);
                       auto record = result_as<storage::RosterRecord>(std::move(result));
@@ -336,29 +337,29 @@ void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
                       for_each_unplanned([&](const AttemptKey& key, Rank rank) {
                         const Save& save = saves_.at(key);
                         if (roster_of(save, rank, save.shares.at(rank)) != id) return;
-                        if (worlds_.find(id) != nullptr) return plan_share(now, key, rank, then_out);
+                        if (worlds_.find(id) != nullptr) return plan_rank(now, key, rank, then_out);
                         fail(now, key, rank,
                              record.status().with_context("the roster that it was saved under"), then_out);
                       });
                     });
 }
 
-void ShardWriter::on_plan_by(TimeNs now, const wire::PlanBy& said, EffectWriter& out) {
-  auto found = saves_.find(said.key);
+void ShardWriter::on_plan_by(TimeNs now, const wire::AttemptRoster& report, EffectWriter& out) {
+  auto found = saves_.find(report.key);
   if (found == saves_.end() || !found->second.roster_id.is_zero()) return;
-  found->second.roster_id = said.roster_id;
+  found->second.roster_id = report.roster_id;
   if (worlds_.empty()) return;  // the first roster is being read or sent
   for_each_unplanned([&](const AttemptKey& key, Rank rank) {
-    if (key == said.key) plan_share(now, key, rank, out);
+    if (key == report.key) plan_rank(now, key, rank, out);
   });
 }
 
-void ShardWriter::take_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
-  if (!coordinator_gone_.ok()) return;  // its tombstone is being published
+void ShardWriter::take_plan(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
+  if (!coordinator_superseded_.ok()) return;  // its tombstone is being published
   Status alike = check_user(saves_.at(key), rank);
   if (!alike.ok()) fail(now, key, rank, std::move(alike), out);
   if (is_collective() || !worlds_of(rank).empty()) {
-    plan_share(now, key, rank, out);
+    plan_rank(now, key, rank, out);
   } else if (!planning_failed_.ok()) {
     fail(now, key, rank, planning_failed_, out);
   } else {
@@ -376,8 +377,8 @@ Status ShardWriter::check_user(const Save& save, Rank rank) {
   return ok_status();
 }
 
-void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
-  if (is_collective()) return plan_told_share(now, key, rank, out);
+void ShardWriter::plan_rank(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
+  if (is_collective()) return plan_from_coordinator(now, key, rank, out);
   KnownWorlds& worlds = worlds_of(rank);
   if (worlds.empty()) return;  // rank-local: the client has not declared its layout yet
   Share& share = saves_.at(key).shares.at(rank);
@@ -404,11 +405,11 @@ void ShardWriter::plan_share(TimeNs now, const AttemptKey& key, Rank rank, Effec
     share.planned = true;
     return fail(now, key, rank, plan.status(), out);
   }
-  write_share(now, key, rank, **plan, known->world->layout_of(rank), out);
+  write_rank(now, key, rank, **plan, known->world->layout_of(rank), out);
 }
 
-void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
-                              const Layout& layout, EffectWriter& out) {
+void ShardWriter::write_rank(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
+                             const Layout& layout, EffectWriter& out) {
   Share& share = saves_.at(key).shares.at(rank);
   share.waits.reset();
   share.planned = true;
@@ -418,7 +419,7 @@ void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, cons
   share.roster_id = plan.roster_id;
   share.plan_id = plan.id;
   auto writes =
-      facts_.plans->writes(layout, plan, key, share.client, std::get<local::Staged>(*share.message));
+      config_.plans->writes(layout, plan, key, share.client, std::get<local::Staged>(*share.message));
   if (!writes.ok()) return fail(now, key, rank, writes.status(), out);
   share.files.resize(writes->size());
   share.files_writing = writes->size();
@@ -439,11 +440,11 @@ void ShardWriter::write_share(TimeNs now, const AttemptKey& key, Rank rank, cons
 // save needs none: each rank publishes a manifest.
 void ShardWriter::record_staged(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
                                 EffectWriter& out) {
-  if (rank_local_) return share_written(now, key, rank, out);
+  if (rank_local_) return rank_written(now, key, rank, out);
   Share& share = saves_.at(key).shares.at(rank);
   share.files_writing = 1;
   operations_.start(
-      operation::RecordStaged{key, rank, plan.layout_id, share_id_of(plan), share.user}, out,
+      operation::RecordStaged{key, rank, plan.layout_id, assignment_id_of(plan), share.user}, out,
       [this, key, rank](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
         write_ended(then_now, key, rank, result.status(), then_out);
       });
@@ -454,9 +455,9 @@ void ShardWriter::record_staged(TimeNs now, const AttemptKey& key, Rank rank, co
 void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, const SavePlan& plan,
                                EffectWriter& out) {
   Share& share = saves_.at(key).shares.at(rank);
-  const local::DurableShare said = std::get<local::Written>(*share.message).share;
+  const local::DurableAssignment report = std::get<local::Written>(*share.message).assignment;
   share.message.reset();
-  if (said.roster_id != plan.roster_id || said.plan_id != plan.id || said.files.size() != plan.files) {
+  if (report.roster_id != plan.roster_id || report.plan_id != plan.id || report.files.size() != plan.files) {
     return fail(now, key, rank,
                 Status(Code::invalid_argument,
                        "rank " + std::to_string(rank) + " was written by another plan than that in force"),
@@ -464,12 +465,12 @@ void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, con
   }
   share.roster_id = plan.roster_id;
   share.plan_id = plan.id;
-  for (const local::DurableFile& file : said.files) {
+  for (const local::DurableFile& file : report.files) {
     share.files.push_back({rank, file.index, file.size, file.header_digest, file.payload_bytes});
   }
   // An older node wrote no staged record.
   if (share.files.empty()) return record_staged(now, key, rank, plan, out);
-  share_written(now, key, rank, out);
+  rank_written(now, key, rank, out);
 }
 
 void ShardWriter::file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file,
@@ -495,7 +496,7 @@ void ShardWriter::write_ended(TimeNs now, const AttemptKey& key, Rank rank, cons
   if (!written.ok()) fail(now, key, rank, written, out);
   found = saves_.find(key);
   if (found != saves_.end() && found->second.shares.at(rank).files_writing == 0)
-    share_written(now, key, rank, out);
+    rank_written(now, key, rank, out);
 }
 
 void ShardWriter::release_late(const AttemptKey& key, Rank rank, bool failed, EffectWriter& out) {
@@ -507,18 +508,19 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, bool failed, Ef
   late_.erase(late);
   free_slab(key, share, out);
   forget_if_unused(share.client, out);
-  if (share.is_committed) return tell_late_writer(key, rank, share, out);  // a committed save is not swept
+  if (share.is_committed) return notify_late_writer(key, rank, share, out);  // a committed save is not swept
   auto others = late_.lower_bound({key, 0});
   if (others != late_.end() && others->first.first == key) return;
-  if (rank_local_) return sweep_alone(key, out);
+  if (rank_local_) return sweep_rank_local(key, out);
   // The sweep after the abort may have missed these files. This message makes the coordinator sweep again.
   out.send(kCoordinatorNode, RoleKind::coordinator,
            wire::SaveFailed{key, rank, Status(Code::aborted, "its files were written after the abort")});
 }
 
 // Either the files of this rank are the committed ones, or another process of its rank has saved it.
-void ShardWriter::tell_late_writer(const AttemptKey& key, Rank rank, const Share& share, EffectWriter& out) {
-  if (share.write_failed) return tell_stranger(share.listener, key, out);
+void ShardWriter::notify_late_writer(const AttemptKey& key, Rank rank, const Share& share,
+                                     EffectWriter& out) {
+  if (share.write_failed) return refuse_stranger(share.listener, key, out);
   ++reading_;
   operations_.start(
       operation::ReadDecision{key}, out,
@@ -532,18 +534,18 @@ void ShardWriter::tell_late_writer(const AttemptKey& key, Rank rank, const Share
             if (file.rank == rank) named.push_back(file.header_digest);
           }
           for (const wire::WrittenFile& file : files) written.push_back(file.header_digest);
-          if (named != written) return tell_stranger(client, key, then_out);
+          if (named != written) return refuse_stranger(client, key, then_out);
         }
-        read_and_tell(key, {client}, Outcome{Fate::committed, Status(Code::aborted, "")}, then_out);
+        read_and_notify(key, {client}, Outcome{Fate::committed, Status(Code::aborted, "")}, then_out);
       });
 }
 
-void ShardWriter::share_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
+void ShardWriter::rank_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   Save& save = saves_.at(key);
   Share& share = save.shares.at(rank);
   share.written = save.failure.ok();
   free_slab(key, share, out);
-  if (rank_local_) return publish_alone(key, rank, out);
+  if (rank_local_) return publish_rank_local(key, rank, out);
   report_soon(now, key, save, out);
 }
 
@@ -567,8 +569,8 @@ void ShardWriter::report_soon(TimeNs now, const AttemptKey& key, Save& save, Eff
   consider_report(now, key, out);
 }
 
-std::unique_ptr<Role> make_shard_writer(const NodeFacts& facts) {
-  return std::make_unique<ShardWriter>(facts);
+std::unique_ptr<Role> make_shard_writer(const NodeConfig& config) {
+  return std::make_unique<ShardWriter>(config);
 }
 
 }  // namespace shoal::actors

@@ -67,7 +67,7 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
       fmt::print(stderr, "{}\n", status.to_string());
       std::exit(1);
     }
-    std::vector<double> blocked, overhead, overhead_anew, plain;
+    std::vector<double> blocked, overhead, overhead_rebuilt, plain;
     auto save = [&](size_t step, const StateDict& given) {
       SaveHandle saved = checkpointer->save(step, given).value();
       (void)saved.wait_committed();
@@ -84,15 +84,15 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
       plain.push_back(seconds_since(begun));
       blocked.push_back(stats.seconds_blocked);
       overhead.push_back(not_copying(stats));
-      const StateDict anew = make_state();
-      overhead_anew.push_back(not_copying(save(2 * round + 1, anew)));
+      const StateDict rebuilt = make_state();
+      overhead_rebuilt.push_back(not_copying(save(2 * round + 1, rebuilt)));
     }
     fmt::print(
         "{:4} tensors, {:3.0f} MiB: save {:6.2f} ms, memcpy {:6.2f} ms, x{:.2f}; {:.3f} ms do not copy, "
         "{:.3f} "
         "ms with a state dict made anew\n",
         tensors, static_cast<double>(each * tensors) / (1 << 20), median(blocked) * 1e3, median(plain) * 1e3,
-        median(blocked) / median(plain), median(overhead) * 1e3, median(overhead_anew) * 1e3);
+        median(blocked) / median(plain), median(overhead) * 1e3, median(overhead_rebuilt) * 1e3);
   }
   node.join();
   listener.reset();

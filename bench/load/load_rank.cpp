@@ -29,7 +29,7 @@ struct Flags {
   uint64_t bytes = uint64_t{256} << 20;
   uint32_t tensors = 16;
   bool saves = false;
-  LoadWay way = LoadWay::automatic;
+  LoadMethod method = LoadMethod::automatic;
   std::string meet;
 };
 
@@ -73,7 +73,7 @@ Status save_or_load(const Flags& flags) {
   const double began = seconds_now();
   LoadOptions how;
   how.step = kStep;
-  how.way = flags.way;
+  how.method = flags.method;
   SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, checkpointer->load(state, how));
   const double ended = seconds_now();
   for (uint64_t i = 0; i < memory.size(); ++i) {
@@ -93,10 +93,10 @@ int main(int argc, char** argv) {
   app.add_option("--bytes", flags.bytes)->transform(CLI::AsSizeValue(false));
   app.add_option("--tensors", flags.tensors)->check(CLI::Range(1u, 100000u));
   auto* saves = app.add_flag("--save", flags.saves);
-  const std::map<std::string, shoal::LoadWay> ways = {{"automatic", shoal::LoadWay::automatic},
-                                                      {"direct", shoal::LoadWay::direct},
-                                                      {"two-stage", shoal::LoadWay::two_stage}};
-  app.add_option("--way", flags.way)->transform(CLI::CheckedTransformer(ways));
+  const std::map<std::string, shoal::LoadMethod> ways = {{"automatic", shoal::LoadMethod::automatic},
+                                                         {"direct", shoal::LoadMethod::direct},
+                                                         {"two-stage", shoal::LoadMethod::two_stage}};
+  app.add_option("--way", flags.method)->transform(CLI::CheckedTransformer(ways));
   app.add_option("--meet", flags.meet)->excludes(saves);
   CLI11_PARSE(app, argc, argv);
   const shoal::Status status = shoal::save_or_load(flags);

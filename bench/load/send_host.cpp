@@ -78,9 +78,9 @@ Status send_and_receive(const Flags& flags) {
   settings.own_host = [&flags] { return Result<std::string>(flags.own_host); };
   settings.log = [](const std::string&) {};
   actors::SharingLinks links(std::move(settings), [&](actors::NodeId, actors::WireMessage message, size_t) {
-    if (const auto* chunk = std::get_if<actors::wire::ChunkIs>(message.body.get()))
+    if (const auto* chunk = std::get_if<actors::wire::ChunkData>(message.body.get()))
       received += chunk->chunk->size;
-    if (const auto* greeting = std::get_if<actors::wire::ChunksWanted>(message.body.get())) {
+    if (const auto* greeting = std::get_if<actors::wire::ChunkRequest>(message.body.get())) {
       std::lock_guard lock(mutex);
       greeted_by.insert(greeting->chunks.at(0));
     }
@@ -110,7 +110,7 @@ Status send_and_receive(const Flags& flags) {
     if (std::chrono::steady_clock::now() >= next_greeting) {
       next_greeting += std::chrono::seconds(1);
       for (const std::string& other : others)
-        links.send_to(other, between_loaders(actors::wire::ChunksWanted{{}, {flags.host}}));
+        links.send_to(other, between_loaders(actors::wire::ChunkRequest{{}, {flags.host}}));
     }
     std::lock_guard lock(mutex);
     if (!is_ready && greeted_by.size() == others.size()) {
@@ -127,7 +127,7 @@ Status send_and_receive(const Flags& flags) {
   for (uint64_t i = flags.host; i < chunks; i += flags.hosts) {
     ++own;
     for (const std::string& other : others)
-      links.send_to(other, between_loaders(actors::wire::ChunkIs{{}, i, chunk}));
+      links.send_to(other, between_loaders(actors::wire::ChunkData{{}, i, chunk}));
   }
   if (!wait_until([&] { return received == (chunks - own) * actors::kChunkBytes; })) {
     return Status(Code::deadline_exceeded, fmt::format("{} bytes came", received.load()));

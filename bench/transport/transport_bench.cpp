@@ -28,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSmallBytes = 256;
 constexpr size_t kBulkBytes = size_t{8} << 20;
-constexpr size_t kBulkUnderWay = 4;  // messages
-static_assert(kBulkUnderWay * kBulkBytes <= kMaxQueuedBytesPerPeer);
+constexpr size_t kBulkInProgress = 4;  // messages
+static_assert(kBulkInProgress * kBulkBytes <= kMaxQueuedBytesPerPeer);
 
 double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
@@ -109,10 +109,10 @@ Figures measure_transport(TransportKind kind, size_t bulk_bytes, size_t round_tr
     std::vector<Bytes> prepared(messages, bulk);
     const Clock::time_point begun = Clock::now();
     for (size_t i = 0; i < messages; ++i) {
-      if (i >= kBulkUnderWay) listener.received.acquire();
+      if (i >= kBulkInProgress) listener.received.acquire();
       SHOAL_CHECK(connector.transport->send(peer, std::move(prepared[i])).ok());
     }
-    for (size_t i = 0; i < std::min(messages, kBulkUnderWay); ++i) listener.received.acquire();
+    for (size_t i = 0; i < std::min(messages, kBulkInProgress); ++i) listener.received.acquire();
     figures.bytes_per_second = static_cast<double>(messages * kBulkBytes) / seconds_since(begun);
   }
   return figures;

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSmallBytes = 256;
 constexpr size_t kBulkBytes = size_t{8} << 20;
-constexpr size_t kBulkUnderWay = 4;
+constexpr size_t kBulkInProgress = 4;
 constexpr int kWarmUp = 100, kRoundTrips = 5000, kBulkMessages = 64;
 constexpr double kLongest = 3.0;  // seconds, for the round trips and for the bulk transfer each
 constexpr std::chrono::seconds kPatience{15};
@@ -142,7 +142,7 @@ Result<Figures> measure(End& end, transport::PeerId peer) {
   begun = Clock::now();
   size_t sent = 0;
   for (; sent < prepared.size() && seconds_since(begun) < kLongest; ++sent) {
-    if (sent >= kBulkUnderWay) SHOAL_RETURN_IF_ERROR(end.wait_received(first + sent + 1 - kBulkUnderWay));
+    if (sent >= kBulkInProgress) SHOAL_RETURN_IF_ERROR(end.wait_received(first + sent + 1 - kBulkInProgress));
     SHOAL_RETURN_IF_ERROR(end.transport().send(peer, std::move(prepared[sent])));
   }
   SHOAL_RETURN_IF_ERROR(end.wait_received(first + sent));
@@ -176,7 +176,7 @@ Result<MeasuredNumbers> measure_network(const std::string& peer, const std::stri
                    measured->round_trip * 1e6, where)},
       {"network.message_ns", 1000, false, "not told apart from cpu.message_ns by these messages"},
       {"network.bytes_per_s", static_cast<int64_t>(measured->bulk_bytes_per_s), true,
-       fmt::format("messages of 8 MiB, {} under way, {}", kBulkUnderWay, where)},
+       fmt::format("messages of 8 MiB, {} under way, {}", kBulkInProgress, where)},
       {"cpu.message_ns", std::max<int64_t>(1, static_cast<int64_t>(message * 1e9)), true,
        fmt::format("processor time of round trips of 256 bytes, {}", where)},
   };

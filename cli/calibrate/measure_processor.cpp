@@ -69,11 +69,11 @@ int64_t codec_rate() {
 }
 
 // Times of plan_save for a rank of an FSDP x TP job with kTensors tensors, in seconds.
-struct PlanTimes {
-  double alone = 0;     // plan of a single rank
+struct PlanTimings {
+  double single = 0;    // plan of a single rank
   double of_class = 0;  // plan of a rank whose class has a plan already
 };
-PlanTimes plan_seconds() {
+PlanTimings plan_seconds() {
   const Mesh mesh = Mesh::contiguous({16, 8});
   LayoutBuilder builder;
   for (uint32_t i = 0; i < kTensors; ++i) {
@@ -122,8 +122,8 @@ double copy_seconds() {
 }  // namespace
 
 MeasuredNumbers measure_processor() {
-  const PlanTimes times = plan_seconds();
-  const double plan = times.alone / kTensors;
+  const PlanTimings times = plan_seconds();
+  const double plan = times.single / kTensors;
   return {
       {"cpu.codec_bytes_per_s", codec_rate(), true, "a report of 64 ranks encoded and decoded"},
       {"cpu.event_ns", 2000, false, "a mailbox, a lookup and an answer"},

@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "actors/node/launcher_word.h"
+#include "actors/node/launcher_reports.h"
 #include "cli/commands.h"
 
 namespace shoal::cli {
@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kTrainerGrace{10};  // from SIGTERM to SIGKILL
 constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is tagged in parts
 
 template <class... Args>
-void say(fmt::format_string<Args...> format, Args&&... args) {
+void report(fmt::format_string<Args...> format, Args&&... args) {
   std::string line = "shoal launch: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // stderr is gone
 }
@@ -92,11 +92,11 @@ Result<int> Launcher::run() {
   }
   if (trainers_.empty() && stop_signal_ != 0) worst = 128 + stop_signal_;
   if (node_died || (!outlived_node && exit_status_of(*node_.wait_status) != 0)) {
-    if (!node_died) say("the node did not end cleanly: {}", describe_end(*node_.wait_status));
+    if (!node_died) report("the node did not end cleanly: {}", describe_end(*node_.wait_status));
     worst = std::max(worst, 1);
   }
-  const bool has_untold = tell_failed_saves(plan_.is_one_host || outlived_node);
-  if ((has_untold || save_outcomes_.too_many()) && worst == 0) worst = kExitSaveFailed;
+  const bool has_unreported = report_failed_saves(plan_.is_one_host || outlived_node);
+  if ((has_unreported || save_outcomes_.too_many()) && worst == 0) worst = kExitSaveFailed;
   return worst;
 }
 
@@ -113,28 +113,29 @@ Status Launcher::make_save_report() {
   return save_report_.valid() ? ok_status() : failed();
 }
 
-void Launcher::hear_saves() {
+void Launcher::read_saves() {
   char buffer[16384];
   while (save_report_.valid()) {
     const ssize_t size = read(save_report_.get(), buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
-    save_outcomes_.hear({buffer, static_cast<size_t>(size)});
+    save_outcomes_.read({buffer, static_cast<size_t>(size)});
   }
   const std::optional<client::SaveEvent>& many = save_outcomes_.too_many();
   if (!many || is_ending_ || !any_trainer()) return;
-  say("rank {}: {} saves in a row failed, as many as --max-failed-saves allows; the last, {}: {}; ending the "
+  report(
+      "rank {}: {} saves in a row failed, as many as --max-failed-saves allows; the last, {}: {}; ending the "
       "trainers",
       many->rank, plan_.max_failed_saves, to_string(many->key), many->cause);
   end_trainers();
 }
 
-bool Launcher::tell_failed_saves(bool undecided_fail) {
-  hear_saves();
-  const UntoldSaves untold = save_outcomes_.untold(plan_.root);
-  for (const std::string& line : untold.failed) say("{}", line);
-  for (const std::string& line : untold.undecided) say("{}", line);
-  return !untold.failed.empty() || (undecided_fail && !untold.undecided.empty());
+bool Launcher::report_failed_saves(bool undecided_fail) {
+  read_saves();
+  const UnreportedSaves unreported = save_outcomes_.unreported(plan_.root);
+  for (const std::string& line : unreported.failed) report("{}", line);
+  for (const std::string& line : unreported.undecided) report("{}", line);
+  return !unreported.failed.empty() || (undecided_fail && !unreported.undecided.empty());
 }
 
 Status Launcher::start_node() {
@@ -157,28 +158,28 @@ Status Launcher::start_node() {
   node_ready_ = std::move(ready.read);
   node_line_.clear();
   to_node_ = std::move(ends.write);
-  untold_.clear();
-  for (const Child& trainer : trainers_) tell_end(trainer);  // a restarted node needs this report too
+  unreported_.clear();
+  for (const Child& trainer : trainers_) report_end(trainer);  // a restarted node needs this report too
   return ok_status();
 }
 
 // Saves of other ranks would wait for this rank in vain, even if its trainer never reached the node.
-void Launcher::tell_end(const Child& trainer) {
+void Launcher::report_end(const Child& trainer) {
   if (!trainer.wait_status) return;
-  untold_ += actors::launcher_line({trainer.rank, describe_end(*trainer.wait_status)});
-  tell_node();
+  unreported_ += actors::launcher_line({trainer.rank, describe_end(*trainer.wait_status)});
+  notify_node();
 }
 
-void Launcher::tell_node() {
-  while (!untold_.empty() && to_node_.valid()) {
-    ssize_t size = write(to_node_.get(), untold_.data(), untold_.size());
+void Launcher::notify_node() {
+  while (!unreported_.empty() && to_node_.valid()) {
+    ssize_t size = write(to_node_.get(), unreported_.data(), unreported_.size());
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
     if (size < 0) {
       to_node_ = local::OwnedFd();  // the node has ended
       return;
     }
-    untold_.erase(0, static_cast<size_t>(size));
+    unreported_.erase(0, static_cast<size_t>(size));
   }
 }
 
@@ -186,7 +187,7 @@ Status Launcher::wait_for_node() {
   Clock::time_point deadline = Clock::now() + plan_.node_ready_within;
   while (stop_signal_ == 0) {
     if (handle_events(node_ready_.get(), deadline)) {
-      if (hear_node()) return ok_status();
+      if (read_node()) return ok_status();
       if (!node_ready_.valid()) return ended_before_ready();
     }
     if (Clock::now() >= deadline) {
@@ -198,7 +199,7 @@ Status Launcher::wait_for_node() {
 }
 
 // Whether the node has become ready. The node reports it once: nothing is read after that, or after its end.
-bool Launcher::hear_node() {
+bool Launcher::read_node() {
   if (!node_ready_.valid()) return false;
   char buffer[256];
   const ssize_t size = read(node_ready_.get(), buffer, sizeof buffer);
@@ -207,8 +208,8 @@ bool Launcher::hear_node() {
   const size_t end = node_line_.find('\n');
   const bool is_ready = end != std::string::npos;
   if (is_ready) {
-    const size_t last_word = node_line_.rfind(' ', end) + 1;
-    generation_ = node_line_.substr(last_word, end - last_word);
+    const size_t last_news = node_line_.rfind(' ', end) + 1;
+    generation_ = node_line_.substr(last_news, end - last_news);
   }
   if (is_ready || size == 0) node_ready_ = local::OwnedFd();
   return is_ready;
@@ -259,7 +260,7 @@ void Launcher::stop_node() {
 bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> deadline) {
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0},
                              {extra_fd, POLLIN, 0},
-                             {untold_.empty() ? -1 : to_node_.get(), POLLOUT, 0},
+                             {unreported_.empty() ? -1 : to_node_.get(), POLLOUT, 0},
                              {save_report_.get(), POLLIN, 0},
                              {node_was_ready_ ? node_ready_.get() : -1, POLLIN, 0}};
   const size_t first_output = fds.size();
@@ -276,12 +277,12 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (fds[i + first_output].revents != 0) read_output(&outputs_[i]);
   }
-  if (fds[2].revents != 0) tell_node();
-  if (fds[3].revents != 0) hear_saves();
-  if (fds[4].revents != 0 && hear_node()) restart_limit_.on_ready();
+  if (fds[2].revents != 0) notify_node();
+  if (fds[3].revents != 0) read_saves();
+  if (fds[4].revents != 0 && read_node()) restart_limit_.on_ready();
   if (fds[0].revents != 0) handle_signals();
   if (kill_at_ && Clock::now() >= *kill_at_) {
-    say("trainers did not end within {} s of SIGTERM: killing them", kTrainerGrace.count());
+    report("trainers did not end within {} s of SIGTERM: killing them", kTrainerGrace.count());
     kill_at_.reset();
     kill_trainers();
   }
@@ -312,7 +313,7 @@ void Launcher::handle_signal(int number) {
     return;
   }
   if (stop_signals_ >= kStopSignalsToKill) {
-    say("signal {} for the {}th time: killing the trainers", number, stop_signals_);
+    report("signal {} for the {}th time: killing the trainers", number, stop_signals_);
     kill_trainers();
     return;
   }
@@ -340,22 +341,22 @@ void Launcher::reap() {
 
 void Launcher::on_node_end() {
   if (node_is_stopping_ || !node_was_ready_) return;
-  if (hear_node()) restart_limit_.on_ready();  // it became ready just before it ended
+  if (read_node()) restart_limit_.on_ready();  // it became ready just before it ended
   const std::string how = describe_end(*node_.wait_status);
   const bool is_superseded = exit_status_of(*node_.wait_status) == kExitSuperseded;
-  const bool is_wanted = any_trainer() && !is_ending_ && !is_superseded;
+  const bool is_required = any_trainer() && !is_ending_ && !is_superseded;
   const Clock::time_point now = Clock::now();
-  if (const auto pause = is_wanted ? restart_limit_.next(now) : std::nullopt) {
+  if (const auto pause = is_required ? restart_limit_.next(now) : std::nullopt) {
     was_restarted_ = true;
-    say("the node ended early: {}; starting it again in {} s ({})", how, pause->count(),
-        restart_limit_.describe());
+    report("the node ended early: {}; starting it again in {} s ({})", how, pause->count(),
+           restart_limit_.describe());
     restart_at_ = now + *pause;
     return;
   }
   const std::string limit =
-      is_wanted ? fmt::format("; it was started again {}", restart_limit_.describe()) : "";
-  say("the node ended early: {}{}{}", is_superseded ? "another job has taken over the root" : how, limit,
-      any_trainer() ? "; ending the trainers" : "");
+      is_required ? fmt::format("; it was started again {}", restart_limit_.describe()) : "";
+  report("the node ended early: {}{}{}", is_superseded ? "another job has taken over the root" : how, limit,
+         any_trainer() ? "; ending the trainers" : "");
   end_trainers();
 }
 
@@ -365,18 +366,18 @@ void Launcher::restart_node() {
   restart_at_.reset();
   node_.wait_status.reset();
   if (Status started = start_node(); !started.ok()) {
-    say("{}; ending the trainers", started.to_string());
+    report("{}; ending the trainers", started.to_string());
     node_.wait_status = 1 << 8;  // as if the node had ended with status 1
     end_trainers();
   }
 }
 
 void Launcher::on_trainer_end(const Child& trainer) {
-  tell_end(trainer);
+  report_end(trainer);
   if (exit_status_of(*trainer.wait_status) == 0) return;
   bool ends_others = plan_.kill_on_failure && !is_ending_ && any_trainer();
-  say("rank {} ended: {}{}", trainer.rank, describe_end(*trainer.wait_status),
-      ends_others ? "; ending the others" : "");
+  report("rank {} ended: {}{}", trainer.rank, describe_end(*trainer.wait_status),
+         ends_others ? "; ending the others" : "");
   if (ends_others) end_trainers();
 }
 

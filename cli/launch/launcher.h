@@ -65,7 +65,7 @@ class Launcher {
 
   Status start_node();
   Status wait_for_node();
-  bool hear_node();
+  bool read_node();
   Status ended_before_ready();
   Status start_trainers();
   Status start_trainer(uint32_t local_rank);
@@ -73,10 +73,10 @@ class Launcher {
   void restart_node();
   void stop_node();
   Status make_save_report();
-  void hear_saves();
+  void read_saves();
   // Reports the failed saves of which no trainer was notified, and returns whether there are any.
   // `undecided_fail`: undecided saves count as failed, because no node decides them any more.
-  bool tell_failed_saves(bool undecided_fail);
+  bool report_failed_saves(bool undecided_fail);
 
   // Waits for signals, output and `extra_fd`, until the earlier of `deadline` and the time to kill. Returns
   // whether extra_fd is readable.
@@ -85,8 +85,8 @@ class Launcher {
   void handle_signal(int number);
   void reap();
   void on_trainer_end(const Child& trainer);
-  void tell_end(const Child& trainer);
-  void tell_node();
+  void report_end(const Child& trainer);
+  void notify_node();
   void end_trainers();  // SIGTERM now, SIGKILL after kTrainerGrace
   void kill_trainers();
   void read_output(Output* output);
@@ -97,7 +97,7 @@ class Launcher {
   local::OwnedFd signals_;
   local::OwnedFd node_ready_;
   local::OwnedFd to_node_;
-  std::string untold_;  // lines that did not fit into the pipe to the node
+  std::string unreported_;  // lines that did not fit into the pipe to the node
   std::string node_line_;
   // Generation of the run that the first node began or joined; restarted nodes rejoin it.
   std::string generation_;

@@ -13,14 +13,14 @@ constexpr size_t kMaxKept = 1u << 16;  // saves; older ones are dropped
 
 }  // namespace
 
-void SaveOutcomes::hear(std::string_view bytes) {
+void SaveOutcomes::read(std::string_view bytes) {
   line_ += bytes;
   for (size_t end; (end = line_.find('\n')) != std::string::npos; line_.erase(0, end + 1)) {
-    if (auto event = client::parse_save_event(std::string_view(line_).substr(0, end))) hear_event(*event);
+    if (auto event = client::parse_save_event(std::string_view(line_).substr(0, end))) take_line(*event);
   }
 }
 
-void SaveOutcomes::hear_event(const client::SaveEvent& event) {
+void SaveOutcomes::take_line(const client::SaveEvent& event) {
   const auto known = saves_.find(event.key);
   switch (event.kind) {
     case client::SaveEvent::Kind::staged:
@@ -36,8 +36,8 @@ void SaveOutcomes::hear_event(const client::SaveEvent& event) {
       save.has_failed = true;
       return;
     }
-    case client::SaveEvent::Kind::told:
-      if (known != saves_.end()) known->second.is_told = true;
+    case client::SaveEvent::Kind::notified:
+      if (known != saves_.end()) known->second.is_notified = true;
       break;
     case client::SaveEvent::Kind::too_many:
       if (!too_many_) too_many_ = event;
@@ -45,13 +45,13 @@ void SaveOutcomes::hear_event(const client::SaveEvent& event) {
   }
 }
 
-UntoldSaves SaveOutcomes::untold(const std::string& path) const {
-  UntoldSaves out;
+UnreportedSaves SaveOutcomes::unreported(const std::string& path) const {
+  UnreportedSaves out;
   size_t more = 0;
   Result<admin::OpenRoot> root = Status(Code::unavailable, "not opened yet");
   bool is_open = false;
   for (const auto& [key, save] : saves_) {
-    if (save.is_committed || save.is_told) continue;
+    if (save.is_committed || save.is_notified) continue;
     if (out.failed.size() + out.undecided.size() >= kMaxNamed) {
       ++more;
       continue;

@@ -13,7 +13,7 @@
 
 namespace shoal::cli {
 
-struct UntoldSaves {  // one line each, for the user who started the job
+struct UnreportedSaves {  // one line each, for the user who started the job
   std::vector<std::string> failed;
   std::vector<std::string> undecided;
 };
@@ -22,21 +22,21 @@ struct UntoldSaves {  // one line each, for the user who started the job
 class SaveOutcomes {
  public:
   // Takes bytes in the order of arrival; a line may arrive in parts.
-  void hear(std::string_view bytes);
+  void read(std::string_view bytes);
   // The report of the first trainer that reached the maximum of failures in a row.
   const std::optional<client::SaveEvent>& too_many() const { return too_many_; }
 
   // The saves that trainers reported as failed or never reported, and of which no trainer was notified. It
   // reads the final decisions from the root, and leaves out saves that are committed or were deleted since.
-  UntoldSaves untold(const std::string& root) const;
+  UnreportedSaves unreported(const std::string& root) const;
 
  private:
   struct Save {
     Rank rank = 0;  // the first rank that reported it, or its failure
-    bool is_committed = false, has_failed = false, is_told = false;
+    bool is_committed = false, has_failed = false, is_notified = false;
     std::string cause;
   };
-  void hear_event(const client::SaveEvent& event);
+  void take_line(const client::SaveEvent& event);
 
   std::string line_;  // an unfinished line
   std::map<AttemptKey, Save> saves_;

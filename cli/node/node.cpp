@@ -30,7 +30,7 @@ struct NodeFlags {
   std::string rejoin;  // "N" or kRejoinJob
   local::Settings settings;
   // Settings from the process that started this node, which has read variables and files.
-  std::optional<std::string> settings_said;
+  std::optional<std::string> settings_sources;
   bool create_root = false;
   int ready_fd = -1;
 };
@@ -126,9 +126,9 @@ Status narrow_listen_address(actors::NodeOptions* node) {
 // A restarted node keeps its settings, even if a file of settings has changed.
 Status complete_settings(NodeFlags* flags) {
   local::Settings& settings = flags->settings;
-  SHOAL_RETURN_IF_ERROR(flags->settings_said ? settings.check()
-                                             : cli::complete_settings(flags->node.root, &settings));
-  flags->node.settings_said = flags->settings_said.value_or(local::settings_line(settings));
+  SHOAL_RETURN_IF_ERROR(flags->settings_sources ? settings.check()
+                                                : cli::complete_settings(flags->node.root, &settings));
+  flags->node.settings_sources = flags->settings_sources.value_or(local::settings_line(settings));
   return apply_settings(settings, &flags->node);
 }
 
@@ -232,7 +232,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
   command->add_flag("--idle-exit", node.idle_exit, "End some time after the last trainer has left");
   command->add_option("--ready-fd", flags->ready_fd,
                       "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
-  command->add_option("--settings-said", flags->settings_said)->group("");
+  command->add_option("--settings-sources", flags->settings_sources)->group("");
   add_settings(*command, local::SettingOf::node, &flags->settings);
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_node_command(*flags); }; });

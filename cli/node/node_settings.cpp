@@ -23,9 +23,9 @@ struct NodeSetting {
   Status (*apply)(const Value& value, actors::NodeOptions* node);
 };
 
-template <uint32_t actors::RoleTimes::*member>
+template <uint32_t actors::Timeouts::*member>
 Status apply_time(const Value& value, actors::NodeOptions* node) {
-  node->times.*member = static_cast<uint32_t>(value.number);
+  node->timeouts.*member = static_cast<uint32_t>(value.number);
   return ok_status();
 }
 template <std::string actors::NodeOptions::*member>
@@ -81,16 +81,16 @@ constexpr NodeSetting kNodeSettings[] = {
     {"keep-last", apply_keep_last},
     {"keep-every", apply_keep_every},
     {"keep-for", apply_keep_for},
-    {"report-partial-after-ms", apply_time<&actors::RoleTimes::report_partial_after_ms>},
-    {"attempt-deadline-ms", apply_time<&actors::RoleTimes::attempt_deadline_ms>},
-    {"node-deadline-ms", apply_time<&actors::RoleTimes::node_deadline_ms>},
-    {"drain-patience-ms", apply_time<&actors::RoleTimes::drain_patience_ms>},
-    {"host-lost-ms", apply_time<&actors::RoleTimes::host_lost_ms>},
-    {"find-coordinator-ms", apply_time<&actors::RoleTimes::find_coordinator_ms>},
-    {"epoch-check-ms", apply_time<&actors::RoleTimes::epoch_check_ms>},
-    {"abandoned-after-ms", apply_time<&actors::RoleTimes::abandoned_after_ms>},
-    {"lease-renew-ms", apply_time<&actors::RoleTimes::lease_renew_ms>},
-    {"lease-ttl-ms", apply_time<&actors::RoleTimes::lease_ttl_ms>},
+    {"report-partial-after-ms", apply_time<&actors::Timeouts::report_partial_after_ms>},
+    {"attempt-deadline-ms", apply_time<&actors::Timeouts::attempt_deadline_ms>},
+    {"node-deadline-ms", apply_time<&actors::Timeouts::node_deadline_ms>},
+    {"drain-patience-ms", apply_time<&actors::Timeouts::drain_patience_ms>},
+    {"host-lost-ms", apply_time<&actors::Timeouts::host_lost_ms>},
+    {"find-coordinator-ms", apply_time<&actors::Timeouts::find_coordinator_ms>},
+    {"epoch-check-ms", apply_time<&actors::Timeouts::epoch_check_ms>},
+    {"abandoned-after-ms", apply_time<&actors::Timeouts::abandoned_after_ms>},
+    {"lease-renew-ms", apply_time<&actors::Timeouts::lease_renew_ms>},
+    {"lease-ttl-ms", apply_time<&actors::Timeouts::lease_ttl_ms>},
 };
 static_assert(local::kLeastHostLostMs == transport::kPeerLostAfterMs);
 static_assert(local::kMaxSettingTimeMs <= std::numeric_limits<uint32_t>::max());
@@ -175,7 +175,7 @@ storage::RetentionPolicy retention_of(const local::Settings& settings) {
 }
 
 std::vector<std::string> node_arguments_of(const local::Settings& settings) {
-  std::vector<std::string> out{"--settings-said", local::settings_line(settings)};
+  std::vector<std::string> out{"--settings-sources", local::settings_line(settings)};
   for (const auto& [name, value] : settings.values()) {
     const local::Setting* setting = local::find_setting(name);
     if (setting->of != local::SettingOf::node) continue;

@@ -134,8 +134,8 @@ void print_page_rows(local::SettingOf of) {
       fmt::print("|---|---|---|---|---|---|\n");
     }
     fmt::print("| `{}`{} | `{}` | `{}` | {} | {} | {} |\n", setting.flag(),
-               setting.is_own_alone() ? " ✎" : "", setting.variable(), setting.field(), bounds_of(setting),
-               shown(setting.initially), setting.help);
+               setting.is_environment_only() ? " ✎" : "", setting.variable(), setting.field(),
+               bounds_of(setting), shown(setting.initially), setting.help);
   }
 }
 

@@ -101,11 +101,13 @@ std::vector<sim::Chart> charts_of(const std::vector<sim::SimulationReport>& repo
                [&](const sim::SaveReport& save) { return seconds(save.blocked.greatest); }),
       chart_of("Messages of the coordinator, in and out", "messages", sim::Chart::Unit::count,
                [](const sim::SaveReport& save) {
-                 return static_cast<double>(save.costs.hub.messages_in + save.costs.hub.messages_out);
+                 return static_cast<double>(save.costs.coordinator.messages_in +
+                                            save.costs.coordinator.messages_out);
                }),
       chart_of("Bytes of the coordinator, in and out", "bytes", sim::Chart::Unit::bytes,
                [](const sim::SaveReport& save) {
-                 return static_cast<double>(save.costs.hub.bytes_in + save.costs.hub.bytes_out);
+                 return static_cast<double>(save.costs.coordinator.bytes_in +
+                                            save.costs.coordinator.bytes_out);
                }),
   };
 }
@@ -120,8 +122,8 @@ std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport
   }
   actors::TimeNs longest = 0;  // from the beginning of a save to its last sample
   for (const sim::SimulationReport* report : largest) {
-    if (report->hub_over_time.empty()) continue;
-    longest = std::max(longest, report->hub_over_time.back().end - report->saves.back().began);
+    if (report->coordinator_over_time.empty()) continue;
+    longest = std::max(longest, report->coordinator_over_time.back().end - report->saves.back().began);
   }
   const Naming naming(reports);
   // Between samples the queue is empty, and the other values stay the same.
@@ -148,7 +150,7 @@ std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport
       };
       const actors::TimeNs began = report->saves.back().began;
       actors::TimeNs until = 0;
-      for (const sim::HubSample& sample : report->hub_over_time) {
+      for (const sim::CoordinatorSample& sample : report->coordinator_over_time) {
         if (sample.end <= began) {
           last = static_cast<double>(value(sample.most));
           continue;
@@ -166,11 +168,11 @@ std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport
     return chart;
   };
   return {chart_of("Events that wait for the coordinator's processor", sim::Chart::Unit::count, true,
-                   [](const sim::HubState& state) { return state.queue; }),
+                   [](const sim::CoordinatorLoad& state) { return state.queue; }),
           chart_of("What the coordinator remembers, with messages that wait", sim::Chart::Unit::bytes, false,
-                   [](const sim::HubState& state) { return state.memory_bytes; }),
+                   [](const sim::CoordinatorLoad& state) { return state.memory_bytes; }),
           chart_of("File descriptors of the coordinator's node", sim::Chart::Unit::count, false,
-                   [](const sim::HubState& state) { return state.descriptors; })};
+                   [](const sim::CoordinatorLoad& state) { return state.descriptors; })};
 }
 
 Status check_plot(const std::string& file, const std::vector<sim::Scenario>& scenarios) {

@@ -60,8 +60,8 @@ sim::SimulationListeners printers(const ReplayOptions& options) {
   listeners.fault = [=](actors::TimeNs now, const sim::Fault& fault) {
     if (shows(now)) fmt::print("{}\n", sim::fault_line(now, fault));
   };
-  listeners.told = [=, &options](actors::TimeNs now, Rank rank, const local::Decided& decided) {
-    if (shows(now) && options.nodes.empty()) fmt::print("{}\n", sim::told_line(now, rank, decided));
+  listeners.decided = [=, &options](actors::TimeNs now, Rank rank, const local::Decided& decided) {
+    if (shows(now) && options.nodes.empty()) fmt::print("{}\n", sim::notified_line(now, rank, decided));
   };
   return listeners;
 }

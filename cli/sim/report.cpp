@@ -22,7 +22,7 @@ struct NamedSpread {
   const char* key;
   sim::Spread sim::SaveReport::*spread;
 };
-constexpr NamedSpread kSpreads[] = {{"told what to write", "told", &sim::SaveReport::told},
+constexpr NamedSpread kSpreads[] = {{"received its plan", "plan_received", &sim::SaveReport::plan_received},
                                     {"save returns", "blocked", &sim::SaveReport::blocked},
                                     {"last byte durable", "written", &sim::SaveReport::written},
                                     {"told the decision", "committed", &sim::SaveReport::committed}};
@@ -93,11 +93,12 @@ std::string loads_text(const sim::SimulationReport& report) {
   for (size_t i = 0; i < report.loads.size(); ++i) {
     const sim::LoadReport& load = report.loads[i];
     std::string number = fmt::to_string(i + 1);
-    const auto& [hub, peaks, storage, records] = load.costs;
+    const auto& [coordinator, peaks, storage, records] = load.costs;
     costs.add_row({number, human_bytes(load.bytes_wanted), human_bytes(load.bytes_passed),
                    human_bytes(storage.bytes_read), human_bytes(load.bytes_between),
                    fmt::to_string(storage.changes), fmt::to_string(storage.looks),
-                   fmt::to_string(storage.listed), fmt::to_string(hub.messages_in + hub.messages_out)});
+                   fmt::to_string(storage.listed),
+                   fmt::to_string(coordinator.messages_in + coordinator.messages_out)});
     for (const NamedLoadSpread& each : kLoadSpreads) {
       const sim::Spread& spread = load.*each.spread;
       times.add_row({std::exchange(number, ""), each.name, seconds(spread.least), seconds(spread.median),
@@ -123,12 +124,14 @@ std::string costs_table(const sim::SimulationReport& report) {
                {"LOOKS", Align::right},
                {"LISTED", Align::right}});
   auto add = [&](std::string name, const sim::PhaseCosts& costs, uint64_t staged) {
-    const auto& [hub, peaks, storage, records] = costs;
-    table.add_row({std::move(name), fmt::to_string(hub.messages_in), fmt::to_string(hub.messages_out),
-                   human_bytes(hub.bytes_in), human_bytes(hub.bytes_out), fmt::to_string(hub.longest_queue),
-                   seconds(hub.busy_ns), human_bytes(peaks.memory_bytes), fmt::to_string(peaks.descriptors),
-                   human_bytes(staged), human_bytes(records), fmt::to_string(storage.changes),
-                   fmt::to_string(storage.looks), fmt::to_string(storage.listed)});
+    const auto& [coordinator, peaks, storage, records] = costs;
+    table.add_row({std::move(name), fmt::to_string(coordinator.messages_in),
+                   fmt::to_string(coordinator.messages_out), human_bytes(coordinator.bytes_in),
+                   human_bytes(coordinator.bytes_out), fmt::to_string(coordinator.longest_queue),
+                   seconds(coordinator.busy_ns), human_bytes(peaks.memory_bytes),
+                   fmt::to_string(peaks.descriptors), human_bytes(staged), human_bytes(records),
+                   fmt::to_string(storage.changes), fmt::to_string(storage.looks),
+                   fmt::to_string(storage.listed)});
   };
   add("before", report.joining, 0);
   for (size_t i = 0; i < report.saves.size(); ++i) {
@@ -139,14 +142,14 @@ std::string costs_table(const sim::SimulationReport& report) {
 
 nlohmann::ordered_json costs_json(const sim::PhaseCosts& costs) {
   nlohmann::ordered_json out;
-  out["coordinator"] = {{"messages_in", costs.hub.messages_in},
-                        {"messages_out", costs.hub.messages_out},
-                        {"bytes_in", costs.hub.bytes_in},
-                        {"bytes_out", costs.hub.bytes_out},
-                        {"longest_queue", costs.hub.longest_queue},
-                        {"busy_ns", costs.hub.busy_ns},
-                        {"memory_bytes", costs.hub_peaks.memory_bytes},
-                        {"descriptors", costs.hub_peaks.descriptors}};
+  out["coordinator"] = {{"messages_in", costs.coordinator.messages_in},
+                        {"messages_out", costs.coordinator.messages_out},
+                        {"bytes_in", costs.coordinator.bytes_in},
+                        {"bytes_out", costs.coordinator.bytes_out},
+                        {"longest_queue", costs.coordinator.longest_queue},
+                        {"busy_ns", costs.coordinator.busy_ns},
+                        {"memory_bytes", costs.coordinator_peaks.memory_bytes},
+                        {"descriptors", costs.coordinator_peaks.descriptors}};
   out["storage"] = {{"changes", costs.storage.changes},
                     {"looks", costs.storage.looks},
                     {"entries_listed", costs.storage.listed},
@@ -237,7 +240,7 @@ std::string report_text(const sim::SimulationReport& report) {
   out += "\n" + times_table(report) + "\n" + costs_table(report) + "\n";
   for (size_t i = 0; i < report.saves.size(); ++i) {
     const sim::SaveReport& save = report.saves[i];
-    if (save.told_ranks == 0) out += fmt::format("save {} was never decided\n", i + 1);
+    if (save.notified_ranks == 0) out += fmt::format("save {} was never decided\n", i + 1);
     if (save.aborted_ranks == 0) continue;
     out += fmt::format("save {} was aborted on {} ranks: {}\n", i + 1, save.aborted_ranks, save.cause);
   }
@@ -293,16 +296,17 @@ std::string comparison_text(const std::vector<sim::SimulationReport>& reports) {
   for (const sim::SimulationReport& report : reports) {
     if (report.saves.empty()) continue;  // stopped before the first save was decided
     const sim::SaveReport& save = report.saves.back();
-    const auto& [hub, peaks, storage, records] = save.costs;
+    const auto& [coordinator, peaks, storage, records] = save.costs;
     std::vector<std::string> cells;
     for (const Key* key : varied) cells.push_back(key->value(report));
     cells.insert(
         cells.end(),
         {seconds(save.blocked.median), seconds(save.blocked.greatest), seconds(save.written.greatest),
-         seconds(save.committed.greatest), fmt::to_string(hub.messages_in + hub.messages_out),
-         human_bytes(hub.bytes_in + hub.bytes_out), fmt::to_string(hub.longest_queue), seconds(hub.busy_ns),
-         human_bytes(peaks.memory_bytes), fmt::to_string(peaks.descriptors), human_bytes(records),
-         fmt::to_string(storage.changes + storage.looks), fmt::to_string(storage.listed),
+         seconds(save.committed.greatest), fmt::to_string(coordinator.messages_in + coordinator.messages_out),
+         human_bytes(coordinator.bytes_in + coordinator.bytes_out), fmt::to_string(coordinator.longest_queue),
+         seconds(coordinator.busy_ns), human_bytes(peaks.memory_bytes), fmt::to_string(peaks.descriptors),
+         human_bytes(records), fmt::to_string(storage.changes + storage.looks),
+         fmt::to_string(storage.listed),
          save.is_committed() && report.stopped_early
              ? fmt::format("committed, save {} of {}", report.saves.size(), report.scenario.saves)
              : save.outcome()});
@@ -332,7 +336,7 @@ nlohmann::ordered_json report_json(const sim::SimulationReport& report) {
   out["saves"] = saves_json(report);
   out["loads"] = loads_json(report);
   out["coordinator_over_time"] = nlohmann::ordered_json::array();
-  for (const sim::HubSample& sample : report.hub_over_time) {
+  for (const sim::CoordinatorSample& sample : report.coordinator_over_time) {
     out["coordinator_over_time"].push_back({{"begin_ns", sample.begin},
                                             {"end_ns", sample.end},
                                             {"queue", sample.most.queue},
@@ -366,11 +370,12 @@ std::string report_csv(const std::vector<sim::SimulationReport>& reports) {
         const sim::Spread& spread = save.*each.spread;
         out += fmt::format(",{},{},{},{}", spread.least, spread.median, spread.p99, spread.greatest);
       }
-      const auto& [hub, peaks, storage, records] = save.costs;
+      const auto& [coordinator, peaks, storage, records] = save.costs;
       out += fmt::format(",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", save.bytes_staged,
-                         hub.messages_in, hub.messages_out, hub.bytes_in, hub.bytes_out, hub.longest_queue,
-                         hub.busy_ns, records, storage.changes, storage.looks, storage.listed, storage.syncs,
-                         storage.bytes_written, storage.bytes_read, peaks.memory_bytes, peaks.descriptors);
+                         coordinator.messages_in, coordinator.messages_out, coordinator.bytes_in,
+                         coordinator.bytes_out, coordinator.longest_queue, coordinator.busy_ns, records,
+                         storage.changes, storage.looks, storage.listed, storage.syncs, storage.bytes_written,
+                         storage.bytes_read, peaks.memory_bytes, peaks.descriptors);
     }
   }
   return out;
@@ -381,7 +386,7 @@ std::string timeline_csv(const std::vector<sim::SimulationReport>& reports) {
       "model,ranks,ranks_per_host,mesh,mode,profile,seed,begin_ns,end_ns,queue,memory_bytes,descriptors\n";
   for (const sim::SimulationReport& report : reports) {
     const sim::Scenario& scenario = report.scenario;
-    for (const sim::HubSample& sample : report.hub_over_time) {
+    for (const sim::CoordinatorSample& sample : report.coordinator_over_time) {
       out += fmt::format("{},{},{},\"{}\",{},{},{},{},{},{},{},{}\n", scenario.model, scenario.ranks,
                          scenario.ranks_per_host, sim::to_string(report.mesh), mode_name(scenario.mode),
                          scenario.profile, scenario.seed, sample.begin, sample.end, sample.most.queue,

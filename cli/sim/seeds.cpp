@@ -36,7 +36,7 @@ struct Tally {
     for (const sim::SaveReport& save : report.saves) {
       ++saves;
       saves_aborted += save.aborted_ranks != 0 ? 1 : 0;
-      saves_undecided += save.told_ranks == 0 ? 1 : 0;
+      saves_undecided += save.notified_ranks == 0 ? 1 : 0;
     }
   }
 };

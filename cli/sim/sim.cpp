@@ -280,7 +280,7 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   auto value = [&](const char* flag, const char* key, const char* type, const char* what) {
     command
         ->add_option_function<std::string>(
-            flag, [options, key](const std::string& said) { options->values[key] = said; }, what)
+            flag, [options, key](const std::string& message) { options->values[key] = message; }, what)
         ->type_name(type);
   };
   command->add_option("--scenario", options->file, "TOML file; flags take precedence")->type_name("FILE");
@@ -313,7 +313,7 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--load-ranks", "load_ranks", "N", "Ranks of the job that loads (as many as saved)");
   value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
   value(
-      "--load-way", "load_way", "WAY",
+      "--load-method", "load_method", "WAY",
       "direct: each host reads all that it needs; two-stage: hosts that need the same share it (automatic)");
   value("--seed", "seed", "N", "Of all that is drawn (1)");
   value("--failures", "failures", "RULE",

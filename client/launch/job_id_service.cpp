@@ -351,9 +351,9 @@ Result<std::string> agree_on_job_id(const CheckpointerOptions& options, Clock::t
   if (options.rank == 0) return Service::job_id(options, deadline);
   SHOAL_ASSIGN_OR_RETURN(const Bytes key, key_of(options));
   while (true) {
-    Result<std::string> told = ask(options, key);
-    if (told.ok() || Clock::now() >= deadline) {
-      return told.ok() ? told : told.status().with_context("the job's id, of rank 0");
+    Result<std::string> notified = ask(options, key);
+    if (notified.ok() || Clock::now() >= deadline) {
+      return notified.ok() ? notified : notified.status().with_context("the job's id, of rank 0");
     }
     std::this_thread::sleep_for(kPause);
   }

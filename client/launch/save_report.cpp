@@ -16,7 +16,7 @@ namespace shoal::client {
 namespace {
 
 constexpr size_t kMaxCauseBytes = 1024;
-constexpr std::array<std::string_view, 5> kKinds = {"staged", "committed", "failed", "told", "too_many"};
+constexpr std::array<std::string_view, 5> kKinds = {"staged", "committed", "failed", "notified", "too_many"};
 static_assert(kMaxCauseBytes + 128 <= PIPE_BUF);
 
 // Reads the number at the start of `text`, and removes it and one space from `text`.

@@ -112,7 +112,7 @@ Status settle_settings(CheckpointerOptions& options) {
     const Value* value = settings.find(field.setting);
     if (value) std::visit([&](auto member) { take(*value, &(options.node.*member)); }, field.member);
   }
-  options.node.said = local::settings_line(settings);
+  options.node.sources = local::settings_line(settings);
   if (options.max_failed_saves == 0) {
     options.max_failed_saves = static_cast<uint32_t>(settings.number_of("max-failed-saves"));
   }
@@ -131,7 +131,7 @@ std::vector<std::string> node_arguments(const NodeSettings& settings) {
     out.push_back(flag);
     out.push_back(value);
   };
-  if (!settings.said.empty()) add("--settings-said", settings.said);
+  if (!settings.sources.empty()) add("--settings-sources", settings.sources);
   for (const NodeField& field : kNodeFields) {
     auto add_field = [&](auto member) {
       if (settings.*member) add(local::find_setting(field.setting)->flag(), text_of(*(settings.*member)));

@@ -14,7 +14,7 @@ namespace shoal {
 
 namespace {
 
-Status another_came(const AttemptKey& now, const AttemptKey& chosen) {
+Status newer_decided(const AttemptKey& now, const AttemptKey& chosen) {
   return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again", to_string(now),
                                            to_string(chosen)));
 }
@@ -100,17 +100,17 @@ Checkpointer::Impl::WantedCheckpoint Checkpointer::Impl::wanted_by(const LoadOpt
   return {std::nullopt, load_options.fallback.value_or(options.load_fallback)};
 }
 
-void Checkpointer::Impl::tell_passed_over(const AttemptKey& loaded, const PassedOver& passed_over) {
+void Checkpointer::Impl::report_passed_over(const AttemptKey& loaded, const PassedOver& passed_over) {
   if (options.rank != 0 || passed_over.named.empty()) return;
-  if (told_passed_over == passed_over.named.front().key) return;
-  told_passed_over = passed_over.named.front().key;
+  if (reported_passed_over == passed_over.named.front().key) return;
+  reported_passed_over = passed_over.named.front().key;
   fmt::print(stderr, "shoal: warning: {} is loaded, and {} newer {} passed over: {}\n", to_string(loaded),
              passed_over.count, passed_over.count == 1 ? "attempt is" : "attempts are",
              to_string(passed_over));
 }
 
-Result<LoadResult> Checkpointer::Impl::told(Result<LoadResult> loaded) {
-  if (loaded.ok()) tell_passed_over(loaded->metadata.key, loaded->passed_over);
+Result<LoadResult> Checkpointer::Impl::notified(Result<LoadResult> loaded) {
+  if (loaded.ok()) report_passed_over(loaded->metadata.key, loaded->passed_over);
   return loaded;
 }
 
@@ -119,9 +119,9 @@ Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const 
     return Status(Code::invalid_argument,
                   "cpu_transfer = false: bytes pass from host to host through host memory only");
   }
-  if (load_options.way > LoadWay::two_stage) {
+  if (load_options.method > LoadMethod::two_stage) {
     return Status(Code::invalid_argument, fmt::format("LoadOptions::way is number {}, which is none",
-                                                      static_cast<unsigned>(load_options.way)));
+                                                      static_cast<unsigned>(load_options.method)));
   }
   const std::vector<Rank>& group = load_options.data_parallel_group;
   if (group.empty()) return ok_status();
@@ -145,8 +145,9 @@ Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const 
 
 void Checkpointer::Impl::end_of_latest(const Status& outcome) {
   const Code code = outcome.code();
-  const bool was_heard = code != Code::unavailable && code != Code::deadline_exceeded && code != Code::busy;
-  if (options.read_only && was_heard) counts->begin_next();
+  const bool was_received =
+      code != Code::unavailable && code != Code::deadline_exceeded && code != Code::busy;
+  if (options.read_only && was_received) counts->begin_next();
 }
 
 local::Load Checkpointer::Impl::choice_of(const WantedCheckpoint& which) const {
@@ -198,7 +199,7 @@ Status Checkpointer::Impl::reopen(client::OpenedCheckpoint& opened) {
   }
   if (again->metadata.key != opened.metadata.key) {
     close(*again);
-    return another_came(again->metadata.key, opened.metadata.key);
+    return newer_decided(again->metadata.key, opened.metadata.key);
   }
   opened.request_id = again->request_id;
   opened.link = again->link;
@@ -206,7 +207,7 @@ Status Checkpointer::Impl::reopen(client::OpenedCheckpoint& opened) {
 }
 
 void Checkpointer::Impl::close(const client::OpenedCheckpoint& opened) {
-  if (opened.request_id != 0) session->say_to(opened.link, local::Close{opened.request_id});
+  if (opened.request_id != 0) session->send_to_node(opened.link, local::Close{opened.request_id});
 }
 
 // Makes a window for a load of `bytes` bytes: that size, within the bounds. The node decides how much of it
@@ -318,15 +319,15 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& p
 }
 
 Status Checkpointer::Impl::read_files(const local::FilesToRead& batch, client::Placer& placer,
-                                      client::FileReads& files, bool is_wanted) {
-  local::FilesRead said{batch.request_id, batch.batch};
+                                      client::FileReads& files, bool is_required) {
+  local::FilesRead received{batch.request_id, batch.batch};
   Status status;
-  if (is_wanted) {
+  if (is_required) {
     auto unread = files.read(batch, placer);
-    if (unread.ok()) said.unread = std::move(*unread);
+    if (unread.ok()) received.unread = std::move(*unread);
     status = unread.status();
   }
-  session->ask(std::move(said));
+  session->ask(std::move(received));
   return status;
 }
 
@@ -379,8 +380,8 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   local::Load request = choice_of(wanted_by(wanted.options));
   if (options.world_size > 1) {  // otherwise there is no other rank to share with
     request.sharing =
-        local::Load::Sharing{wanted.options.way, options.rank,    options.world_size,
-                             counts->round(),    target.layout(), wanted.options.data_parallel_group};
+        local::Load::Sharing{wanted.options.method, options.rank,    options.world_size,
+                             counts->round(),       target.layout(), wanted.options.data_parallel_group};
   }
   Result<Metadata> loaded = load_targets(placer, std::move(request), wanted.opened,
                                          compares_when_found ? OnFound(compare) : nullptr);
@@ -402,14 +403,14 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
 Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->begin_choice();
-  return impl_->told(impl_->end_choice(impl_->load(state, load_options)));
+  return impl_->notified(impl_->end_choice(impl_->load(state, load_options)));
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& state, dcp::LoadPlanner& planner,
                                       const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->begin_choice();
-  return impl_->told(impl_->end_choice(impl_->load(state, planner, load_options)));
+  return impl_->notified(impl_->end_choice(impl_->load(state, planner, load_options)));
 }
 
 Result<std::optional<LoadResult>> Checkpointer::load_or_start(const StateDict& state,
@@ -436,7 +437,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, const LoadOp
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
   SHOAL_RETURN_IF_ERROR(check_load_options(load_options));
   SHOAL_RETURN_IF_ERROR(client::validate_policies(load_options.policies));
-  if (load_options.way != LoadWay::direct) ++counts->loads;
+  if (load_options.method != LoadMethod::direct) ++counts->loads;
   const client::ForEachKey keys_here = [state](const std::function<void(std::string_view)>& see) {
     for (const auto& entry : state->entries()) see(entry->fqn);
   };
@@ -460,7 +461,7 @@ Result<LoadResult> Checkpointer::Impl::load(const StateDict& given, dcp::LoadPla
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, of_group(given));
   SHOAL_RETURN_IF_ERROR(check_load_options(load_options));
   SHOAL_RETURN_IF_ERROR(client::check_no_policies(load_options.policies));
-  if (load_options.way != LoadWay::direct) ++counts->loads;
+  if (load_options.method != LoadMethod::direct) ++counts->loads;
   const Clock::time_point begun = Clock::now();
   SHOAL_ASSIGN_OR_RETURN(client::OpenedCheckpoint opened,
                          with_patience([&] { return open(wanted_by(load_options), false); }));
@@ -499,7 +500,7 @@ Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> s
   impl_->begin_choice();
   SHOAL_ASSIGN_OR_RETURN(client::OpenedCheckpoint opened,
                          impl_->end_choice(impl_->with_patience([&] { return impl_->open(which, true); })));
-  impl_->tell_passed_over(opened.metadata.key, opened.passed_over);
+  impl_->report_passed_over(opened.metadata.key, opened.passed_over);
   return CheckpointReader(*impl_, std::make_unique<client::OpenedCheckpoint>(std::move(opened)));
 }
 

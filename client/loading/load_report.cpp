@@ -141,15 +141,15 @@ bool client::needs_comparison_first(const KeyPolicies& policies) {
 client::KeyComparison client::compare_keys(std::span<const TensorMetadata> stored,
                                            std::span<const client::WantedKey> wanted,
                                            const KeyPolicies& policies, Rank rank,
-                                           const std::vector<client::LeftOutKey>& not_wanted) {
+                                           const std::vector<client::LeftOutKey>& cancelled) {
   const client::WantedKeys keys{wanted.size(),
                                 [wanted](uint32_t at, client::WantedKey& key) { key = wanted[at]; }};
-  return client::compare_keys(stored, keys, policies, rank, not_wanted);
+  return client::compare_keys(stored, keys, policies, rank, cancelled);
 }
 
 client::KeyComparison client::compare_keys(std::span<const TensorMetadata> stored,
                                            const client::WantedKeys& wanted, const KeyPolicies& policies,
-                                           Rank rank, const std::vector<client::LeftOutKey>& not_wanted) {
+                                           Rank rank, const std::vector<client::LeftOutKey>& cancelled) {
   client::KeyComparison out;
   Refusal refused;
   std::vector<bool> is_expected(stored.size(), false);
@@ -171,7 +171,7 @@ client::KeyComparison client::compare_keys(std::span<const TensorMetadata> store
       wanted.read(i, here);
       see(here.value.fqn);
     }
-    for (const client::LeftOutKey& left_out : not_wanted) see(left_out.fqn);
+    for (const client::LeftOutKey& left_out : cancelled) see(left_out.fqn);
     for (const TensorMetadata& value : stored) see(value.fqn);
   };
   for (std::string& line : client::describe_subtrees_without_keys(policies, for_each_key)) {
@@ -194,7 +194,7 @@ client::KeyComparison client::compare_keys(std::span<const TensorMetadata> store
     const bool other_type = other_kind || (is_tensor && there->dtype != here.dtype);
     const bool other_shape = !other_kind && is_tensor && there->shape != here.shape;
     if (other_type) out.report.mis_typed.push_back({here, *there});
-    if (other_shape) out.report.mis_shaped.push_back({here, *there});
+    if (other_shape) out.report.shape_mismatches.push_back({here, *there});
     if (!other_type && !other_shape) {
       out.readable.push_back(i);
       continue;
@@ -202,7 +202,7 @@ client::KeyComparison client::compare_keys(std::span<const TensorMetadata> store
     refused.add(
         fmt::format("'{}' is {} in the checkpoint, {} here", here.fqn, describe(*there), describe(here)));
   }
-  for (const client::LeftOutKey& left_out : not_wanted) expect(left_out.stored_fqn);
+  for (const client::LeftOutKey& left_out : cancelled) expect(left_out.stored_fqn);
   for (size_t i = 0; i < stored.size(); ++i) {
     if (is_expected[i] || is_of_another_rank(stored[i], rank)) continue;
     const KeyPolicy policy = policies.of(stored[i].fqn);

@@ -49,10 +49,10 @@ struct LeftOutKey {
 // side.
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, const WantedKeys& wanted,
                            const KeyPolicies& policies, Rank rank,
-                           const std::vector<LeftOutKey>& not_wanted = {});
+                           const std::vector<LeftOutKey>& cancelled = {});
 KeyComparison compare_keys(std::span<const TensorMetadata> stored, std::span<const WantedKey> wanted,
                            const KeyPolicies& policies, Rank rank,
-                           const std::vector<LeftOutKey>& not_wanted = {});
+                           const std::vector<LeftOutKey>& cancelled = {});
 
 // Code::invalid_argument names an invalid policy, or a subtree in which no key can be.
 Status validate_policies(const KeyPolicies& policies);

@@ -165,10 +165,10 @@ Status Placer::arrived(uint32_t number, uint64_t count) {
     return ok_status();
   }
   bytes_placed_ += count * state_.values()[target.entry].element_bytes;
-  if (!told_) return ok_status();
+  if (!on_verified_) return ok_status();
   const uint64_t wanted = wanted_elements(target);
   const bool is_last = before < wanted && target.arrived_elements == wanted;
-  return is_last ? told_(state_.fqn_of(target.entry)) : ok_status();
+  return is_last ? on_verified_(state_.fqn_of(target.entry)) : ok_status();
 }
 
 // Copies the intersection of `part` and the local box to every copy of the box. `source` has the row-major

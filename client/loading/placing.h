@@ -21,7 +21,9 @@ class Placer {
 
   // `told` is called once for each tensor that has elements, when all of them have arrived. place() returns
   // its error.
-  void on_arrival(std::function<Status(const std::string& fqn)> told) { told_ = std::move(told); }
+  void on_arrival(std::function<Status(const std::string& fqn)> notified) {
+    on_verified_ = std::move(notified);
+  }
 
   local::LoadTargets targets() const;
   // Copies one range from the window into every local box that intersects it. Writes tensors in place, but
@@ -57,7 +59,7 @@ class Placer {
   const BoundState& state_;
   std::vector<Target> targets_;
   std::map<uint32_t, std::string> objects_;  // the bytes that have arrived, by target
-  std::function<Status(const std::string& fqn)> told_;
+  std::function<Status(const std::string& fqn)> on_verified_;
   uint64_t bytes_placed_ = 0;
   DamageList damaged_;
 };

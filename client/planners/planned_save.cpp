@@ -193,11 +193,11 @@ Status PlannedSave::match_boxes(const std::vector<Box>& boxes, Value& value) {
 }
 
 // This rank's assignment as items of the local plan; `chosen` gets their indices there.
-dcp::SavePlan PlannedSave::final_plan(const BoundState& bound, const SavePlan* share,
+dcp::SavePlan PlannedSave::final_plan(const BoundState& bound, const SavePlan* assigned,
                                       std::vector<uint32_t>& chosen) {
   std::map<uint32_t, std::vector<Box>> parts;  // by index of the item
-  if (share) {
-    for (const WriteItem& piece : share->items) {
+  if (assigned) {
+    for (const WriteItem& piece : assigned->items) {
       const Value& value = *values_[bound.values()[piece.entry].position];
       const bool has_boxes = piece.local_box < value.item_of_box.size();
       parts[value.items[has_boxes ? value.item_of_box[piece.local_box] : 0]].push_back(piece.box);
@@ -216,9 +216,9 @@ dcp::SavePlan PlannedSave::final_plan(const BoundState& bound, const SavePlan* s
   return plan;
 }
 
-Status PlannedSave::resolve(const BoundState& bound, const SavePlan* share) {
+Status PlannedSave::resolve(const BoundState& bound, const SavePlan* assigned) {
   std::vector<uint32_t> chosen;
-  const dcp::SavePlan wanted = final_plan(bound, share, chosen);
+  const dcp::SavePlan wanted = final_plan(bound, assigned, chosen);
   Result<dcp::SavePlan> finished = planner_.finish_plan(wanted);
   if (!finished.ok()) return finished.status().with_context("finish_plan");
   if (finished->items != wanted.items) {

@@ -7,7 +7,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "client/planners/plan_exchange.h"
+#include "client/planners/plan_gathering.h"
 #include "client/state_dict_internal.h"
 #include "shoal/dcp/save_planner.h"
 
@@ -34,7 +34,7 @@ class PlannedSave {
   const StateDict& state_dict() const { return state_; }
   // Calls finish_plan and resolve_data for the rank's assignment `share`; nullptr: for everything it holds.
   // `bound` is state_dict() bound to this rank. Afterwards the state has memory, until this object ends.
-  Status resolve(const BoundState& bound, const SavePlan* share);
+  Status resolve(const BoundState& bound, const SavePlan* assigned);
 
  private:
   struct Value {
@@ -48,7 +48,7 @@ class PlannedSave {
   Status make_tensor(const dcp::WriteItem& first, Value& value);
   Status match_boxes(const std::vector<Box>& boxes, Value& value);
   void name_places(Value& value);
-  dcp::SavePlan final_plan(const BoundState& bound, const SavePlan* share, std::vector<uint32_t>& chosen);
+  dcp::SavePlan final_plan(const BoundState& bound, const SavePlan* assigned, std::vector<uint32_t>& chosen);
   Status take(const dcp::WriteItem& item, uint32_t number, dcp::Data data);
 
   dcp::SavePlanner& planner_;

@@ -4,7 +4,7 @@
 
 #include "client/launch/checkpointer_options.h"
 #include "client/loading/load_report.h"
-#include "client/planners/plan_exchange.h"
+#include "client/planners/plan_gathering.h"
 #include "client/planners/planned_load.h"
 #include "client/planners/planned_save.h"
 #include "client/planners/storage_record.h"
@@ -46,7 +46,7 @@ Result<std::vector<Plan>> prepare_global(Storage& storage, std::vector<Plan> pla
 
 // Calls the storage's prepare_global_plan, if there is a single rank.
 template <class Plan, class Storage>
-Result<Plan> prepare_alone(Storage& storage, Plan plan) {
+Result<Plan> prepare_one_rank(Storage& storage, Plan plan) {
   if (!storage.overrides_global_plan()) return plan;
   SHOAL_ASSIGN_OR_RETURN(std::vector<Plan> global, prepare_global<Plan>(storage, {std::move(plan)}));
   return std::move(global.front());
@@ -81,8 +81,8 @@ class RecordPlanner : public internal::ExchangingPlanner {
     SHOAL_ASSIGN_OR_RETURN(SavePlan local, planner_.create_local_plan());
     SHOAL_RETURN_IF_ERROR(validate_local_plan(local));
     SHOAL_ASSIGN_OR_RETURN(local, prepare_local(writer_, std::move(local)));
-    SHOAL_ASSIGN_OR_RETURN(local,
-                           is_collective() ? plan_with_all(local) : prepare_alone(writer_, std::move(local)));
+    SHOAL_ASSIGN_OR_RETURN(
+        local, is_collective() ? plan_with_all(local) : prepare_one_rank(writer_, std::move(local)));
     Result<SavePlan> final_plan = planner_.finish_plan(std::move(local));
     if (!final_plan.ok()) return final_plan.status().with_context("finish_plan");
     Result<std::vector<WriteResult>> results = writer_.write_data(*final_plan, planner_);
@@ -214,7 +214,7 @@ Result<LoadResult> load_found(Checkpointer& checkpointer, const StateDict& state
   SHOAL_ASSIGN_OR_RETURN(LoadPlan plan,
                          client::make_load_plan(planner, role, [&](LoadPlan local) -> Result<LoadPlan> {
                            SHOAL_ASSIGN_OR_RETURN(local, prepare_local(reader, std::move(local)));
-                           return prepare_alone(reader, std::move(local));
+                           return prepare_one_rank(reader, std::move(local));
                          }));
   SHOAL_RETURN_IF_ERROR(reader.read_data(plan, planner).with_context("read_data"));
   return loaded;

@@ -19,17 +19,17 @@ size_t bytes_of(const std::vector<plan::PlannerPlan>& plans) {
 }  // namespace
 
 template <class Ask>
-Status Session::ask_for(const std::shared_ptr<SaveHandle::State>& save, Ask ask) {
+Status Session::request_plan(const std::shared_ptr<SaveHandle::State>& save, Ask ask) {
   if (!lost_.ok()) return lost_;
   const SaveKey key{save->key.step, save->key.attempt};
   if (!undecided_.contains(key) && undecided_.size() >= kMaxUndecidedSaves) {
     return Status(Code::busy, fmt::format("{} saves are written and not decided", undecided_.size()));
   }
-  say(ask);
+  send_message(ask);
   Record& record = undecided_[key];
-  std::optional<local::PlanExchange> made = std::move(record.made);
-  const auto* before = std::get_if<local::PlanExchange>(&record.offer);
-  if (before && before->stage == plan::ExchangeStage::made) made = *before;
+  std::optional<local::PlanGathering> made = std::move(record.made);
+  const auto* before = std::get_if<local::PlanGathering>(&record.offer);
+  if (before && before->stage == plan::GatherStage::made) made = *before;
   record = Record{save, std::move(ask), nullptr, std::nullopt, std::move(made)};
   changed_.notify_all();
   return ok_status();
@@ -59,9 +59,10 @@ Status Session::wait_for_answer(std::unique_lock<std::mutex>& lock,
 Result<SavePlanPtr> Session::agree_on_plan(const std::shared_ptr<SaveHandle::State>& save,
                                            bool follows_planner) {
   std::unique_lock lock(mutex_);
-  local::PlanWanted wanted{save->key.step, save->key.attempt, layout_->id(), {}, follows_planner};
-  if (told_ && told_->layout_id == wanted.layout_id) wanted.known = share_id_of(*told_);
-  SHOAL_RETURN_IF_ERROR(ask_for(save, wanted));
+  local::PlanRequest wanted{save->key.step, save->key.attempt, layout_->id(), {}, follows_planner};
+  if (from_coordinator_ && from_coordinator_->layout_id == wanted.layout_id)
+    wanted.known = assignment_id_of(*from_coordinator_);
+  SHOAL_RETURN_IF_ERROR(request_plan(save, wanted));
   SavePlanPtr plan;
   SHOAL_RETURN_IF_ERROR(wait_for_answer(lock, save, [&](const Record& record) {
     plan = record.plan;
@@ -72,63 +73,66 @@ Result<SavePlanPtr> Session::agree_on_plan(const std::shared_ptr<SaveHandle::Sta
 
 Result<plan::PlannerPlan> Session::exchange_plans(const std::shared_ptr<SaveHandle::State>& save,
                                                   plan::PlannerPlan mine, const MakePlans& make) {
-  local::PlanExchange said{
-      save->key.step, save->key.attempt, plan::ExchangeStage::offered, options_.coordinator_rank,
+  local::PlanGathering message{
+      save->key.step, save->key.attempt, plan::GatherStage::offered, options_.coordinator_rank,
       options_.save,  {std::move(mine)}};
-  std::optional<local::PlanExchange> answer;
+  std::optional<local::PlanGathering> answer;
   std::unique_lock lock(mutex_);
-  auto ask = [&](plan::ExchangeStage stage) -> Status {
-    if (const size_t bytes = bytes_of(said.plans); bytes > plan::kMaxExchangeBytes) {
-      return Status(Code::too_large,
-                    fmt::format("plans for {} rank(s) take {}, at most {} can be passed on",
-                                said.plans.size(), human_bytes(bytes), human_bytes(plan::kMaxExchangeBytes)));
+  auto ask = [&](plan::GatherStage stage) -> Status {
+    if (const size_t bytes = bytes_of(message.plans); bytes > plan::kMaxExchangeBytes) {
+      return Status(Code::too_large, fmt::format("plans for {} rank(s) take {}, at most {} can be passed on",
+                                                 message.plans.size(), human_bytes(bytes),
+                                                 human_bytes(plan::kMaxExchangeBytes)));
     }
-    SHOAL_RETURN_IF_ERROR(ask_for(save, said));
+    SHOAL_RETURN_IF_ERROR(request_plan(save, message));
     return wait_for_answer(lock, save, [&](const Record& record) {
       answer = record.plans;
-      return answer && (answer->stage == plan::ExchangeStage::told || answer->stage == stage);
+      return answer && (answer->stage == plan::GatherStage::delivered || answer->stage == stage);
     });
   };
-  SHOAL_RETURN_IF_ERROR(ask(plan::ExchangeStage::gathered));
-  if (answer->stage == plan::ExchangeStage::gathered) {
+  SHOAL_RETURN_IF_ERROR(ask(plan::GatherStage::gathered));
+  if (answer->stage == plan::GatherStage::gathered) {
     lock.unlock();
-    SHOAL_ASSIGN_OR_RETURN(said.plans, make(answer->plans));
-    said.stage = plan::ExchangeStage::made;
+    SHOAL_ASSIGN_OR_RETURN(message.plans, make(answer->plans));
+    message.stage = plan::GatherStage::made;
     lock.lock();
-    SHOAL_RETURN_IF_ERROR(ask(plan::ExchangeStage::told));
+    SHOAL_RETURN_IF_ERROR(ask(plan::GatherStage::delivered));
   }
   return answer->plans.front();
 }
 
-Status Session::on_plan(const local::PlanIs& said) {
+Status Session::on_plan(const local::PlanUpdate& message) {
   std::lock_guard lock(mutex_);
-  auto record = undecided_.find({said.step, said.attempt});
-  if (record == undecided_.end() || !std::holds_alternative<local::PlanWanted>(record->second.offer)) {
+  auto record = undecided_.find({message.step, message.attempt});
+  if (record == undecided_.end() || !std::holds_alternative<local::PlanRequest>(record->second.offer)) {
     return ok_status();  // the save has ended
   }
-  const auto& wanted = std::get<local::PlanWanted>(record->second.offer);
-  SavePlanPtr plan = said.plan ? said.plan : told_ ? under_roster(told_, said.roster_id) : nullptr;
-  if (!plan || plan->roster_id != said.roster_id || plan->rank != options_.rank ||
+  const auto& wanted = std::get<local::PlanRequest>(record->second.offer);
+  SavePlanPtr plan = message.plan        ? message.plan
+                     : from_coordinator_ ? under_roster(from_coordinator_, message.roster_id)
+                                         : nullptr;
+  if (!plan || plan->roster_id != message.roster_id || plan->rank != options_.rank ||
       plan->layout_id != wanted.layout_id) {
     return Status(Code::corrupt, "it told a plan that is not this rank's");
   }
-  record->second.plan = told_ = std::move(plan);
+  record->second.plan = from_coordinator_ = std::move(plan);
   changed_.notify_all();
   return ok_status();
 }
 
-Status Session::on_plans(local::PlanExchange said) {
+Status Session::on_plans(local::PlanGathering message) {
   std::lock_guard lock(mutex_);
-  const bool is_told = said.stage == plan::ExchangeStage::told;
-  const bool is_gathered = said.stage == plan::ExchangeStage::gathered &&
+  const bool is_notified = message.stage == plan::GatherStage::delivered;
+  const bool is_gathered = message.stage == plan::GatherStage::gathered &&
                            options_.rank == options_.coordinator_rank &&
-                           said.plans.size() == options_.world_size;
-  if (!is_told && !is_gathered) return Status(Code::corrupt, "it handed on plans that are not for this rank");
-  auto record = undecided_.find({said.step, said.attempt});
-  if (record == undecided_.end() || !std::holds_alternative<local::PlanExchange>(record->second.offer)) {
+                           message.plans.size() == options_.world_size;
+  if (!is_notified && !is_gathered)
+    return Status(Code::corrupt, "it handed on plans that are not for this rank");
+  auto record = undecided_.find({message.step, message.attempt});
+  if (record == undecided_.end() || !std::holds_alternative<local::PlanGathering>(record->second.offer)) {
     return ok_status();  // the save has ended, or does not wait for plans any more
   }
-  record->second.plans = std::move(said);
+  record->second.plans = std::move(message);
   changed_.notify_all();
   return ok_status();
 }

@@ -23,21 +23,21 @@ void FailedSaves::on_decided(const AttemptKey& key, const Status& outcome) {
     report_.write({SaveEvent::Kind::committed, rank_, key, ""});
     return;
   }
-  untold_.insert_or_assign(key, Failure{key, outcome});
+  unreported_.insert_or_assign(key, Failure{key, outcome});
   report_.write({SaveEvent::Kind::failed, rank_, key, outcome.to_string()});
   if (callback_) to_call_.push_back({key, outcome});
   count_failure(key, outcome);
 }
 
-void FailedSaves::on_told(const AttemptKey& key) {
+void FailedSaves::on_notified(const AttemptKey& key) {
   std::lock_guard lock(mutex_);
-  if (untold_.erase(key) != 0) report_.write({SaveEvent::Kind::told, rank_, key, ""});
+  if (unreported_.erase(key) != 0) report_.write({SaveEvent::Kind::notified, rank_, key, ""});
 }
 
 void FailedSaves::on_failed_call(const AttemptKey& key, const Status& why) {
   std::lock_guard lock(mutex_);
-  const bool is_counted = untold_.erase(key) != 0;
-  report_.write({SaveEvent::Kind::told, rank_, key, ""});
+  const bool is_counted = unreported_.erase(key) != 0;
+  report_.write({SaveEvent::Kind::notified, rank_, key, ""});
   if (!is_counted) count_failure(key, why);
 }
 
@@ -54,34 +54,34 @@ void FailedSaves::count_failure(const AttemptKey& key, const Status& why) {
   report_.write({SaveEvent::Kind::too_many, rank_, key, why.to_string()});
 }
 
-std::optional<FailedSaves::Untold> FailedSaves::untold() const {
+std::optional<FailedSaves::Unreported> FailedSaves::unreported() const {
   std::lock_guard lock(mutex_);
-  if (untold_.empty()) return std::nullopt;
-  return Untold{untold_.begin()->second, untold_.size() - 1};
+  if (unreported_.empty()) return std::nullopt;
+  return Unreported{unreported_.begin()->second, unreported_.size() - 1};
 }
 
-std::optional<FailedSaves::Untold> FailedSaves::take_untold(const std::optional<AttemptKey>& but) {
+std::optional<FailedSaves::Unreported> FailedSaves::take_unreported(const std::optional<AttemptKey>& but) {
   std::lock_guard lock(mutex_);
-  std::optional<Untold> out;
-  for (auto at = untold_.begin(); at != untold_.end();) {
+  std::optional<Unreported> out;
+  for (auto at = unreported_.begin(); at != unreported_.end();) {
     if (at->first == but) {
       ++at;
       continue;
     }
-    report_.write({SaveEvent::Kind::told, rank_, at->first, ""});
+    report_.write({SaveEvent::Kind::notified, rank_, at->first, ""});
     if (out) {
       ++out->others;
     } else {
-      out = Untold{std::move(at->second), 0};
+      out = Unreported{std::move(at->second), 0};
     }
-    at = untold_.erase(at);
+    at = unreported_.erase(at);
   }
   return out;
 }
 
-bool FailedSaves::has_own_untold() const {
+bool FailedSaves::has_own_unreported() const {
   std::lock_guard lock(mutex_);
-  for (const auto& [key, failure] : untold_) {
+  for (const auto& [key, failure] : unreported_) {
     if (failure.why.message().find(kRefusedAfterFailure) == std::string::npos) return true;
   }
   return false;
@@ -104,11 +104,12 @@ void FailedSaves::call_back() {
   }
 }
 
-std::string describe_untold(Rank rank, const FailedSaves::Untold& untold) {
-  const AttemptKey& key = untold.first.key;
-  const std::string others = untold.others == 0 ? "" : fmt::format("; and {} more failed", untold.others);
+std::string describe_unreported(Rank rank, const FailedSaves::Unreported& unreported) {
+  const AttemptKey& key = unreported.first.key;
+  const std::string others =
+      unreported.others == 0 ? "" : fmt::format("; and {} more failed", unreported.others);
   return fmt::format("rank {}: the save of step {} (g{}a{}) failed: {}{}", rank, key.step, key.generation,
-                     key.attempt, untold.first.why.to_string(), others);
+                     key.attempt, unreported.first.why.to_string(), others);
 }
 
 }  // namespace shoal::client

@@ -27,7 +27,7 @@ class FailedSaves {
     AttemptKey key;
     Status why;
   };
-  struct Untold {
+  struct Unreported {
     Failure first;
     uint64_t others = 0;  // number of further failures
   };
@@ -37,19 +37,19 @@ class FailedSaves {
 
   void on_staged(const AttemptKey& key);
   void on_decided(const AttemptKey& key, const Status& outcome);
-  void on_told(const AttemptKey& key);  // the handle has returned the failure
+  void on_notified(const AttemptKey& key);  // the handle has returned the failure
   // The call of save itself returned the failure.
   void on_failed_call(const AttemptKey& key, const Status& why);
   // Saves that end from now on do not count as failed: the Checkpointer no longer learns their outcome.
   void stop_listening();
 
   // The failures that no call has returned, in the order of their saves. nullopt: there is none.
-  std::optional<Untold> untold() const;
+  std::optional<Unreported> unreported() const;
   // The same without the save `but`. The failures count as told afterwards.
-  std::optional<Untold> take_untold(const std::optional<AttemptKey>& but = std::nullopt);
+  std::optional<Unreported> take_unreported(const std::optional<AttemptKey>& but = std::nullopt);
   // Whether untold() has a save that did not fail merely because another rank refused to save after a
   // failure.
-  bool has_own_untold() const;
+  bool has_own_unreported() const;
   // Set once most_in_a_row saves have failed in a row.
   struct TooMany {
     uint32_t count = 0;
@@ -69,7 +69,7 @@ class FailedSaves {
   SaveReportWriter report_;       // to the launcher
 
   mutable std::mutex mutex_;
-  std::map<AttemptKey, Failure> untold_;
+  std::map<AttemptKey, Failure> unreported_;
   std::deque<Failure> to_call_;
   uint32_t in_a_row_ = 0;
   std::optional<TooMany> too_many_;
@@ -77,7 +77,7 @@ class FailedSaves {
 };
 
 // "rank 0: the save of step 7 (g1a1) failed: ...; and 2 more failed".
-std::string describe_untold(Rank rank, const FailedSaves::Untold& untold);
+std::string describe_unreported(Rank rank, const FailedSaves::Unreported& unreported);
 
 // A part of the cause of a save that a rank refused after an earlier failure.
 inline constexpr const char* kRefusedAfterFailure = "on_failed = refuse";

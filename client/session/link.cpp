@@ -44,7 +44,7 @@ Status Session::receive_one(NodeLink& link) {
     silent_ticks_ = 0;
     {
       std::lock_guard lock(mutex_);
-      ++messages_heard_;
+      ++messages_received_;
     }
     return handle(std::move(received->message));
   }
@@ -63,15 +63,15 @@ Status Session::receive_one(NodeLink& link) {
 
 // A node ends every save by its deadline. If its storage hangs it cannot, although it still answers.
 void Session::look_for_overdue(const NodeLink& link) {
-  if (link.said.node_deadline_ms == 0) return;
-  const auto most = std::chrono::milliseconds(link.said.node_deadline_ms) + kLongestAnswer;
+  if (link.attached.node_deadline_ms == 0) return;
+  const auto most = std::chrono::milliseconds(link.attached.node_deadline_ms) + kLongestAnswer;
   std::lock_guard lock(mutex_);
   for (const auto& [key, record] : undecided_) {
     if (!record.save || Clock::now() - record.save->begun <= most) continue;
     record.save->finish(
         Status(Code::deadline_exceeded,
                fmt::format("{}: the node of this host (pid {}) answers, but has not decided it",
-                           to_string(record.save->key), link.said.node_pid)),
+                           to_string(record.save->key), link.attached.node_pid)),
         {});
   }
   changed_.notify_all();
@@ -85,11 +85,11 @@ Status Session::handle(local::LocalMessage message) {
                 decided->checkpoint ? *decided->checkpoint : Metadata());
   } else if (auto* refused = std::get_if<local::Refused>(&message)) {
     finish_save({refused->step, refused->attempt}, true, std::move(refused->why), {});
-  } else if (auto* roster = std::get_if<local::RosterIs>(&message)) {
+  } else if (auto* roster = std::get_if<local::RosterUpdate>(&message)) {
     on_roster(*roster);
-  } else if (auto* plan = std::get_if<local::PlanIs>(&message)) {
+  } else if (auto* plan = std::get_if<local::PlanUpdate>(&message)) {
     return on_plan(*plan);
-  } else if (auto* plans = std::get_if<local::PlanExchange>(&message)) {
+  } else if (auto* plans = std::get_if<local::PlanGathering>(&message)) {
     return on_plans(std::move(*plans));
   } else if (auto* found = std::get_if<local::Found>(&message)) {
     on_answer(found->request_id, std::move(message));
@@ -105,8 +105,8 @@ Status Session::handle(local::LocalMessage message) {
     on_granted(std::move(*granted));
   } else if (std::get_if<local::GiveBack>(&message)) {
     on_give_back();
-  } else if (auto* part = std::get_if<local::PartWanted>(&message)) {
-    return on_part_wanted(std::move(*part));
+  } else if (auto* part = std::get_if<local::PartRequest>(&message)) {
+    return on_part_request(std::move(*part));
   } else if (auto* failed = std::get_if<local::Failed>(&message)) {
     return failed->why;
   } else if (!std::holds_alternative<local::Pong>(message)) {
@@ -116,24 +116,24 @@ Status Session::handle(local::LocalMessage message) {
 }
 
 // The slab's bytes are durable files now, or dropped. Changes the message that the next node would get.
-Status Session::on_slab_free(local::SlabFree said) {
+Status Session::on_slab_free(local::SlabFree body) {
   std::lock_guard lock(mutex_);
-  if (said.slab_id >= slots_.size()) return Status(Code::corrupt, "it freed a slab that was never offered");
-  auto record = undecided_.find({said.step, said.attempt});
+  if (body.slab_id >= slots_.size()) return Status(Code::corrupt, "it freed a slab that was never offered");
+  auto record = undecided_.find({body.step, body.attempt});
   const bool is_known = record != undecided_.end() && record->second.save &&
                         std::holds_alternative<local::Staged>(record->second.offer);
-  if (is_known && record->second.save->slot != said.slab_id) {
+  if (is_known && record->second.save->slot != body.slab_id) {
     return Status(Code::corrupt, "it freed the slab of another save");
   }
-  if (is_known && said.durable) {
+  if (is_known && body.durable) {
     UserMetadataPtr user = std::get<local::Staged>(record->second.offer).user;
-    record->second.offer = local::Written{said.step, said.attempt, std::move(*said.durable), std::move(user)};
+    record->second.offer = local::Written{body.step, body.attempt, std::move(*body.durable), std::move(user)};
   } else if (is_known) {
     record->second.offer = local::NotStaged{
-        said.step, said.attempt,
+        body.step, body.attempt,
         Status(Code::aborted, "what it had staged was dropped by a node that has ended since")};
   }
-  slots_[said.slab_id].is_taken = false;
+  slots_[body.slab_id].is_taken = false;
   give_back_free_slabs();
   changed_.notify_all();
   return ok_status();
@@ -141,15 +141,15 @@ Status Session::on_slab_free(local::SlabFree said) {
 
 // False: the session must not look for another node.
 bool Session::drop(const std::shared_ptr<NodeLink>& link, const Status& why) {
-  const std::string who = fmt::format("the node of this host (pid {})", link->said.node_pid);
+  const std::string who = fmt::format("the node of this host (pid {})", link->attached.node_pid);
   const bool is_silent = why.code() == Code::deadline_exceeded;
   if (why.code() != Code::unavailable && !is_silent) {
     lose(why.with_context(who));
     return false;
   }
-  leave(link, is_silent ? why.with_context(who)
-                        : Status(Code::unavailable,
-                                 fmt::format("the node of this host is gone (pid {})", link->said.node_pid)));
+  close_link(link, is_silent ? why.with_context(who)
+                             : Status(Code::unavailable, fmt::format("the node of this host is gone (pid {})",
+                                                                     link->attached.node_pid)));
   // A stopped node still holds the lock file, so that no other node can replace it.
   if (is_silent) be_in_trouble(why.with_context(who));
   std::lock_guard lock(mutex_);
@@ -157,7 +157,7 @@ bool Session::drop(const std::shared_ptr<NodeLink>& link, const Status& why) {
 }
 
 // Gives up the connection. If a save is decided and its slab not free, the node may still read that slab.
-void Session::leave(const std::shared_ptr<NodeLink>& link, Status why) {
+void Session::close_link(const std::shared_ptr<NodeLink>& link, Status why) {
   link->socket->shutdown();
   std::lock_guard lock(mutex_);
   if (link_ != link) return;
@@ -281,19 +281,19 @@ bool Session::install(const std::shared_ptr<NodeLink>& link) {
 
 // Requires the mutex.
 void Session::offer_again() {
-  if (layout_) say(local::LayoutIs{layout_, options_.save});
+  if (layout_) send_message(local::LayoutUpdate{layout_, options_.save});
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].fd) say(local::Slab{i, slots_[i].bytes}, slots_[i].fd);
+    if (slots_[i].fd) send_message(local::Slab{i, slots_[i].bytes}, slots_[i].fd);
   }
-  if (link_->said.grants_staging) {
-    if (const local::StagingKept has = kept(); has.bytes != 0) say(has);
+  if (link_->attached.grants_staging) {
+    if (const local::StagingKept has = kept(); has.bytes != 0) send_message(has);
   }
   for (const auto& [key, record] : undecided_) {
-    if (record.made) say(*record.made);
+    if (record.made) send_message(*record.made);
     std::visit(
         [&](auto offer) {
           if constexpr (std::is_same_v<decltype(offer), local::Staged>) offer.again = true;
-          say(std::move(offer));
+          send_message(std::move(offer));
         },
         record.offer);
   }

@@ -50,7 +50,7 @@ class NodeFinder {
 // A connection to a node that accepted this client.
 struct NodeLink {
   std::unique_ptr<local::LocalSocket> socket;
-  local::Attached said;
+  local::Attached attached;
 };
 
 // Finds or starts a node and attaches to it, within options.attach_timeout.

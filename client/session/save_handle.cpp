@@ -26,13 +26,13 @@ Result<Metadata> SaveHandle::wait_committed(std::optional<std::chrono::milliseco
     return Status(Code::deadline_exceeded, to_string(state_->key) + " is not decided yet");
   }
   if (state_->outcome.ok()) return state_->metadata;
-  if (state_->failures) state_->failures->on_told(state_->key);
+  if (state_->failures) state_->failures->on_notified(state_->key);
   return state_->outcome;
 }
 
 Status SaveHandle::error() const {
   std::lock_guard lock(state_->mutex);
-  if (!state_->outcome.ok() && state_->failures) state_->failures->on_told(state_->key);
+  if (!state_->outcome.ok() && state_->failures) state_->failures->on_notified(state_->key);
   return state_->outcome;
 }
 

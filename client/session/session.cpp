@@ -41,7 +41,7 @@ Result<std::unique_ptr<client::Session>> client::Session::open(const Checkpointe
 
 client::Session::Session(const CheckpointerOptions& options, client::NodeFinder finder, client::NodeLink link)
     : options_(options),
-      generation_(link.said.generation),
+      generation_(link.attached.generation),
       failures_(std::make_shared<client::FailedSaves>(client::rank_in_world(options), options.on_save_failed,
                                                       options.max_failed_saves)),
       finder_(std::move(finder)),
@@ -88,7 +88,7 @@ Status client::Session::status() const {
 
 // Requires the mutex; the caller notifies. Does nothing if no node serves: the next one gets the recorded
 // messages.
-void client::Session::say(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd) {
+void client::Session::send_message(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd) {
   if (!link_) return;
   outgoing_.push_back({std::move(message), std::move(fd)});
   ++said_;
@@ -124,7 +124,7 @@ void client::Session::send_all() {
 
 // The trainer's thread sends the messages that it can send without waiting, which is faster than a switch to
 // the sending thread. It leaves the remaining ones, and errors, to that thread.
-void client::Session::send_what_goes(std::unique_lock<std::mutex>& lock) {
+void client::Session::send_pending_messages(std::unique_lock<std::mutex>& lock) {
   while (link_ && !is_sending_ && !outgoing_.empty()) {
     const std::shared_ptr<client::NodeLink> link = link_;
     Outgoing next = std::move(outgoing_.front());
@@ -173,11 +173,11 @@ void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, 
   changed_.notify_all();
 }
 
-void client::Session::on_roster(const local::RosterIs& said) {
+void client::Session::on_roster(const local::RosterUpdate& received) {
   std::unique_lock lock(mutex_);
   // All nodes of a generation send the same roster.
-  if (roster_ && plan_ && roster_->world->roster.id() == said.world->roster.id()) return;
-  roster_ = said;
+  if (roster_ && plan_ && roster_->world->roster.id() == received.world->roster.id()) return;
+  roster_ = received;
   plan_if_possible(lock);
 }
 
@@ -185,7 +185,7 @@ void client::Session::set_layout(LayoutPtr layout) {
   std::unique_lock lock(mutex_);
   layout_ = std::move(layout);
   plan_ = nullptr;  // it is the plan of another layout
-  say(local::LayoutIs{layout_, options_.save});
+  send_message(local::LayoutUpdate{layout_, options_.save});
   changed_.notify_all();
   plan_if_possible(lock);
 }
@@ -193,18 +193,19 @@ void client::Session::set_layout(LayoutPtr layout) {
 // Plans without the lock, so that no other thread waits for it.
 void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
   if (!roster_ || !layout_) return;
-  const local::RosterIs said = *roster_;
+  const local::RosterUpdate received = *roster_;
   const LayoutPtr layout = layout_;
   lock.unlock();
   SavePlanPtr plan;
   Status error;
-  if (said.rule_version != kRuleVersion) {
+  if (received.rule_version != kRuleVersion) {
     error = Status(Code::version, fmt::format("the node plans by rule version {}, this program by {}",
-                                              said.rule_version, kRuleVersion));
-  } else if (options_.rank >= said.world->roster.world_size()) {
+                                              received.rule_version, kRuleVersion));
+  } else if (options_.rank >= received.world->roster.world_size()) {
     error = Status(Code::internal, fmt::format("the roster has no rank {}", options_.rank));
-  } else if (said.world->layout_of(options_.rank).id() == layout->id()) {  // else it is of the layout before
-    Result<SavePlan> made = plan_save(*said.world, options_.rank, said.options);
+  } else if (received.world->layout_of(options_.rank).id() ==
+             layout->id()) {  // else it is of the layout before
+    Result<SavePlan> made = plan_save(*received.world, options_.rank, received.options);
     if (made.ok()) {
       plan = std::make_shared<const SavePlan>(std::move(made).value());
     } else {
@@ -212,7 +213,8 @@ void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
     }
   }
   lock.lock();
-  if (layout_ != layout || roster_->world != said.world) return;  // the thread that changed it makes the plan
+  if (layout_ != layout || roster_->world != received.world)
+    return;  // the thread that changed it makes the plan
   plan_ = std::move(plan);
   plan_error_ = std::move(error);
   changed_.notify_all();
@@ -252,7 +254,7 @@ Status client::Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
   std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;
   slots_[slot] = Slot{false, true, kept, bytes};
-  say(local::Slab{slot, bytes}, std::move(kept));
+  send_message(local::Slab{slot, bytes}, std::move(kept));
   changed_.notify_all();
   return ok_status();
 }
@@ -272,13 +274,13 @@ Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::St
     return Status(Code::busy, fmt::format("{} saves are written and not decided", undecided_.size()));
   }
   slots_[save->slot].is_taken = true;
-  say(staged);
+  send_message(staged);
   const SaveKey key{staged.step, staged.attempt};
   if (staged.in_parts) parts_of_ = key;
   undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
   const std::shared_ptr<client::NodeLink> link = link_;
   const uint64_t number = said_;
-  send_what_goes(lock);
+  send_pending_messages(lock);
   changed_.wait_for(lock, client::kLongestHandOver,
                     [&] { return sent_ >= number || link_ != link || !link_; });
   return ok_status();
@@ -288,9 +290,9 @@ void client::Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   std::lock_guard lock(mutex_);
   if (!lost_.ok() || undecided_.size() >= client::kMaxUndecidedSaves) return;
   end_parts({step, attempt});
-  local::NotStaged said{step, attempt, std::move(why)};
-  say(said);
-  undecided_[{step, attempt}] = Record{nullptr, std::move(said), nullptr, std::nullopt};
+  local::NotStaged received{step, attempt, std::move(why)};
+  send_message(received);
+  undecided_[{step, attempt}] = Record{nullptr, std::move(received), nullptr, std::nullopt};
   changed_.notify_all();
 }
 
@@ -338,7 +340,7 @@ void client::Session::ask(const local::LocalMessage& message, int fd_to_pass) {
   std::shared_ptr<const local::OwnedFd> fd;
   if (fd_to_pass >= 0) fd = std::make_shared<const local::OwnedFd>(::fcntl(fd_to_pass, F_DUPFD_CLOEXEC, 0));
   std::lock_guard lock(mutex_);
-  if (interrupted_.ok()) say(message, std::move(fd));
+  if (interrupted_.ok()) send_message(message, std::move(fd));
   changed_.notify_all();
 }
 
@@ -374,7 +376,7 @@ Result<local::LocalMessage> client::Session::next_answer() {
     return Status(Code::deadline_exceeded,
                   fmt::format("the node of this host (pid {}) has left a request without an answer for {} "
                               "minutes",
-                              link_->said.node_pid, client::kLongestAnswer.count()));
+                              link_->attached.node_pid, client::kLongestAnswer.count()));
   }
   local::LocalMessage message = std::move(answers_.front());
   answers_.pop_front();
@@ -388,19 +390,19 @@ void client::Session::abandon() {
     link = link_;
     is_asking_ = false;  // the node has not ended
   }
-  if (link) leave(link, Status(Code::unavailable, "a load was given up"));
+  if (link) close_link(link, Status(Code::unavailable, "a load was given up"));
 }
 
-void client::Session::say_to(uint64_t link, local::LocalMessage message) {
+void client::Session::send_to_node(uint64_t link, local::LocalMessage message) {
   std::lock_guard lock(mutex_);
   if (!link_ || links_ != link) return;
-  say(std::move(message));
+  send_message(std::move(message));
   changed_.notify_all();
 }
 
 void client::Session::detach() {
   std::unique_lock lock(mutex_);
-  say(local::Detach{});
+  send_message(local::Detach{});
   changed_.notify_all();
   changed_.wait_for(lock, kLongestDetach, [&] { return !link_ || (outgoing_.empty() && !is_sending_); });
 }

@@ -102,7 +102,7 @@ class Session {
   // Asks for another one, and waits for the answer. Nothing: the node grants none, or, unless
   // `needs_answer`, none serves, or it is stopped. With it the wait is for the next node too, until this
   // session gives the search up. Code::no_space.
-  Result<std::optional<StagingGrant>> ask_for_staging(const local::StagingWanted& wanted, bool needs_answer);
+  Result<std::optional<StagingGrant>> request_staging(const local::StagingRequest& wanted, bool needs_answer);
   // Until at least so many slots are free. Code::busy: so many are not, and it is not to wait.
   Status wait_for_free(size_t count, bool wait);
   // A free slot's slab will be written to: it is not given back meanwhile. False: it has been.
@@ -110,11 +110,11 @@ class Session {
   void end_filling(uint32_t slot);
   // A free slot's slab and its memory are needed no more.
   void drop_slab(uint32_t slot);
-  void say_what_is_kept();  // to a node that grants: where a slab could not be made
+  void send_kept();  // to a node that grants: where a slab could not be made
   // A save that stage() has said to be in parts: the next part that its node wants. Nothing: all of it is
   // durable, or the save has ended. An error: no node serves.
   struct Part {
-    local::PartWanted wanted;
+    local::PartRequest wanted;
     uint64_t link = 0;  // the connection that it came by
   };
   Result<std::optional<Part>> next_part(const std::shared_ptr<SaveHandle::State>& save);
@@ -153,7 +153,7 @@ class Session {
   // Ends the connection, whose node may still write to the window of a load that was given up.
   void abandon();
   // To the node of that connection; nothing, where another one serves by now.
-  void say_to(uint64_t link, local::LocalMessage message);
+  void send_to_node(uint64_t link, local::LocalMessage message);
   // A clean end, said once all else is.
   void detach();
 
@@ -162,13 +162,13 @@ class Session {
   struct Record {                                 // of an attempt that is not decided
     std::shared_ptr<SaveHandle::State> save;      // null: it was never staged
     // What a node that does not know of it is told.
-    std::variant<local::Staged, local::Written, local::NotStaged, local::PlanWanted, local::PlanExchange>
+    std::variant<local::Staged, local::Written, local::NotStaged, local::PlanRequest, local::PlanGathering>
         offer;
-    SavePlanPtr plan;                          // the answer to PlanWanted
-    std::optional<local::PlanExchange> plans;  // the newest answer to PlanExchange
+    SavePlanPtr plan;                           // the answer to PlanRequest
+    std::optional<local::PlanGathering> plans;  // the newest answer to PlanGathering
     // What this rank's planner made for all: said before the offer, until this rank has staged. Other ranks
     // may not have been told, and no other process has it.
-    std::optional<local::PlanExchange> made;
+    std::optional<local::PlanGathering> made;
   };
   struct Slot {
     bool is_taken = false;
@@ -200,21 +200,21 @@ class Session {
   void be_in_trouble(Status why);
   void look_for_overdue(const NodeLink& link);
   void send_all();
-  void send_what_goes(std::unique_lock<std::mutex>& lock);
+  void send_pending_messages(std::unique_lock<std::mutex>& lock);
 
   Status handle(local::LocalMessage message);
-  Status on_slab_free(local::SlabFree said);
-  void on_roster(const local::RosterIs& said);
-  Status on_plan(const local::PlanIs& said);
-  Status on_plans(local::PlanExchange said);
+  Status on_slab_free(local::SlabFree received);
+  void on_roster(const local::RosterUpdate& received);
+  Status on_plan(const local::PlanUpdate& received);
+  Status on_plans(local::PlanGathering received);
   // With the mutex held.
   Status wait_for_node(std::unique_lock<std::mutex>& lock);
   // False: the node lives, and has not answered within kLongestAnswer.
   bool wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
                       bool needs_answer);
-  void on_granted(local::StagingGranted said);
+  void on_granted(local::StagingGranted received);
   void on_give_back();
-  Status on_part_wanted(local::PartWanted wanted);
+  Status on_part_request(local::PartRequest wanted);
   // With the mutex held.
   void give_back_free_slabs();
   void forget_slab(uint32_t slot);
@@ -224,7 +224,7 @@ class Session {
   void end_parts(const SaveKey& key);
   // With the mutex held. What the node, and each that comes after it, is asked for this save.
   template <class Ask>
-  Status ask_for(const std::shared_ptr<SaveHandle::State>& save, Ask ask);
+  Status request_plan(const std::shared_ptr<SaveHandle::State>& save, Ask ask);
   // OK once `ready` of the save's record; an error where the save has ended before or no node serves.
   template <class Ready>
   Status wait_for_answer(std::unique_lock<std::mutex>& lock, const std::shared_ptr<SaveHandle::State>& save,
@@ -233,8 +233,8 @@ class Session {
   void on_answer(uint32_t request_id, local::LocalMessage message);
   void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata);
   void lose(Status why);
-  void leave(const std::shared_ptr<NodeLink>& link, Status why);
-  void say(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd = nullptr);
+  void close_link(const std::shared_ptr<NodeLink>& link, Status why);
+  void send_message(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd = nullptr);
   template <class Ready>
   Status wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready);
 
@@ -256,21 +256,21 @@ class Session {
   std::string gone_;                // of the one before
   std::deque<Outgoing> outgoing_;   // to link_
   bool is_sending_ = false;
-  uint64_t messages_heard_ = 0;
+  uint64_t messages_received_ = 0;
   uint64_t said_ = 0, sent_ = 0;  // messages put into outgoing_, and gone out of it, ever
   std::vector<Slot> slots_;
   std::optional<StagingGrant> grant_;
-  std::optional<local::StagingWanted> asked_;  // and not answered
-  uint64_t staging_requests_ = 0;              // the number of the last one
+  std::optional<local::StagingRequest> asked_;  // and not answered
+  uint64_t staging_requests_ = 0;               // the number of the last one
   std::optional<local::StagingGranted> granted_;
   std::optional<SaveKey> parts_of_;  // the save whose trainer waits to copy parts
   std::deque<Part> parts_;           // that it has not copied yet
   std::map<SaveKey, Record> undecided_;
   LayoutPtr layout_;
-  std::optional<local::RosterIs> roster_;
+  std::optional<local::RosterUpdate> roster_;
   SavePlanPtr plan_;
   Status plan_error_;
-  SavePlanPtr told_;  // collective: the plan that came last
+  SavePlanPtr from_coordinator_;  // collective: the plan that came last
   uint32_t request_id_ = 0;
   bool is_asking_ = false;
   size_t requests_waiting_ = 0;

@@ -26,18 +26,18 @@ std::optional<Session::StagingGrant> Session::staging_grant() const {
   return grant_;
 }
 
-Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const local::StagingWanted& wanted,
+Result<std::optional<Session::StagingGrant>> Session::request_staging(const local::StagingRequest& wanted,
                                                                       bool needs_answer) {
   std::unique_lock lock(mutex_);
   while (true) {
     if (!lost_.ok()) return lost_;
     if (needs_answer) SHOAL_RETURN_IF_ERROR(wait_for_node(lock));
-    if (!link_ || !link_->said.grants_staging) return std::optional<StagingGrant>();
+    if (!link_ || !link_->attached.grants_staging) return std::optional<StagingGrant>();
     const std::shared_ptr<NodeLink> link = link_;
     asked_ = wanted;
     asked_->number = ++staging_requests_;
     granted_.reset();
-    say(*asked_);
+    send_message(*asked_);
     const bool is_over = wait_for_grant(lock, link, needs_answer);
     asked_.reset();
     if (!lost_.ok()) return lost_;
@@ -46,7 +46,7 @@ Result<std::optional<Session::StagingGrant>> Session::ask_for_staging(const loca
           Code::deadline_exceeded,
           fmt::format("the node of this host (pid {}) has left a request for staging memory without "
                       "an answer for {} minutes",
-                      link->said.node_pid, kLongestAnswer.count()));
+                      link->attached.node_pid, kLongestAnswer.count()));
     }
     if (granted_) break;
     if (!needs_answer) return std::optional<StagingGrant>();  // the node ended, or is stopped
@@ -74,22 +74,22 @@ bool Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shar
   const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + kLongestAnswer;
   const auto is_over = [&] { return granted_ || !lost_.ok() || link_ != link; };
   while (std::chrono::steady_clock::now() < until) {
-    const uint64_t heard = messages_heard_;
-    say(local::Ping{});
+    const uint64_t received = messages_received_;
+    send_message(local::Ping{});
     changed_.notify_all();
     if (changed_.wait_for(lock, kLongestPong, is_over)) return true;
-    if (!needs_answer && messages_heard_ == heard) return true;
+    if (!needs_answer && messages_received_ == received) return true;
   }
   return false;
 }
 
-void Session::on_granted(local::StagingGranted said) {
+void Session::on_granted(local::StagingGranted message) {
   std::lock_guard lock(mutex_);
   if (!asked_) return;
   // This is a late answer to an earlier request, for another amount of memory. The node counts its last
   // grant.
-  if (said.number != 0 && said.number != asked_->number) return;
-  granted_ = std::move(said);
+  if (message.number != 0 && message.number != asked_->number) return;
+  granted_ = std::move(message);
   changed_.notify_all();
 }
 
@@ -98,7 +98,7 @@ void Session::on_give_back() {
   grant_.reset();
   for (Slot& slot : slots_) slot.gives_back = slot.fd != nullptr;
   give_back_free_slabs();
-  say(kept());
+  send_message(kept());
   changed_.notify_all();
 }
 
@@ -109,7 +109,7 @@ void Session::give_back_free_slabs() {
     forget_slab(i);
     is_less = true;
   }
-  if (is_less) say(kept());
+  if (is_less) send_message(kept());
 }
 
 void Session::forget_slab(uint32_t slot) {
@@ -163,14 +163,14 @@ void Session::drop_slab(uint32_t slot) {
   std::lock_guard lock(mutex_);
   if (!slots_[slot].fd) return;
   forget_slab(slot);
-  if (link_ && link_->said.grants_staging) say(kept());
+  if (link_ && link_->attached.grants_staging) send_message(kept());
   changed_.notify_all();
 }
 
-void Session::say_what_is_kept() {
+void Session::send_kept() {
   std::lock_guard lock(mutex_);
   grant_.reset();
-  if (link_ && link_->said.grants_staging) say(kept());
+  if (link_ && link_->attached.grants_staging) send_message(kept());
   changed_.notify_all();
 }
 
@@ -208,17 +208,17 @@ Result<std::optional<Session::Part>> Session::next_part(const std::shared_ptr<Sa
 
 void Session::answer_part(const Part& part, Status outcome) {
   // Only for the node that requested it: another node requested other bytes of the slab.
-  say_to(part.link, local::PartStaged{part.wanted.slab_id, part.wanted.number, std::move(outcome)});
+  send_to_node(part.link, local::PartStaged{part.wanted.slab_id, part.wanted.number, std::move(outcome)});
 }
 
-Status Session::on_part_wanted(local::PartWanted wanted) {
+Status Session::on_part_request(local::PartRequest wanted) {
   std::lock_guard lock(mutex_);
   if (parts_.size() >= kMaxPartsQueued) return Status(Code::corrupt, "it asks for too many parts of a save");
   const SaveKey key{wanted.step, wanted.attempt};
   const Record* record = parts_of_ == key ? in_parts(key) : nullptr;
   if (record == nullptr || record->save->slot != wanted.slab_id) {
-    say(local::PartStaged{wanted.slab_id, wanted.number,
-                          Status(Code::aborted, "its trainer has given it up")});
+    send_message(local::PartStaged{wanted.slab_id, wanted.number,
+                                   Status(Code::aborted, "its trainer has given it up")});
   } else {
     parts_.push_back({std::move(wanted), links_});
   }
@@ -231,8 +231,8 @@ void Session::end_parts(const SaveKey& key) {
   if (parts_of_ != key) return;
   parts_of_.reset();
   for (const Part& part : parts_) {
-    say(local::PartStaged{part.wanted.slab_id, part.wanted.number,
-                          Status(Code::aborted, "its trainer has given it up")});
+    send_message(local::PartStaged{part.wanted.slab_id, part.wanted.number,
+                                   Status(Code::aborted, "its trainer has given it up")});
   }
   parts_.clear();
   // A node that has ended frees no slab.

@@ -21,7 +21,7 @@ Status Checkpointer::Impl::replace_slab(uint32_t slot, uint64_t bytes) {
   Status offered = made.ok() ? session->offer_slab(slot, bytes, made->fd()) : made.status();
   if (!offered.ok()) {
     session->drop_slab(slot);
-    session->say_what_is_kept();
+    session->send_kept();
     return offered;
   }
   slabs[slot] = std::move(*made);
@@ -45,9 +45,9 @@ Status Checkpointer::Impl::check_ungranted(uint64_t bytes) const {
   return client::check_budget(bytes, held_bytes() + window.bytes(), options.staging_bytes_max);
 }
 
-Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::ask_for_staging(uint64_t slab_bytes,
+Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::request_staging(uint64_t slab_bytes,
                                                                                          bool needs_answer) {
-  local::StagingWanted wanted{slab_bytes, options.max_in_flight};
+  local::StagingRequest wanted{slab_bytes, options.max_in_flight};
   if (options.staging_bytes_max != 0) {
     wanted.bytes_max = options.staging_bytes_max - std::min(options.staging_bytes_max, window.bytes());
     wanted.because = "staging_bytes_max is " + human_bytes(options.staging_bytes_max);
@@ -57,7 +57,7 @@ Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::ask_for
         headroom.bytes > UINT64_MAX - held_bytes() ? UINT64_MAX : headroom.bytes + held_bytes();
     wanted.because = std::move(headroom.because);
   }
-  return session->ask_for_staging(wanted, needs_answer);
+  return session->request_staging(wanted, needs_answer);
 }
 
 // Requests a grant for slabs that each hold a save of `bytes` bytes. nullopt: the slab in `slot` may be made
@@ -73,7 +73,7 @@ Result<std::optional<client::Session::StagingGrant>> Checkpointer::Impl::grant_f
     const uint64_t more = of_all - std::min(of_all, slabs[slot].bytes());
     needs_answer = needs_answer || !check_ungranted(more).ok();
     SHOAL_ASSIGN_OR_RETURN(const std::optional<client::Session::StagingGrant> grant,
-                           ask_for_staging(bytes, needs_answer));
+                           request_staging(bytes, needs_answer));
     if (grant) return grant;
     drop_slab(slot);
     const Status fits = check_ungranted(bytes);

@@ -175,7 +175,7 @@ struct LoadOptions {
   KeyPolicies policies;
   // How ranks that need the same bytes get them. This and all following options must be the same on all ranks
   // of a load.
-  LoadWay way = LoadWay::automatic;
+  LoadMethod method = LoadMethod::automatic;
   // Ascending: the ranks that share with this rank the bytes that they read. Empty: all ranks that need the
   // same bytes. In a process_group a rank is its position in the group, counted from 0.
   std::vector<Rank> data_parallel_group;

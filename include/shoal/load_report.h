@@ -55,11 +55,11 @@ struct LoadReport {
   };
   std::vector<std::string> missing;     // the state's names
   std::vector<std::string> unexpected;  // the checkpoint's names
-  std::vector<Difference> mis_shaped;
+  std::vector<Difference> shape_mismatches;
   std::vector<Difference> mis_typed;  // the dtypes differ, or one is a tensor and the other an object
 
   bool empty() const {
-    return missing.empty() && unexpected.empty() && mis_shaped.empty() && mis_typed.empty();
+    return missing.empty() && unexpected.empty() && shape_mismatches.empty() && mis_typed.empty();
   }
   friend bool operator==(const LoadReport&, const LoadReport&) = default;
 };

@@ -21,19 +21,21 @@ struct LoadTimes {
   uint64_t chunks_given_up = 0;  // chunks that no peer sent, so that the node read them from storage
 };
 
-enum class LoadWay : uint8_t {  // how ranks that need the same bytes get them
-  automatic = 0,                // two_stage if it is expected to pay, and as long as it is faster
-  direct = 1,                   // each host reads everything that it needs
-  two_stage = 2,                // a shared load: each host reads some chunks and sends them to the others
+enum class LoadMethod : uint8_t {  // how ranks that need the same bytes get them
+  automatic = 0,                   // two_stage if it is expected to pay, and as long as it is faster
+  direct = 1,                      // each host reads everything that it needs
+  two_stage = 2,                   // a shared load: each host reads some chunks and sends them to the others
 };
 
 // "automatic", "direct", "two-stage".
-constexpr std::string_view load_way_name(LoadWay way) {
-  return way == LoadWay::direct ? "direct" : way == LoadWay::two_stage ? "two-stage" : "automatic";
+constexpr std::string_view load_method_name(LoadMethod method) {
+  return method == LoadMethod::direct      ? "direct"
+         : method == LoadMethod::two_stage ? "two-stage"
+                                           : "automatic";
 }
-constexpr std::optional<LoadWay> load_way_of_name(std::string_view name) {
-  for (LoadWay way : {LoadWay::automatic, LoadWay::direct, LoadWay::two_stage}) {
-    if (load_way_name(way) == name) return way;
+constexpr std::optional<LoadMethod> load_method_of_name(std::string_view name) {
+  for (LoadMethod method : {LoadMethod::automatic, LoadMethod::direct, LoadMethod::two_stage}) {
+    if (load_method_name(method) == name) return method;
   }
   return std::nullopt;
 }

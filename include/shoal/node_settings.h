@@ -39,7 +39,7 @@ struct NodeSettings {
   std::optional<uint64_t> lease_ttl_ms;
 
   // For the node's log: which settings were given, and where. Checkpointer::open fills it.
-  std::string said;
+  std::string sources;
 };
 
 }  // namespace shoal

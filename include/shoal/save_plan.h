@@ -83,9 +83,9 @@ struct SavePlan {
   // objects come last, by fqn. This is the order of the bytes in the file.
   SharedVector<WriteItem> items;
   uint64_t tensor_bytes = 0;
-  uint32_t files = 0;  // file indices are 0 .. files - 1; a rank that writes nothing has none
-  PlanId id;           // hash of roster id, rank, rule version, options and items
-  PlanId share_id;     // see share_id_of; zero: not computed yet
+  uint32_t files = 0;    // file indices are 0 .. files - 1; a rank that writes nothing has none
+  PlanId id;             // hash of roster id, rank, rule version, options and items
+  PlanId assignment_id;  // see assignment_id_of; zero: not computed yet
 };
 using SavePlanPtr = std::shared_ptr<const SavePlan>;
 
@@ -94,7 +94,7 @@ using SavePlanPtr = std::shared_ptr<const SavePlan>;
 PlanId plan_id_of(const SavePlan& plan);
 // The hash of a plan without its roster id. Two plans of one layout by which a rank writes the same pieces
 // have the same share id, whatever the other ranks hold.
-PlanId share_id_of(const SavePlan& plan);
+PlanId assignment_id_of(const SavePlan& plan);
 // The same plan with another roster id, and the id that follows from it.
 SavePlanPtr under_roster(const SavePlanPtr& plan, const RosterId& roster_id);
 

@@ -32,7 +32,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
-  local::LayoutIs out;
+  local::LayoutUpdate out;
   SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
   SHOAL_ASSIGN_OR_RETURN(out.layout, plan::decode_layout(schema::view_of(in.getLayout())));
   if (out.layout->id() != id) return malformed("layout: it has another id than was said");
@@ -45,7 +45,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
 Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const World> world, read_world(in));
   SHOAL_ASSIGN_OR_RETURN(SaveOptions options, plan::read_options(in.getOptions()));
-  return LocalMessage(local::RosterIs{std::move(world), in.getRuleVersion(), options});
+  return LocalMessage(local::RosterUpdate{std::move(world), in.getRuleVersion(), options});
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Slab::Reader in) {
@@ -88,8 +88,8 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
   return LocalMessage(std::move(out));
 }
 
-Result<local::DurableShare> read_durable(schema::DurableShare::Reader in) {
-  local::DurableShare out;
+Result<local::DurableAssignment> read_durable(schema::DurableAssignment::Reader in) {
+  local::DurableAssignment out;
   SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(schema::view_of(in.getRosterId())));
   SHOAL_ASSIGN_OR_RETURN(out.plan_id, Hash128::from_bytes(schema::view_of(in.getPlanId())));
   auto files = in.getFiles();
@@ -126,24 +126,24 @@ Result<LocalMessage> read_message(schema::LocalMessage::Decided::Reader in) {
   return LocalMessage(std::move(out));
 }
 
-Result<LocalMessage> read_message(schema::LocalMessage::PlanWanted::Reader in) {
-  local::PlanWanted out{in.getStep(), in.getAttempt(), {}, {}};
+Result<LocalMessage> read_message(schema::LocalMessage::PlanRequest::Reader in) {
+  local::PlanRequest out{in.getStep(), in.getAttempt(), {}, {}};
   SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
   SHOAL_ASSIGN_OR_RETURN(out.known, read_hash_or_zero(in.getKnown()));
   out.follows_planner = in.getFollowsPlanner();
   return LocalMessage(out);
 }
 
-Result<LocalMessage> read_message(schema::LocalMessage::PlanExchange::Reader in) {
+Result<LocalMessage> read_message(schema::LocalMessage::PlanGathering::Reader in) {
   if (in.getStage() >= plan::kExchangeStages) return malformed("stage of a plan exchange");
-  local::PlanExchange out{in.getStep(),
-                          in.getAttempt(),
-                          static_cast<plan::ExchangeStage>(in.getStage()),
-                          in.getCoordinatorRank(),
-                          {},
-                          {}};
+  local::PlanGathering out{in.getStep(),
+                           in.getAttempt(),
+                           static_cast<plan::GatherStage>(in.getStage()),
+                           in.getCoordinatorRank(),
+                           {},
+                           {}};
   SHOAL_ASSIGN_OR_RETURN(out.options, plan::read_options(in.getOptions()));
-  const bool of_one = out.stage == plan::ExchangeStage::offered || out.stage == plan::ExchangeStage::told;
+  const bool of_one = out.stage == plan::GatherStage::offered || out.stage == plan::GatherStage::delivered;
   SHOAL_RETURN_IF_ERROR(
       schema::bounded_size(in.getPlans(), of_one ? 1 : kMaxWorldSize, "plans of ranks").status());
   if (in.getPlans().size() == 0) return malformed("plan exchange without a plan");
@@ -154,7 +154,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::PlanExchange::Reader in)
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Plan::Reader in) {
-  local::PlanIs out{in.getStep(), in.getAttempt(), {}, nullptr};
+  local::PlanUpdate out{in.getStep(), in.getAttempt(), {}, nullptr};
   SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(schema::view_of(in.getRosterId())));
   if (in.hasPlan()) {
     SHOAL_ASSIGN_OR_RETURN(out.plan, plan::decode_plan(schema::view_of(in.getPlan())));
@@ -163,15 +163,15 @@ Result<LocalMessage> read_message(schema::LocalMessage::Plan::Reader in) {
   return LocalMessage(std::move(out));
 }
 
-Result<LocalMessage> read_message(schema::LocalMessage::StagingWanted::Reader in) {
+Result<LocalMessage> read_message(schema::LocalMessage::StagingRequest::Reader in) {
   const uint32_t slabs = in.getSlabs();
   if (slabs == 0 || slabs > kMaxSlabsPerClient || in.getBytes() == 0 || in.getBytes() > kMaxSlabBytes) {
     return malformed(fmt::format("staging memory: {} slabs of {} bytes", slabs, in.getBytes()));
   }
   SHOAL_RETURN_IF_ERROR(
       schema::bounded_size(in.getBecause(), kMaxLocalCauseBytes, "limit of memory").status());
-  local::StagingWanted out{in.getBytes(), slabs, in.getBytesMax(),
-                           std::string(schema::view_of(in.getBecause())), in.getNumber()};
+  local::StagingRequest out{in.getBytes(), slabs, in.getBytesMax(),
+                            std::string(schema::view_of(in.getBecause())), in.getNumber()};
   if (!is_clean_utf8(out.because)) return malformed("limit of memory");
   return LocalMessage(std::move(out));
 }
@@ -195,8 +195,8 @@ Result<LocalMessage> read_message(schema::LocalMessage::StagingKept::Reader in) 
   return LocalMessage(std::move(out));
 }
 
-Result<LocalMessage> read_message(schema::LocalMessage::PartWanted::Reader in) {
-  local::PartWanted out{in.getSlabId(), in.getStep(), in.getAttempt(), in.getNumber(), {}};
+Result<LocalMessage> read_message(schema::LocalMessage::PartRequest::Reader in) {
+  local::PartRequest out{in.getSlabId(), in.getStep(), in.getAttempt(), in.getNumber(), {}};
   SHOAL_ASSIGN_OR_RETURN(size_t count,
                          schema::bounded_size(in.getRanges(), kMaxPartRanges, "ranges of a part"));
   out.ranges.reserve(count);
@@ -229,9 +229,9 @@ Result<LocalMessage> read_message(schema::LocalMessage::Refused::Reader in) {
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Written::Reader in) {
-  SHOAL_ASSIGN_OR_RETURN(DurableShare share, read_durable(in.getShare()));
+  SHOAL_ASSIGN_OR_RETURN(DurableAssignment assignment, read_durable(in.getAssignment()));
   SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, plan::read_shared_user(in));
-  return LocalMessage(Written{in.getStep(), in.getAttempt(), std::move(share), std::move(user)});
+  return LocalMessage(Written{in.getStep(), in.getAttempt(), std::move(assignment), std::move(user)});
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::NotStaged::Reader in) {
@@ -254,14 +254,14 @@ Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
       return LocalMessage(Placed{in.getPlaced().getRequestId(), in.getPlaced().getBatch()});
     case schema::LocalMessage::STATUS: {
       SHOAL_ASSIGN_OR_RETURN(NodeStatus status, read_node_status(in.getStatus()));
-      return LocalMessage(StatusIs{std::make_shared<const NodeStatus>(std::move(status))});
+      return LocalMessage(StatusReport{std::make_shared<const NodeStatus>(std::move(status))});
     }
     case schema::LocalMessage::LATEST:
       return LocalMessage(Latest{in.getLatest()});
     case schema::LocalMessage::CLOSE:
       return LocalMessage(Close{in.getClose()});
-    case schema::LocalMessage::STATUS_WANTED:
-      return LocalMessage(StatusWanted{});
+    case schema::LocalMessage::STATUS_REQUEST:
+      return LocalMessage(StatusRequest{});
     case schema::LocalMessage::DETACH:
       return LocalMessage(Detach{});
     case schema::LocalMessage::GIVE_BACK:
@@ -313,20 +313,20 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_message(in.getWritten());
     case schema::LocalMessage::NOT_STAGED:
       return read_message(in.getNotStaged());
-    case schema::LocalMessage::PLAN_WANTED:
-      return read_message(in.getPlanWanted());
+    case schema::LocalMessage::PLAN_REQUEST:
+      return read_message(in.getPlanRequest());
     case schema::LocalMessage::PLAN:
       return read_message(in.getPlan());
-    case schema::LocalMessage::PLAN_EXCHANGE:
-      return read_message(in.getPlanExchange());
-    case schema::LocalMessage::STAGING_WANTED:
-      return read_message(in.getStagingWanted());
+    case schema::LocalMessage::PLAN_GATHERING:
+      return read_message(in.getPlanGathering());
+    case schema::LocalMessage::STAGING_REQUEST:
+      return read_message(in.getStagingRequest());
     case schema::LocalMessage::STAGING_GRANTED:
       return read_message(in.getStagingGranted());
     case schema::LocalMessage::STAGING_KEPT:
       return read_message(in.getStagingKept());
-    case schema::LocalMessage::PART_WANTED:
-      return read_message(in.getPartWanted());
+    case schema::LocalMessage::PART_REQUEST:
+      return read_message(in.getPartRequest());
     case schema::LocalMessage::PART_STAGED:
       return read_message(in.getPartStaged());
     case schema::LocalMessage::FAILED:
@@ -335,7 +335,7 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::PLACED:
     case schema::LocalMessage::STATUS:
     case schema::LocalMessage::CLOSE:
-    case schema::LocalMessage::STATUS_WANTED:
+    case schema::LocalMessage::STATUS_REQUEST:
     case schema::LocalMessage::DETACH:
     case schema::LocalMessage::GIVE_BACK:
     case schema::LocalMessage::PING:

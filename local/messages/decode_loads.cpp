@@ -24,10 +24,10 @@ Status read_target(schema::LoadTarget::Reader in, local::LoadTarget& target) {
 
 Result<local::Load::Sharing> read_sharing(schema::LoadSharing::Reader in) {
   local::Load::Sharing out;
-  if (in.getWay() > static_cast<uint8_t>(LoadWay::two_stage)) {
-    return Status(Code::corrupt, fmt::format("malformed load: way {}", in.getWay()));
+  if (in.getMethod() > static_cast<uint8_t>(LoadMethod::two_stage)) {
+    return Status(Code::corrupt, fmt::format("malformed load: way {}", in.getMethod()));
   }
-  out.way = static_cast<LoadWay>(in.getWay());
+  out.method = static_cast<LoadMethod>(in.getMethod());
   out.rank = in.getRank();
   out.world_size = in.getWorldSize();
   if (out.world_size > kMaxWorldSize || out.rank >= out.world_size) {

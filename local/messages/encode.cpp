@@ -139,13 +139,13 @@ class Writer {
     out.setGrantsStaging(in.grants_staging);
   }
   void operator()(const local::Failed& in) { write_status(out_.initFailed(), in.why); }
-  void operator()(const local::LayoutIs& in) {
+  void operator()(const local::LayoutUpdate& in) {
     auto out = out_.initLayout();
     out.setLayoutId(schema::data_of(in.layout->id()));
     out.setLayout(schema::data_of(plan::encode_layout(*in.layout)));
     plan::write_options(out.initOptions(), in.options);
   }
-  void operator()(const local::RosterIs& in) {
+  void operator()(const local::RosterUpdate& in) {
     write_world(out_.initRoster(), *in.world, in.rule_version, in.options);
   }
   void operator()(const local::Slab& in) {
@@ -210,8 +210,8 @@ class Writer {
       write_target(targets[i], target);
     }
   }
-  void operator()(const local::StagingWanted& in) {
-    auto out = out_.initStagingWanted();
+  void operator()(const local::StagingRequest& in) {
+    auto out = out_.initStagingRequest();
     out.setBytes(in.bytes);
     out.setSlabs(in.slabs);
     out.setBytesMax(in.bytes_max);
@@ -234,8 +234,8 @@ class Writer {
     out.setSlabs(in.slabs);
   }
   void operator()(const local::GiveBack&) { out_.setGiveBack(); }
-  void operator()(const local::PartWanted& in) {
-    auto out = out_.initPartWanted();
+  void operator()(const local::PartRequest& in) {
+    auto out = out_.initPartRequest();
     out.setSlabId(in.slab_id);
     out.setStep(in.step);
     out.setAttempt(in.attempt);
@@ -364,25 +364,25 @@ class Writer {
     write_status(out, in.why);
   }
   void operator()(const local::Detach&) { out_.setDetach(); }
-  void operator()(const local::StatusWanted&) { out_.setStatusWanted(); }
-  void operator()(const local::StatusIs& in) { write_node_status(out_.initStatus(), *in.status); }
+  void operator()(const local::StatusRequest&) { out_.setStatusRequest(); }
+  void operator()(const local::StatusReport& in) { write_node_status(out_.initStatus(), *in.status); }
   void operator()(const local::Written& in) {
     auto out = out_.initWritten();
     out.setStep(in.step);
     out.setAttempt(in.attempt);
-    write_durable(out.initShare(), in.share);
+    write_durable(out.initAssignment(), in.assignment);
     plan::write_user(out, in.user);
   }
-  void operator()(const local::PlanWanted& in) {
-    auto out = out_.initPlanWanted();
+  void operator()(const local::PlanRequest& in) {
+    auto out = out_.initPlanRequest();
     out.setStep(in.step);
     out.setAttempt(in.attempt);
     out.setLayoutId(schema::data_of(in.layout_id));
     if (!in.known.is_zero()) out.setKnown(schema::data_of(in.known));
     out.setFollowsPlanner(in.follows_planner);
   }
-  void operator()(const local::PlanExchange& in) {
-    auto out = out_.initPlanExchange();
+  void operator()(const local::PlanGathering& in) {
+    auto out = out_.initPlanGathering();
     out.setStep(in.step);
     out.setAttempt(in.attempt);
     out.setStage(static_cast<uint8_t>(in.stage));
@@ -391,7 +391,7 @@ class Writer {
     auto plans = out.initPlans(list_size(in.plans.size()));
     for (uint32_t i = 0; i < plans.size(); ++i) plans.set(i, schema::data_of(as_view(*in.plans[i])));
   }
-  void operator()(const local::PlanIs& in) {
+  void operator()(const local::PlanUpdate& in) {
     auto out = out_.initPlan();
     out.setStep(in.step);
     out.setAttempt(in.attempt);
@@ -427,7 +427,7 @@ class Writer {
     out.setRuleVersion(in.rule_version);
     plan::write_options(out.initOptions(), in.options);
   }
-  static void write_durable(schema::DurableShare::Builder out, const local::DurableShare& in) {
+  static void write_durable(schema::DurableAssignment::Builder out, const local::DurableAssignment& in) {
     out.setRosterId(schema::data_of(in.roster_id));
     out.setPlanId(schema::data_of(in.plan_id));
     auto files = out.initFiles(list_size(in.files.size()));
@@ -439,7 +439,7 @@ class Writer {
     }
   }
   static void write_sharing(schema::LoadSharing::Builder out, const local::Load::Sharing& in) {
-    out.setWay(static_cast<uint8_t>(in.way));
+    out.setMethod(static_cast<uint8_t>(in.method));
     out.setRank(in.rank);
     out.setWorldSize(in.world_size);
     out.setRound(in.round);

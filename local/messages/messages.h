@@ -13,7 +13,7 @@
 #include "local/messages/load_targets.h"
 #include "local/status/node_status.h"
 #include "plan/layout/codec.h"
-#include "plan/saving/plan_exchange.h"
+#include "plan/saving/plan_gathering.h"
 #include "shoal/bytes.h"
 #include "shoal/checkpoint_info.h"
 #include "shoal/hash.h"
@@ -33,7 +33,7 @@ inline constexpr size_t kMaxLocalMessageBytes = size_t{256} << 20;
 inline constexpr uint32_t kMaxSlabsPerClient = 64;
 inline constexpr uint64_t kMaxSlabBytes = uint64_t{1} << 44;
 inline constexpr size_t kMaxLocalPieces = size_t{1} << 23;   // of one Staged or Loaded
-inline constexpr size_t kMaxPartRanges = size_t{1} << 14;    // of one PartWanted
+inline constexpr size_t kMaxPartRanges = size_t{1} << 14;    // of one PartRequest
 inline constexpr size_t kMaxLocalDigests = size_t{1} << 23;  // of one FilesToRead
 inline constexpr size_t kMaxLocalPathBytes = 1024;           // of a file, relative to the root
 inline constexpr uint64_t kMaxLocalFileBytes = uint64_t{1} << 62;
@@ -55,16 +55,16 @@ struct Attached {  // node -> client
   uint32_t generation = 0;
   int32_t node_pid = 0;
   uint32_t node_deadline_ms = 0;  // within this time the node ends each save that it can end; 0: not given
-  bool grants_staging = false;    // the node answers StagingWanted
+  bool grants_staging = false;    // the node answers StagingRequest
 };
 struct Failed {  // node -> client: the connection cannot be used any more
   Status why;
 };
-struct LayoutIs {  // client -> node, before the first save with it
+struct LayoutUpdate {  // client -> node, before the first save with it
   LayoutPtr layout;
   SaveOptions options;
 };
-struct RosterIs {  // node -> client: from now on the client plans with this roster
+struct RosterUpdate {  // node -> client: from now on the client plans with this roster
   std::shared_ptr<const World> world;
   uint32_t rule_version = kRuleVersion;
   SaveOptions options;
@@ -89,8 +89,8 @@ struct Staged {  // client -> node: a save's bytes are in the slab
   uint32_t slab_id = 0;
   bool again = false;                // the client sent it before, over an earlier connection
   SharedVector<StagedPiece> pieces;  // ascending by (entry, local_box, local_offset)
-  // The slab is smaller than the save, and empty so far. The node requests the bytes with PartWanted; offsets
-  // are those that the pieces would have in a slab that is large enough.
+  // The slab is smaller than the save, and empty so far. The node requests the bytes with PartRequest;
+  // offsets are those that the pieces would have in a slab that is large enough.
   bool in_parts = false;
   UserMetadataPtr user = nullptr;  // SaveAttributes::metadata
 };
@@ -100,7 +100,7 @@ struct DurableFile {
   Hash128 header_digest;
   uint64_t payload_bytes = 0;
 };
-struct DurableShare {  // all files that a rank's assignment became, ascending by index
+struct DurableAssignment {  // all files that a rank's assignment became, ascending by index
   RosterId roster_id;
   PlanId plan_id;
   std::vector<DurableFile> files;
@@ -109,12 +109,12 @@ struct SlabFree {  // node -> client: the slab's bytes are durable or dropped, a
   uint32_t slab_id = 0;
   uint64_t step = 0;  // of the save whose bytes were in the slab
   uint32_t attempt = 0;
-  std::optional<DurableShare> durable;  // nullopt: the bytes were dropped
+  std::optional<DurableAssignment> durable;  // nullopt: the bytes were dropped
 };
 struct Written {  // client -> node: an earlier node of this host made this share durable
   uint64_t step = 0;
   uint32_t attempt = 0;
-  DurableShare share;
+  DurableAssignment assignment;
   UserMetadataPtr user = nullptr;  // as in Staged
 };
 struct NotStaged {  // client -> node: this rank does not stage this save, so that it cannot be complete
@@ -155,7 +155,7 @@ struct Load {  // client -> node, after its window slab
   bool wants_layouts = false;
   // The ranks that may need the same bytes. nullopt: this load is not shared.
   struct Sharing {
-    LoadWay way = LoadWay::automatic;
+    LoadMethod method = LoadMethod::automatic;
     Rank rank = 0;
     uint32_t world_size = 0;
     uint32_t round = 0;       // number of earlier loads of this rank; only ranks with the same number share
@@ -243,39 +243,39 @@ struct Refused {  // node -> client: the node did not accept this save; its slab
 };
 struct Ping {};  // client -> node: the ShardWriter answers with Pong, unless the process is stopped
 struct Pong {};  // node -> client
-// client -> node, instead of Attach, from any process of the same user: the node answers with StatusIs and
-// closes the connection.
-struct StatusWanted {};
-struct StatusIs {
+// client -> node, instead of Attach, from any process of the same user: the node answers with StatusReport
+// and closes the connection.
+struct StatusRequest {};
+struct StatusReport {
   std::shared_ptr<const NodeStatus> status;  // never null
 };
 // Mode collective: before it stages, the client requests this rank's plan.
-struct PlanWanted {  // client -> node; sent again on every new connection
+struct PlanRequest {  // client -> node; sent again on every new connection
   uint64_t step = 0;
   uint32_t attempt = 0;
   LayoutId layout_id;
-  PlanId known;                  // share_id_of of the plan that the client has for this layout; zero: none
-  bool follows_planner = false;  // the layout follows from a PlanExchange
+  PlanId known;  // assignment_id_of of the plan that the client has for this layout; zero: none
+  bool follows_planner = false;  // the layout follows from a PlanGathering
 };
-struct PlanIs {  // node -> client
+struct PlanUpdate {  // node -> client
   uint64_t step = 0;
   uint32_t attempt = 0;
   RosterId roster_id;
   SavePlanPtr plan;  // null: the plan that the client has, under this roster
 };
-// Mode collective, if planners make the global plan: before PlanWanted. Stages `offered` and `made` go from
+// Mode collective, if planners make the global plan: before PlanRequest. Stages `offered` and `made` go from
 // client to node, again on every new connection; stages `gathered` and `told` go from node to client.
-struct PlanExchange {
+struct PlanGathering {
   uint64_t step = 0;
   uint32_t attempt = 0;
-  plan::ExchangeStage stage = plan::ExchangeStage::offered;
+  plan::GatherStage stage = plan::GatherStage::offered;
   Rank coordinator_rank = 0;  // the rank whose planner makes the global plan
   SaveOptions options;
   std::vector<plan::PlannerPlan> plans;  // offered, told: this rank's; gathered, made: of all ranks, by rank
 };
 // client -> node: requests memory for slabs, before the client makes a slab that exceeds its grant.
 // docs/reference/client-node.md, "Slabs".
-struct StagingWanted {
+struct StagingRequest {
   uint64_t bytes = 0;               // size of a slab that holds one save
   uint32_t slabs = 0;               // number of slabs; slabs for saves have ids below it
   uint64_t bytes_max = UINT64_MAX;  // the most that all slabs may take by the limits of the client's process
@@ -302,7 +302,7 @@ struct PartRange {
   uint64_t bytes = 0;
   uint64_t slab_offset = 0;
 };
-struct PartWanted {  // node -> client: requests these bytes of a save that is staged in parts
+struct PartRequest {  // node -> client: requests these bytes of a save that is staged in parts
   uint32_t slab_id = 0;
   uint64_t step = 0;
   uint32_t attempt = 0;
@@ -318,13 +318,14 @@ struct PartStaged {  // client -> node
 struct Detach {};
 
 using LocalMessage =
-    std::variant<local::Attach, local::Attached, local::Failed, local::LayoutIs, local::RosterIs, local::Slab,
-                 local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load, local::Found,
-                 local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach, local::Written,
-                 local::NotStaged, local::Ping, local::Pong, local::StatusWanted, local::StatusIs,
-                 local::PlanWanted, local::PlanIs, local::PlanExchange, local::Close, local::FilesToRead,
-                 local::FilesRead, local::StagingWanted, local::StagingGranted, local::StagingKept,
-                 local::GiveBack, local::PartWanted, local::PartStaged, local::List, local::Listing>;
+    std::variant<local::Attach, local::Attached, local::Failed, local::LayoutUpdate, local::RosterUpdate,
+                 local::Slab, local::Staged, local::SlabFree, local::Decided, local::Latest, local::Load,
+                 local::Found, local::Loaded, local::Placed, local::LoadDone, local::Refused, local::Detach,
+                 local::Written, local::NotStaged, local::Ping, local::Pong, local::StatusRequest,
+                 local::StatusReport, local::PlanRequest, local::PlanUpdate, local::PlanGathering,
+                 local::Close, local::FilesToRead, local::FilesRead, local::StagingRequest,
+                 local::StagingGranted, local::StagingKept, local::GiveBack, local::PartRequest,
+                 local::PartStaged, local::List, local::Listing>;
 
 Bytes encode_local(const LocalMessage& message);
 // `bytes` are untrusted: it needs bounded memory and never crashes. Errors have one line.

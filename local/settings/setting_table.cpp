@@ -1,4 +1,4 @@
-// The table of settings. Defaults and bounds are those of RoleTimes, NodeOptions and CheckpointerOptions in
+// The table of settings. Defaults and bounds are those of Timeouts, NodeOptions and CheckpointerOptions in
 // folders above this one; tests and static_asserts there check that they are equal.
 #include <limits>
 

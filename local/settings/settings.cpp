@@ -123,9 +123,9 @@ std::string Setting::variable() const {
 // The name of a field ends with its unit unless the type implies it.
 std::string Setting::field() const {
   std::string out = with_underscores(name);
-  const bool says_bytes = out.find("bytes") != std::string::npos;
+  const bool names_bytes = out.find("bytes") != std::string::npos;
   if (of == SettingOf::node) {
-    if (kind == SettingKind::bytes && !says_bytes) out += "_bytes";
+    if (kind == SettingKind::bytes && !names_bytes) out += "_bytes";
     if (kind == SettingKind::duration) out += "_s";
     return "node." + out;
   }
@@ -206,12 +206,13 @@ uint64_t Settings::number_of(std::string_view name) const {
 }
 
 Status Settings::check() const {
-  auto said = [&](const char* name) {
+  auto message = [&](const char* name) {
     const Value* value = find(name);
     return fmt::format("{} {} ({})", name, number_of(name), value ? value->source : "the default");
   };
   auto too_short = [&](const char* name, const char* other, uint64_t least) {
-    return invalid(fmt::format("{} is too short beside {}: at least {}", said(name), said(other), least));
+    return invalid(
+        fmt::format("{} is too short beside {}: at least {}", message(name), message(other), least));
   };
   const uint64_t attempt_ms = number_of("attempt-deadline-ms"), renew_ms = number_of("lease-renew-ms");
   if (number_of("node-deadline-ms") <= attempt_ms) {
@@ -225,7 +226,7 @@ Status Settings::check() const {
     return invalid(
         fmt::format("{} has no effect beside {}, by which saves are aborted before: set it lower, "
                     "or that one higher",
-                    said("host-lost-ms"), said("attempt-deadline-ms")));
+                    message("host-lost-ms"), message("attempt-deadline-ms")));
   }
   return ok_status();
 }

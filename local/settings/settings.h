@@ -57,7 +57,7 @@ struct Setting {
   // The setting names a file that is written or a port that is opened, which could harm a user who did not
   // choose it. It is accepted from a settings file only if the file is in the working directory and belongs
   // to this user or to root.
-  bool is_own_alone() const { return kind == SettingKind::path || kind == SettingKind::address; }
+  bool is_environment_only() const { return kind == SettingKind::path || kind == SettingKind::address; }
 };
 
 std::span<const Setting> all_settings();
@@ -90,7 +90,7 @@ class Settings {
   // Adds shoal.toml of the working directory and then of the root; either may be missing. If both are the
   // same file, it counts as the root's.
   Status add_files(const std::string& root);
-  // Adds one file. `is_trusted`: it may contain settings that are is_own_alone().
+  // Adds one file. `is_trusted`: it may contain settings that are is_environment_only().
   Status add_file(const std::string& path, bool is_trusted);
   // Code::invalid_argument names two settings that contradict each other.
   Status check() const;

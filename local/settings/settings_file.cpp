@@ -76,7 +76,7 @@ Status Settings::add_file(const std::string& path, bool is_trusted) {
     if (!value) {
       return at_line(path, line, fmt::format("{} = a whole number, or a text in quotes, is needed", name));
     }
-    if (setting != nullptr && setting->is_own_alone() && !is_trusted) {
+    if (setting != nullptr && setting->is_environment_only() && !is_trusted) {
       return at_line(
           path, line,
           fmt::format("{} may be said by a flag, by {}, or by {} in the working folder that belongs to "

@@ -60,7 +60,7 @@ iovec iovec_of(ByteView bytes) {
 
 // Huge pages: a page fault takes as long as reading the bytes that fill the page. Small messages do not use
 // them, because less may arrive than was announced.
-void ask_for_large_pages(MutableByteView memory) {
+void request_large_pages(MutableByteView memory) {
   constexpr size_t kFromBytes = size_t{4} << 20;
   constexpr uintptr_t kPageBytes = 4096;
   if (memory.size() < kFromBytes) return;
@@ -196,7 +196,7 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::advance(int fd) {
                                 kMaxLocalMessageBytes));
     }
     body = PageBuffer(expected_bytes);
-    ask_for_large_pages(body.bytes());
+    request_large_pages(body.bytes());
   }
   while (body_bytes < expected_bytes) {
     SHOAL_ASSIGN_OR_RETURN(size_t got, read_some(fd, body.bytes().subspan(body_bytes)));

@@ -14,7 +14,7 @@ namespace shoal::local {
 
 Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms) {
   SHOAL_ASSIGN_OR_RETURN(auto socket, LocalSocket::connect(socket_file));
-  SHOAL_RETURN_IF_ERROR(socket->send(local::StatusWanted{}).with_context(socket_file));
+  SHOAL_RETURN_IF_ERROR(socket->send(local::StatusRequest{}).with_context(socket_file));
   auto answer_or = socket->receive(timeout_ms);
   if (!answer_or.ok()) return answer_or.status().with_context(socket_file);
   auto& answer = *answer_or;
@@ -23,7 +23,7 @@ Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms) {
                                                        socket_file, socket->peer_pid(), timeout_ms));
   }
   if (const auto* failed = std::get_if<local::Failed>(&answer->message)) return failed->why;
-  const auto* is = std::get_if<local::StatusIs>(&answer->message);
+  const auto* is = std::get_if<local::StatusReport>(&answer->message);
   if (is == nullptr) return Status(Code::corrupt, fmt::format("{}: no status came", socket_file));
   return *is->status;
 }

@@ -202,7 +202,7 @@ const Instance* Holdings::instance_of(const ValueHoldings& value, const LayoutEn
 }
 
 const RankSet& Holdings::holders(const Instance& instance) {
-  const MeshFacts& facts = meshes_[instance.mesh_number];
+  const MeshPlaces& facts = meshes_[instance.mesh_number];
   const std::vector<uint32_t>& layouts = layout_sets_[instance.layouts_number];
   if (layouts.size() == world_.layouts.size()) return facts.ranks;
   auto [found, is_new] = holders_.try_emplace({instance.mesh_number, instance.layouts_number});

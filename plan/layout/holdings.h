@@ -125,7 +125,7 @@ class Holdings {
       return a.second != b.second ? a.second < b.second : *a.first < *b.first;
     }
   };
-  struct MeshFacts {
+  struct MeshPlaces {
     const Mesh* mesh;
     RankSet ranks;
   };
@@ -142,7 +142,7 @@ class Holdings {
   FqnIndex index_;
   std::vector<std::unique_ptr<ValueHoldings>> values_;
   std::map<uint32_t, BoxHoldings> boxes_;
-  std::deque<MeshFacts> meshes_;  // a deque, so that references stay valid
+  std::deque<MeshPlaces> meshes_;  // a deque, so that references stay valid
   std::map<MeshKey, uint32_t, MeshLess> mesh_numbers_;
   std::map<uint32_t, Hash128> mesh_hashes_;                    // by mesh number
   std::vector<std::vector<uint32_t>> mesh_numbers_by_layout_;  // only meshes of ranks

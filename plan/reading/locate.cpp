@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "plan/geometry/shard_intervals.h"
-#include "plan/saving/share_rule.h"
+#include "plan/saving/save_rule.h"
 #include "shoal/metadata.h"
 
 namespace shoal::plan {
@@ -40,7 +40,7 @@ static_assert(kMaxDims <= 32, "sharded_dims has a bit for each mesh dimension");
 
 struct Locator::Impl {
   std::shared_ptr<const World> world;
-  ShareRule rule;
+  SaveRule rule;
   struct Group {
     RankSet ranks;
     const Bucket* bucket = nullptr;
@@ -107,17 +107,19 @@ void number_pieces(std::vector<Stored> stored, const Box& target, std::vector<St
 }
 
 // The shares of a value's boxes, or of one box if it is given.
-std::span<const Share> shares_in(const Bucket& bucket, uint32_t value, const Box* box = nullptr) {
-  auto order = [&](const Share& share) {
-    const Bucket::Held& held = bucket.boxes[share.box];
+std::span<const Assignment> assignments_in(const Bucket& bucket, uint32_t value, const Box* box = nullptr) {
+  auto order = [&](const Assignment& assignment) {
+    const Bucket::Held& held = bucket.boxes[assignment.box];
     if (held.value != value) return held.value < value ? -1 : 1;
     if (!box || held.box == *box) return 0;
     return held.box < *box ? -1 : 1;
   };
-  auto begin = bucket.shares.begin(), end = bucket.shares.end();
-  auto first = std::partition_point(begin, end, [&](const Share& share) { return order(share) < 0; });
-  auto last = std::partition_point(first, end, [&](const Share& share) { return order(share) == 0; });
-  return std::span(bucket.shares)
+  auto begin = bucket.assignments.begin(), end = bucket.assignments.end();
+  auto first =
+      std::partition_point(begin, end, [&](const Assignment& assignment) { return order(assignment) < 0; });
+  auto last =
+      std::partition_point(first, end, [&](const Assignment& assignment) { return order(assignment) == 0; });
+  return std::span(bucket.assignments)
       .subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first));
 }
 
@@ -204,7 +206,7 @@ const Bucket& Locator::Impl::bucket_of(const RankSet& group) {
       cached_boxes = 0;
       ++round;
     }
-    ShareRule::Gathered gathered = rule.gather(group.lowest());
+    SaveRule::Gathered gathered = rule.gather(group.lowest());
     for (auto& [ranks, bucket] : gathered.buckets) {
       const size_t boxes = bucket.boxes.size();
       if (buckets.emplace(ranks, std::move(bucket)).second) cached_boxes += boxes;
@@ -248,9 +250,9 @@ void Locator::Impl::add_group_pieces(uint32_t value, Group& group, const std::ve
     return number_pieces(std::move(stored), target, out);
   }
   const Bucket& bucket = bucket_of(group);
-  for (const Share& share : shares_in(bucket, value)) {
-    for (Box& box : boxes_of_range(bucket.boxes[share.box].box, share.begin, share.end)) {
-      stored.push_back({bucket.members[share.member], std::move(box)});
+  for (const Assignment& assignment : assignments_in(bucket, value)) {
+    for (Box& box : boxes_of_range(bucket.boxes[assignment.box].box, assignment.begin, assignment.end)) {
+      stored.push_back({bucket.members[assignment.member], std::move(box)});
     }
   }
   number_pieces(std::move(stored), target, out);
@@ -288,9 +290,9 @@ std::vector<Locator::Impl::Stored> Locator::Impl::tile_pieces_of(uint32_t value,
       continue;
     }
     const Bucket& bucket = bucket_of(group);
-    for (const Share& share : shares_in(bucket, value, &tile)) {
-      if (bucket.members[share.member] != rank) continue;
-      for (Box& piece : boxes_of_range(tile, share.begin, share.end))
+    for (const Assignment& assignment : assignments_in(bucket, value, &tile)) {
+      if (bucket.members[assignment.member] != rank) continue;
+      for (Box& piece : boxes_of_range(tile, assignment.begin, assignment.end))
         stored.push_back({rank, std::move(piece)});
     }
   }
@@ -305,8 +307,8 @@ void Locator::Impl::add_tile_pieces(uint32_t value, const Box& target, std::vect
     if (group.ranks.empty()) return;
     if (!divides(group)) return writers.push_back(group.ranks.lowest());
     const Bucket& bucket = bucket_of(group);
-    for (const Share& share : shares_in(bucket, value, &tile.at(0))) {
-      writers.push_back(bucket.members[share.member]);
+    for (const Assignment& assignment : assignments_in(bucket, value, &tile.at(0))) {
+      writers.push_back(bucket.members[assignment.member]);
     }
   });
   std::sort(writers.begin(), writers.end());
@@ -320,8 +322,8 @@ std::vector<Rank> Locator::Impl::box_writers(uint32_t value, const BoxHoldings& 
   std::span<const Rank> holders = all.holders(held);
   const Bucket& bucket = bucket_of(RankSet::from_ascending({holders.begin(), holders.end()}));
   std::vector<Rank> writers;
-  for (const Share& share : shares_in(bucket, value, held.box))
-    writers.push_back(bucket.members[share.member]);
+  for (const Assignment& assignment : assignments_in(bucket, value, held.box))
+    writers.push_back(bucket.members[assignment.member]);
   return writers;
 }
 
@@ -337,9 +339,9 @@ std::vector<Locator::Impl::Stored> Locator::Impl::box_pieces_of(uint32_t value, 
     if (rule.divides(held)) {
       std::span<const Rank> holders = all.holders(held);
       const Bucket& bucket = bucket_of(RankSet::from_ascending({holders.begin(), holders.end()}));
-      for (const Share& share : shares_in(bucket, value, &box)) {
-        if (bucket.members[share.member] != rank) continue;
-        for (Box& piece : boxes_of_range(box, share.begin, share.end))
+      for (const Assignment& assignment : assignments_in(bucket, value, &box)) {
+        if (bucket.members[assignment.member] != rank) continue;
+        for (Box& piece : boxes_of_range(box, assignment.begin, assignment.end))
           stored.push_back({rank, std::move(piece)});
       }
       continue;

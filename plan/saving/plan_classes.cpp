@@ -143,8 +143,8 @@ struct PlanClasses::Units {
 };
 
 struct PlanClasses::OfLayout {
-  explicit OfLayout(ShareRule made) : rule(std::move(made)) {}
-  ShareRule rule;
+  explicit OfLayout(SaveRule made) : rule(std::move(made)) {}
+  SaveRule rule;
   bool is_alone = false;                   // each rank has a class to itself
   bool has_rank_names = false;             // has per-rank values, whose names contain the rank's number
   std::vector<uint32_t> geometries;        // distinct
@@ -179,7 +179,7 @@ PlanClasses::~PlanClasses() = default;
 PlanClasses::OfLayout& PlanClasses::of_layout(uint32_t layout) {
   if (!layouts_[layout]) {
     layouts_[layout] =
-        std::make_unique<OfLayout>(ShareRule(world_, options_, FqnIndex::of_layout(world_, layout)));
+        std::make_unique<OfLayout>(SaveRule(world_, options_, FqnIndex::of_layout(world_, layout)));
     OfLayout& of = *layouts_[layout];
     of.geometry_of_entry.assign(world_.layouts[layout]->entries().size(), -1);
     for (uint32_t entry = 0; entry < of.geometry_of_entry.size(); ++entry) {
@@ -261,7 +261,7 @@ void PlanClasses::add_entry(OfLayout& of, uint32_t layout_number, uint32_t numbe
 PlanClasses::Units PlanClasses::units_of(OfLayout& of, Rank rank, const RankSet& group, Hash128 sizes) {
   auto [found, is_new] = of.units.try_emplace(sizes);
   if (!is_new) return found->second;
-  ShareRule::Gathered gathered = of.rule.gather(rank);
+  SaveRule::Gathered gathered = of.rule.gather(rank);
   auto bucket = gathered.buckets.find(group);
   if (bucket == gathered.buckets.end()) return {};
   std::vector<SharedBox> boxes;

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plan/saving/share_rule.h"
+#include "plan/saving/save_rule.h"
 
 namespace shoal::plan {
 

@@ -52,14 +52,14 @@ RankPlans::RankPlans(std::shared_ptr<const World> world, const SaveOptions& opti
   classes_ = std::make_unique<PlanClasses>(*world_, options_);
   for (const LayoutPtr& layout : world_->layouts) {
     const auto& entries = layout->entries();
-    alone_.push_back(std::any_of(entries.begin(), entries.end(), PlanClasses::is_alone));
+    is_alone_.push_back(std::any_of(entries.begin(), entries.end(), PlanClasses::is_alone));
   }
 }
 
 RankPlans::~RankPlans() = default;
 
 Result<SavePlanPtr> RankPlans::plan(Rank rank) {
-  if (!classes_ || rank >= world_->roster.world_size() || alone_[world_->roster.layout_of(rank)]) {
+  if (!classes_ || rank >= world_->roster.world_size() || is_alone_[world_->roster.layout_of(rank)]) {
     SHOAL_ASSIGN_OR_RETURN(SavePlan plan, plan_save(*world_, rank, options_));
     return std::make_shared<const SavePlan>(std::move(plan));
   }
@@ -78,7 +78,7 @@ Result<SavePlanPtr> RankPlans::plan(Rank rank) {
   auto plan = std::make_shared<SavePlan>(*known->second);
   plan->rank = rank;
   plan->items = SharedVector<WriteItem>(classes_->moved(*known->second, rank));
-  plan->share_id = {};
+  plan->assignment_id = {};
   plan->id = plan_id_of(*plan);
   return SavePlanPtr(std::move(plan));
 }

@@ -26,7 +26,7 @@ class RankPlans {
   const SaveOptions options_;
   // nullptr if the world has too many shapes, meshes or layouts for its tables
   std::unique_ptr<PlanClasses> classes_;
-  std::vector<bool> alone_;  // by layout: each of its ranks has a class to itself
+  std::vector<bool> is_alone_;  // by layout: each of its ranks has a class to itself
   std::unordered_map<Hash128, SavePlanPtr> of_class_;
   size_t items_kept_ = 0;  // total number of items in these plans
 };

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "plan/layout/canonical_bytes.h"
-#include "plan/saving/share_rule.h"
+#include "plan/saving/save_rule.h"
 
 namespace shoal {
 
@@ -119,8 +119,8 @@ PlanId plan_id_of(const SavePlan& plan) {
   return hash_plan(plan, plan.roster_id);
 }
 
-PlanId share_id_of(const SavePlan& plan) {
-  if (!plan.share_id.is_zero()) return plan.share_id;
+PlanId assignment_id_of(const SavePlan& plan) {
+  if (!plan.assignment_id.is_zero()) return plan.assignment_id;
   return hash_plan(plan, RosterId{});
 }
 
@@ -132,8 +132,8 @@ SavePlanPtr under_roster(const SavePlanPtr& plan, const RosterId& roster_id) {
   return moved;
 }
 
-SavePlan plan::plan_with(plan::ShareRule& rule, Rank rank) {
-  plan::ShareRule::Gathered gathered = rule.gather(rank);
+SavePlan plan::plan_with(plan::SaveRule& rule, Rank rank) {
+  plan::SaveRule::Gathered gathered = rule.gather(rank);
   for (auto& [group, bucket] : gathered.buckets) {
     rule.divide_bucket(group, bucket);
     plan::append_pieces_of(bucket, rank, gathered.pieces);
@@ -155,7 +155,7 @@ Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& opt
   if (rank >= world.roster.world_size()) {
     return Status(Code::invalid_argument, fmt::format("rank {} of {}", rank, world.roster.world_size()));
   }
-  plan::ShareRule rule(world, options, plan::FqnIndex::of_layout(world, world.roster.layout_of(rank)));
+  plan::SaveRule rule(world, options, plan::FqnIndex::of_layout(world, world.roster.layout_of(rank)));
   return plan::plan_with(rule, rank);
 }
 

@@ -144,7 +144,7 @@ std::vector<std::pair<uint32_t, uint64_t>> take_units(uint64_t bytes, uint64_t u
 // Deals the units of one large box as contiguous runs, ascending by member, except that the member with the
 // last, perhaps shorter unit comes last. So each member keeps exactly its load.
 void deal_runs(uint32_t box, uint64_t element_bytes, uint64_t elements, const Cut& cut, uint64_t members,
-               Loads& loads, std::vector<Share>& shares) {
+               Loads& loads, std::vector<Assignment>& assignments) {
   auto counts = take_units(cut.unit_elements * element_bytes, cut.units - 1, members, loads);
   const uint64_t last_elements = elements - (cut.units - 1) * cut.unit_elements;
   const uint32_t last_member = loads.take(last_elements * element_bytes);
@@ -152,10 +152,10 @@ void deal_runs(uint32_t box, uint64_t element_bytes, uint64_t elements, const Cu
   for (auto [member, count] : counts) {
     if (member == last_member) continue;
     const uint64_t end = begin + count * cut.unit_elements;
-    shares.push_back({box, member, begin, end});
+    assignments.push_back({box, member, begin, end});
     begin = end;
   }
-  shares.push_back({box, last_member, begin, elements});
+  assignments.push_back({box, last_member, begin, elements});
 }
 
 // For each member, by ascending rank: the number of earlier members on the same host.
@@ -189,24 +189,25 @@ std::vector<uint32_t> turns_on_host(const std::vector<Rank>& ranks, const Roster
 
 }  // namespace
 
-std::vector<Share> divide(std::span<const SharedBox> boxes, uint64_t members, uint64_t unit_bytes) {
+std::vector<Assignment> divide(std::span<const SharedBox> boxes, uint64_t members, uint64_t unit_bytes) {
   SHOAL_CHECK(members > 0);
   members = std::min(members, count_units(boxes, unit_bytes));
-  std::vector<Share> shares;
-  shares.reserve(boxes.size());
+  std::vector<Assignment> assignments;
+  assignments.reserve(boxes.size());
   Loads loads(members);
   for_each_unit(
       boxes, unit_bytes,
       [&](size_t i, uint64_t elements, const Cut& cut) {
-        deal_runs(static_cast<uint32_t>(i), boxes[i].element_bytes, elements, cut, members, loads, shares);
+        deal_runs(static_cast<uint32_t>(i), boxes[i].element_bytes, elements, cut, members, loads,
+                  assignments);
       },
       [&](size_t first, size_t end, uint64_t bytes) {
         const uint32_t member = loads.take(bytes);
         for (size_t i = first; i < end; ++i) {
-          shares.push_back({static_cast<uint32_t>(i), member, 0, boxes[i].box->elements()});
+          assignments.push_back({static_cast<uint32_t>(i), member, 0, boxes[i].box->elements()});
         }
       });
-  return shares;
+  return assignments;
 }
 
 uint64_t count_units(std::span<const SharedBox> boxes, uint64_t unit_bytes) {

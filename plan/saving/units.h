@@ -19,7 +19,7 @@ struct SharedBox {
 };
 
 // One member writes the elements [begin, end), row-major, of one box.
-struct Share {
+struct Assignment {
   uint32_t box = 0;     // index in the given boxes
   uint32_t member = 0;  // index in first_members
   uint64_t begin = 0, end = 0;
@@ -30,7 +30,7 @@ struct Share {
 // Each unit goes to the least loaded of `members` members, or to the first of these on a tie. If there are
 // fewer units than members, only the first members get one. Then each box's units are dealt again as
 // contiguous runs of the same sizes. No member gets more than the mean plus one unit.
-std::vector<Share> divide(std::span<const SharedBox> boxes, uint64_t members, uint64_t unit_bytes);
+std::vector<Assignment> divide(std::span<const SharedBox> boxes, uint64_t members, uint64_t unit_bytes);
 
 // The number of units that the boxes make. At most so many members get one.
 uint64_t count_units(std::span<const SharedBox> boxes, uint64_t unit_bytes);

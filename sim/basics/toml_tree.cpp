@@ -51,7 +51,7 @@ const TomlTable::Entry* TomlTable::find(std::string_view key) const {
   return nullptr;
 }
 
-Status SaidAt::error(const std::string& what) const {
+Status TomlPlace::error(const std::string& what) const {
   return Status(Code::invalid_argument, file ? fmt::format("{}:{}: {}", *file, line, what) : what);
 }
 
@@ -59,7 +59,7 @@ Status TomlTable::error(uint32_t at_line, const std::string& what) const {
   return Status(Code::invalid_argument, fmt::format("{}:{}: {}", file, at_line, what));
 }
 
-SaidAt TomlTable::place(uint32_t at_line) const {
+TomlPlace TomlTable::place(uint32_t at_line) const {
   return {std::make_shared<const std::string>(file), at_line};
 }
 

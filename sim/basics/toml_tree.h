@@ -15,12 +15,12 @@
 namespace shoal::sim {
 
 // The place in a file where a value is set. It is not part of the value, so all places compare equal.
-struct SaidAt {
+struct TomlPlace {
   std::shared_ptr<const std::string> file;  // null: the value is not from a file
   uint32_t line = 0;
 
   Status error(const std::string& what) const;  // "file:line: what", or "what" alone
-  friend bool operator==(const SaidAt&, const SaidAt&) { return true; }
+  friend bool operator==(const TomlPlace&, const TomlPlace&) { return true; }
 };
 
 class TomlTable {
@@ -47,7 +47,7 @@ class TomlTable {
   // An error that names the first entry whose key is not in `keys`.
   Status allow_only(std::span<const std::string_view> keys) const;
   Status error(uint32_t at_line, const std::string& what) const;  // "file:line: what"
-  SaidAt place(uint32_t at_line) const;
+  TomlPlace place(uint32_t at_line) const;
 };
 
 // `file` is the name in error texts. Code::invalid_argument: "file:line: why".

@@ -42,8 +42,8 @@ class DirectEngine final : public NodeEngine {
       world_.send(message->to, message->message, message->id);
     } else if (auto* to = std::get_if<actors::effect::SendTo>(&each)) {
       world_.send_to(to->address, to->message);
-    } else if (auto* tell = std::get_if<actors::effect::Tell>(&each)) {
-      later(delays_.local_ns, tell->to, std::move(tell->event));
+    } else if (auto* to_role = std::get_if<actors::effect::ToRole>(&each)) {
+      later(delays_.local_ns, to_role->to, std::move(to_role->event));
     } else if (auto* answer = std::get_if<actors::effect::ToClient>(&each)) {
       world_.to_client(answer->client, answer->message);
     } else if (auto* forget = std::get_if<actors::effect::ForgetClient>(&each)) {

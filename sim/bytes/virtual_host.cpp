@@ -110,13 +110,13 @@ Nonce VirtualHost::next_nonce() {
   return nonce;
 }
 
-size_t VirtualHost::add_node(const actors::NodeFacts& facts, bool coordinates) {
+size_t VirtualHost::add_node(const actors::NodeConfig& config, bool coordinates) {
   const size_t index = nodes_.size();
   nodes_.push_back(std::make_unique<Node>(*this, index, coordinates));
   Node& node = *nodes_.back();
 
-  actors::NodeFacts known = facts;
-  if (known.job_id.empty()) known.job_id = "job-" + std::to_string(facts.generation);
+  actors::NodeConfig known = config;
+  if (known.job_id.empty()) known.job_id = "job-" + std::to_string(config.generation);
   if (coordinates) {
     auto last = storage::highest_epoch(*storage_);
     SHOAL_CHECK(last.ok());
@@ -194,7 +194,7 @@ void VirtualHost::kill_node(size_t node) {
   nodes_[node]->alive = false;
   schedule(now_ + kSilenceNs, [this] { check_links(); });
   std::erase_if(untaken_, [&](const Untaken& each) {
-    if (each.to == node) has_left(each.from, each.message, each.id, kSilenceNs);
+    if (each.to == node) on_left(each.from, each.message, each.id, kSilenceNs);
     return each.to == node;
   });
 }
@@ -356,11 +356,11 @@ void VirtualHost::send_between(size_t from, size_t to, const actors::WireMessage
                                actors::SendId id) {
   if (id != 0 && nodes_[to]->takes_nothing) return untaken_.push_back({from, to, message, id});
   pass_on(from, to, actors::kFirstSharer + from, message, true);
-  has_left(from, message, id, reachable(from, to) ? delays_.network_ns : kSilenceNs);
+  on_left(from, message, id, reachable(from, to) ? delays_.network_ns : kSilenceNs);
 }
 
-void VirtualHost::has_left(size_t from, const actors::WireMessage& message, actors::SendId id,
-                           actors::TimeNs after) {
+void VirtualHost::on_left(size_t from, const actors::WireMessage& message, actors::SendId id,
+                          actors::TimeNs after) {
   if (id == 0) return;
   Node& sender = *nodes_[from];
   sender.schedule(now_ + after, [&sender, role = message.from, id] {
@@ -385,7 +385,7 @@ void VirtualHost::take_nothing_in(size_t node, bool takes_nothing) {
 void VirtualHost::end_session(size_t from, actors::NodeId to) {
   std::erase_if(untaken_, [&](const Untaken& each) {
     const bool ends = each.from == from && actors::kFirstSharer + each.to == to;
-    if (ends) has_left(from, each.message, each.id, delays_.local_ns);
+    if (ends) on_left(from, each.message, each.id, delays_.local_ns);
     return ends;
   });
 }
@@ -393,7 +393,7 @@ void VirtualHost::end_session(size_t from, actors::NodeId to) {
 uint64_t VirtualHost::untaken_bytes(size_t node) const {
   std::map<const actors::Chunk*, uint64_t> bytes;  // a chunk for several receivers counts once
   for (const Untaken& each : untaken_) {
-    const auto* chunk = std::get_if<actors::wire::ChunkIs>(each.message.body.get());
+    const auto* chunk = std::get_if<actors::wire::ChunkData>(each.message.body.get());
     if (each.from == node && chunk != nullptr) bytes[chunk->chunk.get()] = chunk->chunk->size;
   }
   uint64_t sum = 0;
@@ -401,9 +401,9 @@ uint64_t VirtualHost::untaken_bytes(size_t node) const {
   return sum;
 }
 
-void VirtualHost::pass_on(size_t from, size_t to, actors::NodeId sender_id, const actors::WireMessage& said,
-                          bool connected) {
-  actors::WireMessage message = said;
+void VirtualHost::pass_on(size_t from, size_t to, actors::NodeId sender_id,
+                          const actors::WireMessage& received, bool connected) {
+  actors::WireMessage message = received;
   if (corruption_) corruption_(from, message);
   const Node& sender = *nodes_[from];
   Node& receiver = *nodes_[to];

@@ -73,7 +73,7 @@ class VirtualHost {
   // Adds a node and returns its number, counted from 0. A node that coordinates claims the next epoch of the
   // root; its address is "nodeN". Any other node follows the coordinator that was added last, until it is
   // redirected.
-  size_t add_node(const actors::NodeFacts& facts, bool coordinates);
+  size_t add_node(const actors::NodeConfig& config, bool coordinates);
   // The trainer of a rank connects and attaches. The returned id identifies its slabs and messages.
   actors::ClientId attach(size_t node, Rank rank, uint32_t world_size);
   MutableByteView add_slab(actors::ClientId client, uint32_t slab_id, uint64_t bytes);
@@ -156,7 +156,7 @@ class VirtualHost {
   void deliver_local(size_t node, actors::Event event);
   void send(size_t from, actors::NodeId to, const actors::WireMessage& message, actors::SendId id);
   void send_between(size_t from, size_t to, const actors::WireMessage& message, actors::SendId id);
-  void has_left(size_t from, const actors::WireMessage& message, actors::SendId id, actors::TimeNs after);
+  void on_left(size_t from, const actors::WireMessage& message, actors::SendId id, actors::TimeNs after);
   void end_session(size_t from, actors::NodeId to);
   void pass_on(size_t from, size_t to, actors::NodeId sender_id, const actors::WireMessage& message,
                bool connected);

@@ -46,8 +46,8 @@ void VirtualCluster::stop(size_t index, bool trainers_live, std::function<void()
   if (is_coordinator(index))
     offer(index, actors::RoleKind::coordinator, actors::event::Stopping{trainers_live});
   offer(index, actors::RoleKind::shard_writer,
-        actors::event::Drain{.told = true, .trainers_live = trainers_live});
-  events_.schedule(events_.now() + times().node_deadline_ms * actors::kMillisecond,
+        actors::event::Drain{.by_request = true, .trainers_live = trainers_live});
+  events_.schedule(events_.now() + timeouts().node_deadline_ms * actors::kMillisecond,
                    [this, life] { end_stopped(life); });
 }
 
@@ -60,7 +60,7 @@ void VirtualCluster::drained(size_t index, actors::RoleKind role) {
   if (role == actors::RoleKind::shard_writer && is_coordinator(index)) {
     const bool live = found->second.trainers_live;
     return offer(index, actors::RoleKind::coordinator,
-                 actors::event::Drain{.told = true, .trainers_live = live});
+                 actors::event::Drain{.by_request = true, .trainers_live = live});
   }
   // The last messages leave before the process ends.
   events_.schedule(events_.now() + 10 * actors::kMillisecond, [this, life] { end_stopped(life); });
@@ -79,7 +79,7 @@ void VirtualCluster::end_stopped(Life life) {
 void VirtualCluster::start_again(size_t index, bool coordinates, std::function<void()> is_up) {
   kill(index);
   lose_sessions_of(index, kClosed);
-  hub_peers_.reset();
+  coordinator_peers_.reset();
   Node& node = nodes_[index];
   const uint32_t life = node.life + 1;
   node = Node();
@@ -110,7 +110,7 @@ void VirtualCluster::join_again(Life life, const std::shared_ptr<std::function<v
   node.coordinator = coordinator_;
   node.session = actors::kFirstPeerNode + session_owners_.size();
   session_owners_.push_back(index);
-  hub_peers_.reset();
+  coordinator_peers_.reset();
   make_roles(index, epoch_, false);
   begin_roles(index);
   (*is_up)();
@@ -199,7 +199,7 @@ void VirtualCluster::begin_hazard(const Fault& fault) {
 }
 
 void VirtualCluster::check_links_of(size_t node) {
-  hub_peers_.reset();  // nodes may have left their relays too
+  coordinator_peers_.reset();  // nodes may have left their relays too
   for (size_t other = 0; other < nodes_.size(); ++other) {
     const Node& follower = nodes_[other];
     if (other != node && follower.coordinator != node) continue;
@@ -216,7 +216,7 @@ void VirtualCluster::lose_sessions_of(size_t node, const Status& why) {
 void VirtualCluster::lose_session(size_t index, const Status& why) {
   const actors::NodeId session = std::exchange(nodes_[index].session, 0);
   if (session == 0) return;
-  hub_peers_.reset();
+  coordinator_peers_.reset();
   offer(nodes_[index].coordinator, actors::RoleKind::coordinator, actors::event::PeerLost{session, why});
   offer(index, std::nullopt, actors::event::PeerLost{actors::kCoordinatorNode, why});
 }
@@ -226,7 +226,7 @@ void VirtualCluster::connect(size_t index) {
   if (node.session != 0 || node.coordinator == index || !reachable(index, node.coordinator)) return;
   node.session = actors::kFirstPeerNode + session_owners_.size();
   session_owners_.push_back(static_cast<uint32_t>(index));
-  hub_peers_.reset();
+  coordinator_peers_.reset();
   offer(index, std::nullopt, actors::event::PeerUp{actors::kCoordinatorNode});
 }
 
@@ -245,7 +245,7 @@ void VirtualCluster::redirect(size_t index, const actors::effect::Redirect& to) 
   }
   lose_session(index, kClosed);
   node.coordinator = coordinator;
-  hub_peers_.reset();
+  coordinator_peers_.reset();
   // The handshake takes one round trip.
   events_.schedule(events_.now() + 2 * profile_.network.latency_ns, [this, life = life_of(index)] {
     if (lives(life)) connect(static_cast<uint32_t>(life));

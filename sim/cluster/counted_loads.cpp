@@ -40,7 +40,7 @@ const CountedLoads::Sharded& CountedLoads::sharded_by(const Layout& layout) {
   for (const LayoutEntry& entry : layout.entries()) {
     const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
     if (mesh == nullptr) {
-      sharded.by_meshes_alone &= std::holds_alternative<GroupSharding>(entry.sharding);
+      sharded.by_meshes_only &= std::holds_alternative<GroupSharding>(entry.sharding);
       continue;
     }
     for (size_t i = 0; i < mesh->placements.size(); ++i) {
@@ -55,7 +55,7 @@ const CountedLoads::Sharded& CountedLoads::sharded_by(const Layout& layout) {
 const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
   const Sharded& sharded = sharded_by(layout);
-  if (!sharded.by_meshes_alone) return work_out(rank);
+  if (!sharded.by_meshes_only) return work_out(rank);
   std::vector<uint64_t> place{reinterpret_cast<uintptr_t>(&layout)};
   for (size_t mesh = 0; mesh < sharded.dims_of_mesh.size(); ++mesh) {
     const std::optional<Dims> coordinate = layout.meshes()[mesh].coordinate_of(rank);
@@ -106,7 +106,7 @@ void CountedLoads::start() {
     load.request_id = kRequest;
     load.ordinal = 1;  // no save precedes it
     load.slab_id = kWindowSlab;
-    load.sharing = local::Load::Sharing{job_.way, rank, job_.ranks, 0, job_.layout_of(rank), {}};
+    load.sharing = local::Load::Sharing{job_.method, rank, job_.ranks, 0, job_.layout_of(rank), {}};
     const Wanted& wanted = wanted_by(rank);
     load.targets = wanted.targets;
     bytes_wanted_ += wanted.bytes;

@@ -22,7 +22,7 @@ class CountedLoads {
     std::vector<LayoutPtr> layouts;  // one per pipeline stage
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
-    LoadWay way = LoadWay::automatic;
+    LoadMethod method = LoadMethod::automatic;
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // Each rank loads as soon as it has attached. `events`, `cluster` and `profile` must outlive this object.
@@ -51,7 +51,7 @@ class CountedLoads {
   const Wanted& work_out(Rank rank);
   // Which dimensions of a layout's meshes distinguish the shards of one rank from those of another rank.
   struct Sharded {
-    bool by_meshes_alone = true;         // nothing else distinguishes them
+    bool by_meshes_only = true;          // nothing else distinguishes them
     std::vector<uint64_t> dims_of_mesh;  // bits of the dimensions over which some value is sharded
   };
   const Sharded& sharded_by(const Layout& layout);

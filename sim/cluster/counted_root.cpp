@@ -173,10 +173,10 @@ CountedRoot::Work CountedRoot::record_staged(const actors::operation::RecordStag
   StorageSteps steps;
   add_create(steps, kSmallRecordBytes);
   return {std::move(steps), [this, staged]() -> Result<actors::OperationResult> {
-            const std::pair said(staged.layout_id, staged.share_id);
-            auto [stands, is_new] = attempts_[staged.key].records.emplace(staged.rank, said);
+            const std::pair message(staged.layout_id, staged.assignment_id);
+            auto [existing, is_new] = attempts_[staged.key].records.emplace(staged.rank, message);
             if (is_new) record_bytes_ += kSmallRecordBytes;
-            if (stands->second == said) return actors::OperationResult(actors::operation::Done{});
+            if (existing->second == message) return actors::OperationResult(actors::operation::Done{});
             return Status(Code::already_exists, "another record of this rank stands there");
           }};
 }
@@ -359,7 +359,7 @@ Result<storage::Manifest> CountedRoot::prove_under(const AttemptKey& key, const 
     if (attempt.shards.contains(shard_of(rank, 0)) == (record != attempt.records.end())) return differs;
     SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(world, rank, roster.options));
     if (record != attempt.records.end() &&
-        (plan->files != 0 || record->second != std::pair(plan->layout_id, share_id_of(*plan)))) {
+        (plan->files != 0 || record->second != std::pair(plan->layout_id, assignment_id_of(*plan)))) {
       return differs;
     }
     payload_bytes += plan->tensor_bytes;

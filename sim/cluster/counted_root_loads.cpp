@@ -98,8 +98,8 @@ CountedRoot::Work CountedRoot::publish_choice(const actors::operation::PublishLo
   StorageSteps steps;
   add_create(steps, kChoiceBytes);
   return {std::move(steps), [this, publish]() -> Result<actors::OperationResult> {
-            auto stands = choices_.try_emplace({publish.generation, publish.ordinal}, publish.choice).first;
-            return actors::OperationResult(stands->second);
+            auto existing = choices_.try_emplace({publish.generation, publish.ordinal}, publish.choice).first;
+            return actors::OperationResult(existing->second);
           }};
 }
 

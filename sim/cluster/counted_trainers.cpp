@@ -45,9 +45,9 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
   }
   cluster_.set_items(items);
   times_.resize(job_.saves);
-  for (TrainerTimes& save : times_) {
+  for (TrainerTimings& save : times_) {
     save.called.resize(job_.ranks);
-    for (auto* column : {&save.told, &save.blocked, &save.written, &save.committed}) {
+    for (auto* column : {&save.plan_received, &save.blocked, &save.written, &save.committed}) {
       column->resize(job_.ranks, -1);
     }
   }
@@ -59,7 +59,8 @@ void CountedTrainers::start() {
       [this](actors::ClientId client) { return &trainers_[rank_of(client)]; });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
-    cluster_.from_client(node_of(rank), client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
+    cluster_.from_client(node_of(rank), client_of(rank),
+                         local::LayoutUpdate{job_.layout_of(rank), job_.options});
   }
   events_.schedule(events_.now() + job_.interval_ns, [this] {
     is_first_due_ = true;
@@ -69,14 +70,14 @@ void CountedTrainers::start() {
 
 // Whether the ranks may call the first save.
 bool CountedTrainers::knows_enough() const {
-  const bool hears_of_roster = job_.options.mode == SaveMode::collective_free && !job_.keeps_offers;
-  return !hears_of_roster || know_roster_ == job_.ranks;
+  const bool receives_roster = job_.options.mode == SaveMode::collective_free && !job_.keeps_offers;
+  return !receives_roster || know_roster_ == job_.ranks;
 }
 
 void CountedTrainers::begin_save() {
   const uint32_t save = ++saves_begun_;
   save_begins_(save);
-  let_go_ = 0;
+  continued_ = 0;
   times_[save - 1].began = events_.now();
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     const auto late = static_cast<actors::TimeNs>(random_.below(static_cast<uint64_t>(job_.skew_ns) + 1));
@@ -101,86 +102,88 @@ void CountedTrainers::ask_or_stage(Rank rank) {
     trainer.asks = true;
     return ask(rank);
   }
-  TrainerTimes& times = times_[trainer.save - 1];
-  times.told[rank] = events_.now() - times.called[rank];
-  if (!trainer.share) return stage(rank, whole_share(rank), 0);
+  TrainerTimings& times = times_[trainer.save - 1];
+  times.plan_received[rank] = events_.now() - times.called[rank];
+  if (!trainer.assignment) return stage(rank, whole_assignment(rank), 0);
   const actors::TimeNs planning =
       std::exchange(trainer.has_planned, true)
           ? 0
           : static_cast<actors::TimeNs>(job_.layout_of(rank)->entries().size()) * cpu_.plan_item_ns;
-  stage(rank, *trainer.share, planning);
+  stage(rank, *trainer.assignment, planning);
 }
 
 void CountedTrainers::ask(Rank rank) {
   const Trainer& trainer = trainers_[rank];
-  const PlanId knows = trainer.share ? trainer.share->share_id : PlanId{};
-  tell_node(rank, trainer.save, local::PlanWanted{trainer.save, 1, job_.layout_of(rank)->id(), knows},
-            cpu_.event_ns);
+  const PlanId knows = trainer.assignment ? trainer.assignment->assignment_id : PlanId{};
+  notify_node(rank, trainer.save, local::PlanRequest{trainer.save, 1, job_.layout_of(rank)->id(), knows},
+              cpu_.event_ns);
 }
 
-void CountedTrainers::stage(Rank rank, const Share& share, actors::TimeNs planning) {
-  times_[trainers_[rank].save - 1].bytes_staged += share.bytes;
-  actors::TimeNs copying = transfer_ns(share.bytes, costs_.copy_bytes_per_s);
+void CountedTrainers::stage(Rank rank, const Assignment& assignment, actors::TimeNs planning) {
+  times_[trainers_[rank].save - 1].bytes_staged += assignment.bytes;
+  actors::TimeNs copying = transfer_ns(assignment.bytes, costs_.copy_bytes_per_s);
   if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
   const actors::TimeNs calling =
-      costs_.call_ns + static_cast<actors::TimeNs>(share.pieces.size()) * costs_.item_ns;
+      costs_.call_ns + static_cast<actors::TimeNs>(assignment.pieces.size()) * costs_.item_ns;
   events_.schedule(
       cluster_.cores().end_of(events_.now(), planning + calling + copying),
-      [this, rank, share] { staged(rank, share); }, &trainers_[rank]);
+      [this, rank, assignment] { staged(rank, assignment); }, &trainers_[rank]);
 }
 
 // The bytes are in the slab: sends Staged to the node, and lets the trainer go on.
-void CountedTrainers::staged(Rank rank, const Share& share) {
+void CountedTrainers::staged(Rank rank, const Assignment& assignment) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
   const uint32_t slab = ++trainer.last_slab;
-  if (job_.keeps_offers) trainer.undecided[trainer.save] = {share, slab, false, std::nullopt};
+  if (job_.keeps_offers) trainer.undecided[trainer.save] = {assignment, slab, false, std::nullopt};
   if (job_.payload != nullptr) {
-    job_.payload->stage(client_of(rank), slab, job_.layout_of(rank), rank, share.pieces);
+    job_.payload->stage(client_of(rank), slab, job_.layout_of(rank), rank, assignment.pieces);
   }
-  say_staged(rank, trainer.save, share, slab, false);
-  let_go(rank);
+  send_staged(rank, trainer.save, assignment, slab, false);
+  let_continue(rank);
 }
 
-void CountedTrainers::say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again) {
-  local::Staged said;
-  said.step = save;
-  said.attempt = 1;
-  said.layout_id = job_.layout_of(rank)->id();
-  said.roster_id = share.roster_id;
-  said.plan_id = share.plan_id;
-  said.slab_id = slab;
-  said.again = again;
-  said.pieces = share.pieces;
-  tell_node(rank, save, std::move(said));
+void CountedTrainers::send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab,
+                                  bool again) {
+  local::Staged received;
+  received.step = save;
+  received.attempt = 1;
+  received.layout_id = job_.layout_of(rank)->id();
+  received.roster_id = assignment.roster_id;
+  received.plan_id = assignment.plan_id;
+  received.slab_id = slab;
+  received.again = again;
+  received.pieces = assignment.pieces;
+  notify_node(rank, save, std::move(received));
 }
 
-void CountedTrainers::tell_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes) {
-  actors::TimeNs& heard_of = times_[save - 1].heard_of;
-  if (heard_of < 0) heard_of = events_.now();
+void CountedTrainers::notify_node(Rank rank, uint32_t save, local::LocalMessage message,
+                                  actors::TimeNs takes) {
+  actors::TimeNs& notified_at = times_[save - 1].notified_at;
+  if (notified_at < 0) notified_at = events_.now();
   if (!trainers_[rank].is_attached) return;  // the message is sent again when the trainer attaches
   cluster_.from_client(node_of(rank), client_of(rank), std::move(message), takes);
 }
 
-void CountedTrainers::let_go(Rank rank) {
+void CountedTrainers::let_continue(Rank rank) {
   Trainer& trainer = trainers_[rank];
   const uint32_t save = std::exchange(trainer.save, 0);
-  TrainerTimes& times = times_[save - 1];
+  TrainerTimings& times = times_[save - 1];
   times.blocked[rank] = events_.now() - times.called[rank];
-  trainer.let_go_of = save;
-  ++let_go_;
+  trainer.let_continue_after = save;
+  ++continued_;
   ++milestones_;
   go_on();
 }
 
 void CountedTrainers::go_on() {
-  if (let_go_ != living_ || saves_begun_ == job_.saves) return;
-  let_go_ = 0;
+  if (continued_ != living_ || saves_begun_ == job_.saves) return;
+  continued_ = 0;
   events_.schedule(events_.now() + job_.interval_ns, [this] { begin_save(); });
 }
 
 void CountedTrainers::lose_host(size_t node) {
-  const bool is_saving = let_go_ != 0;
+  const bool is_saving = continued_ != 0;
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     if (node_of(rank) == node) forget_rank(rank);
   }
@@ -189,7 +192,7 @@ void CountedTrainers::lose_host(size_t node) {
 
 void CountedTrainers::lose_rank(Rank rank, const std::string& how) {
   if (!trainers_[rank].alive) return;
-  const bool is_saving = let_go_ != 0;
+  const bool is_saving = continued_ != 0;
   forget_rank(rank);
   if (!how.empty()) cluster_.end_trainer(node_of(rank), rank, how);
   cluster_.lose_client(node_of(rank), client_of(rank));
@@ -203,7 +206,7 @@ void CountedTrainers::forget_rank(Rank rank) {
   trainer.undecided.clear();
   --living_;
   decided_ -= trainer.decided;
-  if (let_go_ != 0 && trainer.let_go_of == saves_begun_) --let_go_;
+  if (continued_ != 0 && trainer.let_continue_after == saves_begun_) --continued_;
 }
 
 bool CountedTrainers::has_living(size_t node) const {
@@ -213,7 +216,7 @@ bool CountedTrainers::has_living(size_t node) const {
   return false;
 }
 
-void CountedTrainers::come_back(size_t node) {
+void CountedTrainers::trainers_return(size_t node) {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     Trainer& trainer = trainers_[rank];
     if (node_of(rank) != node || !trainer.alive) continue;
@@ -236,7 +239,7 @@ void CountedTrainers::attach_again(Rank rank) {
   if (!trainer.alive || !cluster_.alive(node)) return;
   trainer.is_attached = true;
   cluster_.attach(node, rank);
-  cluster_.from_client(node, client_of(rank), local::LayoutIs{job_.layout_of(rank), job_.options});
+  cluster_.from_client(node, client_of(rank), local::LayoutUpdate{job_.layout_of(rank), job_.options});
   if (trainer.asks) ask(rank);
   for (const auto& [save, offer] : trainer.undecided) {
     if (offer.durable) {
@@ -245,7 +248,7 @@ void CountedTrainers::attach_again(Rank rank) {
       const Status why(Code::aborted, "what it had staged was dropped by a node that has ended since");
       cluster_.from_client(node, client_of(rank), local::NotStaged{save, 1, why});
     } else {
-      say_staged(rank, save, offer.share, offer.slab, true);
+      send_staged(rank, save, offer.assignment, offer.slab, true);
     }
   }
 }
@@ -262,14 +265,14 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
   const Rank rank = rank_of(client);
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
-  if (const auto* roster = std::get_if<local::RosterIs>(&message)) {
+  if (const auto* roster = std::get_if<local::RosterUpdate>(&message)) {
     auto plan = cluster_.plans().plan(*roster->world, rank, roster->options);
     SHOAL_CHECK(plan.ok());
-    know_roster_ += !trainer.share;
-    trainer.share = share_of(**plan, *job_.layout_of(rank));
+    know_roster_ += !trainer.assignment;
+    trainer.assignment = assignment_of(**plan, *job_.layout_of(rank));
     trainer.has_planned = false;
     if (is_first_due_ && saves_begun_ == 0 && knows_enough()) begin_save();
-  } else if (const auto* plan = std::get_if<local::PlanIs>(&message)) {
+  } else if (const auto* plan = std::get_if<local::PlanUpdate>(&message)) {
     on_plan(rank, *plan);
   } else if (const auto* free = std::get_if<local::SlabFree>(&message)) {
     on_slab_free(rank, *free);
@@ -293,7 +296,7 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
   if (job_.payload != nullptr) job_.payload->free(client_of(rank), free.slab_id);
   if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   ++milestones_;
-  TrainerTimes& times = times_[free.step - 1];
+  TrainerTimings& times = times_[free.step - 1];
   if (free.durable) times.written[rank] = events_.now() - times.called[rank];
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
 }
@@ -306,26 +309,26 @@ void CountedTrainers::give_up(size_t node) {
     for (const auto& [save, offer] : trainer.undecided) waits.push_back(save);
     if (trainer.asks || trainer.waits_for_slab) waits.push_back(trainer.save);
     for (uint32_t save : waits) {
-      const bool is_told = times_[save - 1].committed[rank] >= 0;
-      if (is_told || events_.now() - times_[save - 1].called[rank] < kAttachTimeoutNs) continue;
-      hear(rank, {save, 1, Status(Code::unavailable, "no node serves this host"), {}});
+      const bool is_notified = times_[save - 1].committed[rank] >= 0;
+      if (is_notified || events_.now() - times_[save - 1].called[rank] < kAttachTimeoutNs) continue;
+      receive(rank, {save, 1, Status(Code::unavailable, "no node serves this host"), {}});
     }
   }
 }
 
 void CountedTrainers::on_decided(Rank rank, const local::Decided& decided) {
   trainers_[rank].undecided.erase(static_cast<uint32_t>(decided.step));
-  hear(rank, decided);
+  receive(rank, decided);
 }
 
-void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
+void CountedTrainers::receive(Rank rank, const local::Decided& decided) {
   Trainer& trainer = trainers_[rank];
-  if (told_) told_(rank, decided);
+  if (on_decision_) on_decision_(rank, decided);
   const auto save = static_cast<uint32_t>(decided.step);
-  TrainerTimes& times = times_[save - 1];
+  TrainerTimings& times = times_[save - 1];
   if (times.committed[rank] >= 0) return;  // the decision of a save that it offered again is repeated
-  const actors::TimeNs heard = cluster_.cores().end_of(events_.now(), cpu_.event_ns);
-  times.committed[rank] = heard - times.called[rank];
+  const actors::TimeNs notified = cluster_.cores().end_of(events_.now(), cpu_.event_ns);
+  times.committed[rank] = notified - times.called[rank];
   ++decided_;
   ++trainer.decided;
   ++milestones_;
@@ -335,60 +338,60 @@ void CountedTrainers::hear(Rank rank, const local::Decided& decided) {
   }
   if (trainer.save != save) return;
   if (std::exchange(trainer.waits_for_slab, false)) {
-    let_go(rank);
+    let_continue(rank);
   } else if (std::exchange(trainer.asks, false)) {  // the save is decided, so no plan will follow
     --trainer.slabs_in_use;
-    let_go(rank);
+    let_continue(rank);
   }
 }
 
-void CountedTrainers::on_plan(Rank rank, const local::PlanIs& said) {
+void CountedTrainers::on_plan(Rank rank, const local::PlanUpdate& received) {
   Trainer& trainer = trainers_[rank];
-  if (trainer.save != said.step || !std::exchange(trainer.asks, false)) return;
-  TrainerTimes& times = times_[said.step - 1];
-  times.told[rank] = events_.now() - times.called[rank];
-  if (said.plan) trainer.share = share_of(*said.plan, *job_.layout_of(rank));
-  SHOAL_CHECK(trainer.share.has_value());
-  stage(rank, *trainer.share, cpu_.event_ns);
+  if (trainer.save != received.step || !std::exchange(trainer.asks, false)) return;
+  TrainerTimings& times = times_[received.step - 1];
+  times.plan_received[rank] = events_.now() - times.called[rank];
+  if (received.plan) trainer.assignment = assignment_of(*received.plan, *job_.layout_of(rank));
+  SHOAL_CHECK(trainer.assignment.has_value());
+  stage(rank, *trainer.assignment, cpu_.event_ns);
 }
 
-CountedTrainers::Share CountedTrainers::share_of(const SavePlan& plan, const Layout& layout) {
-  Share share;
-  auto like_it = shares_.find(plan.items.data());
-  if (like_it != shares_.end()) {
-    share = like_it->second.second;
+CountedTrainers::Assignment CountedTrainers::assignment_of(const SavePlan& plan, const Layout& layout) {
+  Assignment assignment;
+  auto like_it = assignments_.find(plan.items.data());
+  if (like_it != assignments_.end()) {
+    assignment = like_it->second.second;
   } else {
-    lay_out(plan, layout, share);
-    shares_.emplace(plan.items.data(), std::pair(plan.items, share));
+    lay_out(plan, layout, assignment);
+    assignments_.emplace(plan.items.data(), std::pair(plan.items, assignment));
   }
-  share.roster_id = plan.roster_id;
-  share.plan_id = plan.id;
-  if (job_.options.mode == SaveMode::collective) share.share_id = share_id_of(plan);
-  return share;
+  assignment.roster_id = plan.roster_id;
+  assignment.plan_id = plan.id;
+  if (job_.options.mode == SaveMode::collective) assignment.assignment_id = assignment_id_of(plan);
+  return assignment;
 }
 
-void CountedTrainers::lay_out(const SavePlan& plan, const Layout& layout, Share& share) {
+void CountedTrainers::lay_out(const SavePlan& plan, const Layout& layout, Assignment& assignment) {
   std::vector<local::StagedPiece> pieces;
   for (const WriteItem& item : plan.items) {
     const bool is_object = layout.entries()[item.entry].kind == LayoutEntry::Kind::object;
     const uint64_t bytes = is_object ? kSimulatedObjectBytes : item.bytes;
     if (bytes == 0) continue;
-    pieces.push_back({item.entry, item.local_box, item.local_offset, bytes, share.bytes});
-    share.bytes += bytes;
+    pieces.push_back({item.entry, item.local_box, item.local_offset, bytes, assignment.bytes});
+    assignment.bytes += bytes;
   }
   std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
     return std::tie(a.entry, a.local_box, a.local_offset) < std::tie(b.entry, b.local_box, b.local_offset);
   });
   Pieces& known = known_pieces_[hash_of(pieces)];
   if (known.empty()) known = Pieces(std::move(pieces));
-  share.pieces = known;
+  assignment.pieces = known;
 }
 
-CountedTrainers::Share CountedTrainers::whole_share(Rank rank) {
+CountedTrainers::Assignment CountedTrainers::whole_assignment(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
-  Share share;
-  lay_out(plan_all_held(layout, rank), layout, share);
-  return share;
+  Assignment assignment;
+  lay_out(plan_all_held(layout, rank), layout, assignment);
+  return assignment;
 }
 
 }  // namespace shoal::sim

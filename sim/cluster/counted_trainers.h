@@ -28,12 +28,12 @@ inline constexpr actors::TimeNs kAttachTimeoutNs =
 inline constexpr uint64_t kMilestonesPerSave = 3;
 
 // Times of one save, by rank, from the rank's call of save. Negative if the rank never reached that point.
-struct TrainerTimes {
+struct TrainerTimings {
   actors::TimeNs began = 0;            // on the clock of the simulation: when the first rank may call save
   std::vector<actors::TimeNs> called;  // on that clock
-  std::vector<actors::TimeNs> told, blocked, written, committed;
-  actors::TimeNs heard_of = -1;  // when the first rank sent its node a message about this save
-  uint64_t bytes_staged = 0;     // of all ranks
+  std::vector<actors::TimeNs> plan_received, blocked, written, committed;
+  actors::TimeNs notified_at = -1;  // when the first rank sent its node a message about this save
+  uint64_t bytes_staged = 0;        // of all ranks
   uint32_t aborted_ranks = 0;
   std::string cause;  // cause of an abort
 };
@@ -66,8 +66,8 @@ class CountedTrainers {
 
   void start();
   // Called when a trainer receives the decision of a save.
-  using ToldListener = std::function<void(Rank, const local::Decided&)>;
-  void on_told(ToldListener listener) { told_ = std::move(listener); }
+  using DecisionListener = std::function<void(Rank, const local::Decided&)>;
+  void on_decision(DecisionListener listener) { on_decision_ = std::move(listener); }
   using SlabListener = std::function<void(Rank, uint32_t in_use)>;
   void on_slab(SlabListener listener) { slab_freed_ = std::move(listener); }
 
@@ -76,7 +76,7 @@ class CountedTrainers {
   void lose_rank(Rank rank, const std::string& how);
   // Another process serves this host. Each trainer finds it at a random time, attaches, and offers its
   // undecided saves. Precondition: keeps_offers.
-  void come_back(size_t node);
+  void trainers_return(size_t node);
   // No node serves this host. The client of each trainer that has waited for kAttachTimeoutNs reports an
   // error. What the trainer staged stays offered. Precondition: keeps_offers.
   void give_up(size_t node);
@@ -89,26 +89,26 @@ class CountedTrainers {
   uint64_t milestones() const { return milestones_; }  // of all ranks and saves so far
   actors::TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
   const Status& failure() const { return failure_; }  // it ends the simulation: no further save is possible
-  const std::vector<TrainerTimes>& times() const { return times_; }  // by save
+  const std::vector<TrainerTimings>& times() const { return times_; }  // by save
 
  private:
   using Pieces = SharedVector<local::StagedPiece>;
-  struct Share {  // what a rank stages under one plan
+  struct Assignment {  // what a rank stages under one plan
     RosterId roster_id;
-    PlanId plan_id, share_id;
+    PlanId plan_id, assignment_id;
     Pieces pieces;
     uint64_t bytes = 0;
   };
   struct Offer {  // what a client remembers of an undecided save
-    Share share;
+    Assignment assignment;
     uint32_t slab = 0;
     bool is_freed = false;
     // What the slab became, as the node reported it; none: dropped.
-    std::optional<local::DurableShare> durable;
+    std::optional<local::DurableAssignment> durable;
   };
   struct Trainer {
-    std::optional<Share> share;  // under the newest plan that the rank knows
-    bool has_planned = false;    // it has planned that share, so planning costs nothing more
+    std::optional<Assignment> assignment;  // under the newest plan that the rank knows
+    bool has_planned = false;              // it has planned that share, so planning costs nothing more
     uint32_t slabs_in_use = 0;
     uint32_t save = 0;  // the save that it is in, from the call until save() returns; 0: it trains
     bool waits_for_slab = false;
@@ -117,8 +117,8 @@ class CountedTrainers {
     uint32_t returns = 0;                      // how often it had to find another process
     base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers
     uint32_t last_slab = 0;
-    uint32_t let_go_of = 0;  // the newest save that returned
-    uint32_t decided = 0;    // number of saves whose decision it received
+    uint32_t let_continue_after = 0;  // the newest save that returned
+    uint32_t decided = 0;             // number of saves whose decision it received
     bool alive = true;
   };
 
@@ -127,23 +127,23 @@ class CountedTrainers {
   void begin_save();
   void call_save(Rank rank);
   void ask_or_stage(Rank rank);
-  void stage(Rank rank, const Share& share, actors::TimeNs planning);
-  void staged(Rank rank, const Share& share);
+  void stage(Rank rank, const Assignment& assignment, actors::TimeNs planning);
+  void staged(Rank rank, const Assignment& assignment);
   void ask(Rank rank);
-  void tell_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
-  void say_staged(Rank rank, uint32_t save, const Share& share, uint32_t slab, bool again);
-  void let_go(Rank rank);
+  void notify_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
+  void send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab, bool again);
+  void let_continue(Rank rank);
   void go_on();  // if every living rank has returned from the save
   void forget_rank(Rank rank);
   void attach_again(Rank rank);
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);
-  void hear(Rank rank, const local::Decided& decided);  // from the node, or from its own client
-  void on_plan(Rank rank, const local::PlanIs& said);
-  Share share_of(const SavePlan& plan, const Layout& layout);
+  void receive(Rank rank, const local::Decided& decided);  // from the node, or from its own client
+  void on_plan(Rank rank, const local::PlanUpdate& received);
+  Assignment assignment_of(const SavePlan& plan, const Layout& layout);
   // Fills in the pieces that a plan stages, and their bytes.
-  void lay_out(const SavePlan& plan, const Layout& layout, Share& share);
-  Share whole_share(Rank rank);
+  void lay_out(const SavePlan& plan, const Layout& layout, Assignment& assignment);
+  Assignment whole_assignment(Rank rank);
   size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
 
   EventHeap& events_;
@@ -152,20 +152,20 @@ class CountedTrainers {
   const CpuCosts cpu_;
   const Job job_;
   std::function<void(uint32_t)> save_begins_;
-  ToldListener told_;
+  DecisionListener on_decision_;
   SlabListener slab_freed_;
   Random random_;
   Random returns_;
   std::vector<Trainer> trainers_;
-  std::vector<TrainerTimes> times_;
+  std::vector<TrainerTimings> times_;
   std::map<uint64_t, Pieces> known_pieces_;  // by hash: most ranks stage equal pieces
   // By the items of a plan. Ranks of one plan class share items.
-  std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Share>> shares_;
+  std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Assignment>> assignments_;
   bool is_first_due_ = false;  // the interval before the first save has passed
   uint32_t know_roster_ = 0;   // ranks that have a share under a roster
   uint32_t saves_begun_ = 0;
   uint32_t living_ = 0;
-  uint32_t let_go_ = 0;  // living ranks that have returned from the newest save
+  uint32_t continued_ = 0;  // living ranks that have returned from the newest save
   uint64_t decided_ = 0;
   uint64_t milestones_ = 0;
   Status failure_;

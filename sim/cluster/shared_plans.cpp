@@ -72,13 +72,14 @@ Result<SavePlanPtr> SharedPlans::plan(const World& world, Rank rank, const SaveO
   auto plan = std::make_shared<SavePlan>(*known);
   plan->rank = rank;
   plan->id = name_of(plan->roster_id, rank);
-  plan->share_id = name_of(plan->layout_id, rank);
+  plan->assignment_id = name_of(plan->layout_id, rank);
   of_rank->second.plan = std::move(plan);
   return of_rank->second.plan;
 }
 
-Result<std::shared_ptr<const World>> SharedPlans::world_alone(const LayoutPtr& layout, uint32_t world_size) {
-  std::shared_ptr<const World>& known = alone_[layout->id()];
+Result<std::shared_ptr<const World>> SharedPlans::world_of_one_rank(const LayoutPtr& layout,
+                                                                    uint32_t world_size) {
+  std::shared_ptr<const World>& known = rank_local_worlds_[layout->id()];
   if (!known) {
     SHOAL_ASSIGN_OR_RETURN(known, rank_local_world(layout, world_size));
   }

@@ -32,7 +32,8 @@ class SharedPlans final : public actors::PlanSource {
   std::unique_ptr<actors::WorldPlans> plans_of(std::shared_ptr<const World> world,
                                                const SaveOptions& options) override;
   Result<SavePlanPtr> plan(const World& world, Rank rank, const SaveOptions& options) override;
-  Result<std::shared_ptr<const World>> world_alone(const LayoutPtr& layout, uint32_t world_size) override;
+  Result<std::shared_ptr<const World>> world_of_one_rank(const LayoutPtr& layout,
+                                                         uint32_t world_size) override;
   SavePlanPtr moved(const SavePlanPtr& plan, const RosterId& roster_id) override;
   Status check(const SavePlan& plan, const Layout& layout) override;
   Result<std::vector<actors::operation::WriteShard>> writes(const Layout& layout, const SavePlan& plan,
@@ -86,7 +87,7 @@ class SharedPlans final : public actors::PlanSource {
   std::unordered_map<const WriteItem*, std::unordered_map<const local::StagedPiece*, std::unique_ptr<Writes>>>
       writes_;
   std::unordered_map<const storage::ShardPiece*, Writes*> of_pieces_;
-  std::unordered_map<LayoutId, std::shared_ptr<const World>> alone_;
+  std::unordered_map<LayoutId, std::shared_ptr<const World>> rank_local_worlds_;
   std::vector<local::Staged> kept_;  // keeps the pieces alive, so that no others get the same addresses
   SaveOptions options_;
   bool each_its_own_ = false;

@@ -212,13 +212,13 @@ Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_c
                                                          const actors::Operation& operation,
                                                          Result<actors::OperationResult> counted,
                                                          uint64_t counted_bytes) {
-  const bool is_counted_alone = std::holds_alternative<actors::operation::ReadEpoch>(operation) ||
-                                std::holds_alternative<actors::operation::ListenToPeers>(operation);
-  if (is_counted_alone) return counted;
+  const bool is_one_rank_counted = std::holds_alternative<actors::operation::ReadEpoch>(operation) ||
+                                   std::holds_alternative<actors::operation::ListenToPeers>(operation);
+  if (is_one_rank_counted) return counted;
   const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation);
   const auto* copy = std::get_if<actors::operation::CopyChunk>(&operation);
   if (batch != nullptr || copy != nullptr) slabs_->open_window(bytes_of_window(batch, copy));
-  under_way_ = actors::operation_name(operation);
+  in_progress_ = actors::operation_name(operation);
   const uint64_t before = used_bytes();
   Result<actors::OperationResult> stored = runner(node, has_catalog).run(operation);
   const uint64_t after = used_bytes();
@@ -244,8 +244,8 @@ Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_c
 
 void StoredPayload::disagree(std::string_view what, uint64_t counted, uint64_t stored) {
   if (counted == stored || !disagreement_.ok()) return;
-  disagreement_ =
-      Status(Code::internal, fmt::format("{}: {}: counted {}, stored {}", under_way_, what, counted, stored));
+  disagreement_ = Status(Code::internal,
+                         fmt::format("{}: {}: counted {}, stored {}", in_progress_, what, counted, stored));
 }
 
 void StoredPayload::compare(const Result<actors::OperationResult>& counted,
@@ -253,7 +253,7 @@ void StoredPayload::compare(const Result<actors::OperationResult>& counted,
   if (!counted.ok() || !stored.ok()) {
     if (counted.status().code() == stored.status().code() || !disagreement_.ok()) return;
     disagreement_ =
-        Status(Code::internal, fmt::format("{}: counted: {}, stored: {}", under_way_,
+        Status(Code::internal, fmt::format("{}: counted: {}, stored: {}", in_progress_,
                                            counted.status().to_string(), stored.status().to_string()));
     return;
   }

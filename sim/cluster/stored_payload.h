@@ -82,7 +82,7 @@ class StoredPayload {
   std::map<FileName, Pieces> written_;
   // Pieces of files that loads read, by key.
   std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>> by_key_;
-  std::string_view under_way_;  // name of the operation in progress
+  std::string_view in_progress_;  // name of the operation in progress
   Status disagreement_;
   uint64_t bytes_checked_ = 0;
 };

@@ -60,24 +60,24 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
   }
 }
 
-actors::RoleTimes VirtualCluster::times() const {
-  actors::RoleTimes times;
+actors::Timeouts VirtualCluster::timeouts() const {
+  actors::Timeouts timeouts;
   if (const uint32_t deadline_s = profile_.items.deadline_s; deadline_s != 0) {
-    times.attempt_deadline_ms = times.node_deadline_ms = deadline_s * 1000;
+    timeouts.attempt_deadline_ms = timeouts.node_deadline_ms = deadline_s * 1000;
   }
-  return times;
+  return timeouts;
 }
 
 void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
-  actors::NodeFacts facts;
-  facts.generation = generation_;
-  facts.epoch = epoch;
-  facts.job_id = kJob;
-  facts.host = "host" + std::to_string(index);
-  facts.world_size = world_size_;
-  facts.expected_ranks = ranks_of_node_[index];
-  facts.plans = plans_;
-  facts.times = times();
+  actors::NodeConfig config;
+  config.generation = generation_;
+  config.epoch = epoch;
+  config.job_id = kJob;
+  config.host = "host" + std::to_string(index);
+  config.world_size = world_size_;
+  config.expected_ranks = ranks_of_node_[index];
+  config.plans = plans_;
+  config.timeouts = timeouts();
   Node& node = nodes_[index];
   node.bulk.free = kBulkThreads;
   node.duty.free = kDutyThreads;
@@ -85,10 +85,10 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
   auto add = [&node](std::unique_ptr<actors::Role> role) {
     node.roles[static_cast<size_t>(role->kind())] = std::move(role);
   };
-  add(actors::make_planner(facts));
-  add(actors::make_shard_writer(facts));
-  add(actors::make_loader(facts));
-  if (coordinates) add(actors::make_coordinator(facts));
+  add(actors::make_planner(config));
+  add(actors::make_shard_writer(config));
+  add(actors::make_loader(config));
+  if (coordinates) add(actors::make_coordinator(config));
 }
 
 VirtualCluster::~VirtualCluster() = default;
@@ -112,11 +112,12 @@ void VirtualCluster::begin_roles(size_t node) {
 
 void VirtualCluster::from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                                  actors::TimeNs takes) {
-  const actors::TimeNs said_at = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
+  const actors::TimeNs toml_place = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
   events_.schedule(
-      said_at + profile_.cpu.local_latency_ns,
-      [this, node, client, said = std::make_shared<const local::LocalMessage>(std::move(message))]() mutable {
-        offer(node, std::nullopt, actors::event::FromClient{client, std::move(said)});
+      toml_place + profile_.cpu.local_latency_ns,
+      [this, node, client,
+       report = std::make_shared<const local::LocalMessage>(std::move(message))]() mutable {
+        offer(node, std::nullopt, actors::event::FromClient{client, std::move(report)});
       },
       &nodes_[node]);
 }
@@ -134,7 +135,9 @@ void VirtualCluster::add_input(size_t index, Input* input) {
   Node& node = nodes_[index];
   node.wire_bytes += input->wire_bytes;
   node.inputs.push_back(input);
-  if (index == coordinator_) hub_.longest_queue = std::max<uint64_t>(hub_.longest_queue, node.inputs.size());
+  if (index == coordinator_)
+    coordinator_costs_.longest_queue =
+        std::max<uint64_t>(coordinator_costs_.longest_queue, node.inputs.size());
   if (!node.busy) begin_next(index);
 }
 
@@ -159,7 +162,7 @@ void VirtualCluster::begin_next(size_t index) {
     work += items_.to_take(index, received->message);
   }
   const actors::TimeNs takes = cpu_.on(is_coordinator(index), work);
-  if (index == coordinator_) hub_.busy_ns += takes;
+  if (index == coordinator_) coordinator_costs_.busy_ns += takes;
   events_.schedule(cores_.end_of(std::max(events_.now(), node.stalled_until), takes),
                    HandleNext{this, life_of(index)}, &node);
 }
@@ -187,7 +190,7 @@ void VirtualCluster::handle_next(size_t index) {
     }
   }
   give_back(input);
-  if (index == coordinator_) hub_.busy_ns += takes;
+  if (index == coordinator_) coordinator_costs_.busy_ns += takes;
   auto go = [this, life = life_of(index), answers] {
     if (lives(life)) leave(static_cast<uint32_t>(life), *answers);
     answers->clear();
@@ -267,25 +270,27 @@ void VirtualCluster::note(size_t node, actors::RoleKind role, const Input& input
   mix(input.wire_bytes);
 }
 
-uint64_t VirtualCluster::hub_peers() const {
-  if (hub_peers_) return *hub_peers_;
+uint64_t VirtualCluster::coordinator_peers() const {
+  if (coordinator_peers_) return *coordinator_peers_;
   uint64_t peers = 0;
   for (size_t node = 0; node < nodes_.size(); ++node) {
     const bool speaks_by_relay = coordinator_ == 0 && relays_.relay_of(node) != 0;
     peers += nodes_[node].session != 0 && nodes_[node].coordinator == coordinator_ && !speaks_by_relay;
   }
-  hub_peers_ = peers;
+  coordinator_peers_ = peers;
   return peers;
 }
 
-HubState VirtualCluster::hub_state() const {
-  const Node& hub = nodes_[coordinator_];
+CoordinatorLoad VirtualCluster::coordinator_load() const {
+  const Node& coordinator_node = nodes_[coordinator_];
   actors::DescriptorDemand demand;
   demand.listens = nodes_.size() > 1;
   demand.trainers = ranks_of_node_[coordinator_].size();
-  demand.peers = hub_peers();
-  HubState state{hub.inputs.size(), hub.wire_bytes, actors::descriptors_needed(demand)};
-  const actors::Role* coordinator = hub.roles[static_cast<size_t>(actors::RoleKind::coordinator)].get();
+  demand.peers = coordinator_peers();
+  CoordinatorLoad state{coordinator_node.inputs.size(), coordinator_node.wire_bytes,
+                        actors::descriptors_needed(demand)};
+  const actors::Role* coordinator =
+      coordinator_node.roles[static_cast<size_t>(actors::RoleKind::coordinator)].get();
   if (coordinator != nullptr) state.memory_bytes += actors::coordinator_memory_bytes(*coordinator);
   return state;
 }
@@ -298,8 +303,8 @@ void VirtualCluster::carry_out(size_t index, actors::RoleKind role, actors::Effe
   } else if (const auto* shared = std::get_if<actors::effect::SendTo>(&effect)) {
     const size_t to = std::stoul(shared->address.substr(4));  // after "node"
     send_between(index, to, shared->message, bytes);
-  } else if (auto* tell = std::get_if<actors::effect::Tell>(&effect)) {
-    offer(index, tell->to, std::move(tell->event));
+  } else if (auto* to_role = std::get_if<actors::effect::ToRole>(&effect)) {
+    offer(index, to_role->to, std::move(to_role->event));
   } else if (auto* to = std::get_if<actors::effect::ToClient>(&effect)) {
     const void* touches = state_of_client_ ? state_of_client_(to->client) : nullptr;
     events_.schedule(
@@ -339,8 +344,8 @@ void VirtualCluster::send(size_t from, const actors::effect::Send& send, uint64_
   if (!route) return;
   const size_t to = route->to;
   if (listener_) listener_(from, to, send.message, bytes);
-  if (from == coordinator_) ++hub_.messages_out, hub_.bytes_out += bytes;
-  if (to == coordinator_) ++hub_.messages_in, hub_.bytes_in += bytes;
+  if (from == coordinator_) ++coordinator_costs_.messages_out, coordinator_costs_.bytes_out += bytes;
+  if (to == coordinator_) ++coordinator_costs_.messages_in, coordinator_costs_.bytes_in += bytes;
   if (!hazards_.touches_links(events_.now())) {
     Sent* sent = sent_.take();
     *sent = {*route, send.message, bytes};
@@ -361,7 +366,7 @@ void VirtualCluster::send(size_t from, const actors::effect::Send& send, uint64_
 }
 
 void VirtualCluster::arrive(const Sent& sent) {
-  if (!stands(sent.route)) return;  // its session has ended; messages in transit are lost
+  if (!exists(sent.route)) return;  // its session has ended; messages in transit are lost
   offer(sent.route.to, sent.message.to, actors::event::Received{sent.route.sender, sent.message}, sent.bytes);
 }
 
@@ -381,8 +386,8 @@ void VirtualCluster::send_between(size_t from, size_t to, const actors::WireMess
     const actors::TimeNs lost =
         lives(life) && receiver.silent_since < 0 ? 0 : receiver.silent_since + kSilenceNs;
     const actors::TimeNs left = lives(life) ? std::min(lost, receiver.stalled_until) : lost;
-    if (id == 0 || left <= events_.now()) return say_left(sender, message.from, id);
-    events_.schedule(left, [this, sender, role = message.from, id] { say_left(sender, role, id); });
+    if (id == 0 || left <= events_.now()) return report_left(sender, message.from, id);
+    events_.schedule(left, [this, sender, role = message.from, id] { report_left(sender, role, id); });
   });
 }
 

@@ -24,7 +24,7 @@
 #include "sim/models/item_model.h"
 #include "sim/models/network_model.h"
 #include "sim/models/relay_model.h"
-#include "sim/reports/hub_series.h"
+#include "sim/reports/coordinator_series.h"
 
 namespace shoal::sim {
 
@@ -38,7 +38,7 @@ inline actors::ClientId client_of(Rank rank) {
   return actors::ClientId{rank} + 1;
 }
 
-struct HubCounts {  // of the coordinator's node
+struct CoordinatorCounts {  // of the coordinator's node
   uint64_t messages_in = 0, messages_out = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
   uint64_t longest_queue = 0;  // greatest number of events that waited for its processor
@@ -107,7 +107,7 @@ class VirtualCluster {
   size_t node_of(actors::NodeId session) const { return session_owners_[session - actors::kFirstPeerNode]; }
   // The coordinator that the node follows.
   size_t coordinator_of(size_t node) const { return nodes_[node].coordinator; }
-  actors::RoleTimes times() const;
+  actors::Timeouts timeouts() const;
   const RootView& root() const { return root_; }
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
@@ -123,12 +123,12 @@ class VirtualCluster {
     storage_.slow_down(node, storage_permille);
   }
   size_t relays() const { return relays_.relays(); }
-  const HubCounts& hub() const { return hub_; }
-  uint64_t hub_queue() const { return nodes_[coordinator_].inputs.size(); }  // now
+  const CoordinatorCounts& coordinator_counts() const { return coordinator_costs_; }
+  uint64_t coordinator_queue() const { return nodes_[coordinator_].inputs.size(); }  // now
   // The state now. Takes time linear in the number of nodes if sessions were opened or closed since the last
   // call.
-  HubState hub_state() const;
-  void forget_longest_queue() { hub_.longest_queue = 0; }
+  CoordinatorLoad coordinator_load() const;
+  void forget_longest_queue() { coordinator_costs_.longest_queue = 0; }
   const StorageCounts& storage() const { return storage_.counts(); }
   uint64_t record_bytes() const { return root_.record_bytes(); }
   uint64_t shared_bytes() const { return shared_bytes_; }  // bytes that nodes sent each other in shared loads
@@ -248,7 +248,7 @@ class VirtualCluster {
     const Node& node = nodes_[static_cast<uint32_t>(life)];
     return node.alive && node.life == life >> 32;
   }
-  uint64_t hub_peers() const;  // nodes with a direct session to the coordinator
+  uint64_t coordinator_peers() const;  // nodes with a direct session to the coordinator
   bool is_coordinator(size_t node) const {
     return nodes_[node].roles[static_cast<size_t>(actors::RoleKind::coordinator)] != nullptr;
   }
@@ -278,7 +278,7 @@ class VirtualCluster {
   void arrive(const Sent& sent);
   void send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
                     actors::SendId id = 0);
-  void say_left(Life from, actors::RoleKind role, actors::SendId id) {
+  void report_left(Life from, actors::RoleKind role, actors::SendId id) {
     if (id != 0 && lives(from)) offer(static_cast<uint32_t>(from), role, actors::event::SendDone{id});
   }
   void start_operation(size_t node, actors::RoleKind role, actors::effect::Start start);
@@ -300,7 +300,7 @@ class VirtualCluster {
 
   // --- sessions (sim/cluster/cluster_life.cpp) ---
   std::optional<Route> find_route(size_t from, actors::NodeId to) const;  // none: the session has ended
-  bool stands(const Route& route) const { return nodes_[route.follower].session == route.session; }
+  bool exists(const Route& route) const { return nodes_[route.follower].session == route.session; }
   bool reachable(size_t one, size_t other) const;
   bool is_silent(size_t one, size_t other) const;  // for at least kSilenceNs
   void check_links_of(size_t node);
@@ -336,8 +336,9 @@ class VirtualCluster {
   MessageListener listener_;
   EventListener event_listener_;
   OperationListener operation_listener_;
-  HubCounts hub_;
-  mutable std::optional<uint64_t> hub_peers_;  // none: sessions were opened or closed since it was counted
+  CoordinatorCounts coordinator_costs_;
+  mutable std::optional<uint64_t>
+      coordinator_peers_;  // none: sessions were opened or closed since it was counted
   Pool<Input> inputs_;
   Pool<Running> operations_;
   Pool<actors::Operation> waiting_operations_;

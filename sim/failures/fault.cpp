@@ -101,8 +101,8 @@ std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fau
   static const Fault usual;
   std::vector<std::pair<std::string_view, uint64_t>> values;
   for (const Field& field : kFields) {
-    const bool is_said = names(shape.allowed, field.key) && fault.*field.value != usual.*field.value;
-    if (is_said || names(shape.needed, field.key)) values.emplace_back(field.key, fault.*field.value);
+    const bool is_stated = names(shape.allowed, field.key) && fault.*field.value != usual.*field.value;
+    if (is_stated || names(shape.needed, field.key)) values.emplace_back(field.key, fault.*field.value);
   }
   return values;
 }
@@ -114,33 +114,33 @@ std::string fault_toml(const Fault& fault) {
   return text;
 }
 
-Result<Fault> parse_fault(const TomlTable& said) {
-  SHOAL_ASSIGN_OR_RETURN(std::string name, said.text("kind", ""));
+Result<Fault> parse_fault(const TomlTable& message) {
+  SHOAL_ASSIGN_OR_RETURN(std::string name, message.text("kind", ""));
   const auto shape =
       std::find_if(kShapes.begin(), kShapes.end(), [&](const Shape& each) { return each.name == name; });
   if (shape == kShapes.end()) {
     std::string known;
     for (const Shape& each : kShapes) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
-    return said.error(said.line, fmt::format("kind = '{}' of a failure; there are {}", name, known));
+    return message.error(message.line, fmt::format("kind = '{}' of a failure; there are {}", name, known));
   }
   std::vector<std::string_view> keys = {"at_ms", "kind"};
   for (const Field& field : kFields) {
     const bool is_needed = names(shape->needed, field.key);
     if (is_needed || names(shape->allowed, field.key)) keys.push_back(field.key);
-    if (is_needed && said.find(field.key) == nullptr) {
-      return said.error(said.line, fmt::format("a failure that '{}' has a {}", name, field.key));
+    if (is_needed && message.find(field.key) == nullptr) {
+      return message.error(message.line, fmt::format("a failure that '{}' has a {}", name, field.key));
     }
   }
-  SHOAL_RETURN_IF_ERROR(said.allow_only(keys));
-  if (said.find("at_ms") == nullptr) return said.error(said.line, "a failure has an at_ms");
+  SHOAL_RETURN_IF_ERROR(message.allow_only(keys));
+  if (message.find("at_ms") == nullptr) return message.error(message.line, "a failure has an at_ms");
   Fault fault;
   fault.kind = shape->kind;
-  fault.said_at = said.place(said.line);
-  SHOAL_ASSIGN_OR_RETURN(int64_t at, said.integer("at_ms", 0, kMostMs, 0));
+  fault.toml_place = message.place(message.line);
+  SHOAL_ASSIGN_OR_RETURN(int64_t at, message.integer("at_ms", 0, kMostMs, 0));
   fault.at_ms = static_cast<uint64_t>(at);
   for (const Field& field : kFields) {
-    if (said.find(field.key) == nullptr) continue;
-    SHOAL_ASSIGN_OR_RETURN(int64_t value, said.integer(field.key, field.least, field.most, 0));
+    if (message.find(field.key) == nullptr) continue;
+    SHOAL_ASSIGN_OR_RETURN(int64_t value, message.integer(field.key, field.least, field.most, 0));
     fault.*field.value = static_cast<uint64_t>(value);
   }
   return fault;
@@ -148,7 +148,7 @@ Result<Fault> parse_fault(const TomlTable& said) {
 
 Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks) {
   auto bad = [&](std::string_view what, uint64_t there_are) {
-    return fault.said_at.error(fmt::format("{}: there are {} {}", to_string(fault), there_are, what));
+    return fault.toml_place.error(fmt::format("{}: there are {} {}", to_string(fault), there_are, what));
   };
   if (names(shape_of(fault.kind).needed, "rank")) {
     return fault.rank < ranks ? ok_status() : bad("ranks", ranks);

@@ -58,7 +58,7 @@ struct Fault {
   uint64_t by_ms = 0;
   uint64_t permille = kPermille;
   uint64_t factor = 1;
-  SaidAt said_at;
+  TomlPlace toml_place;
 
   // The time at which the fault is over: at_ms plus its duration, or at_ms if it has no duration.
   uint64_t ends_ms() const { return at_ms + (for_ms > back_after_ms ? for_ms : back_after_ms); }
@@ -72,7 +72,7 @@ std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fau
 std::string fault_toml(const Fault& fault);  // a [[failure]] table that parse_fault reads back
 // Errors are "file:line: why", for a key that the kind does not have or that is missing, and for values out
 // of range.
-Result<Fault> parse_fault(const TomlTable& said);
+Result<Fault> parse_fault(const TomlTable& message);
 // Checks that its hosts and its rank exist. Code::invalid_argument; names file and line if the fault is from
 // a file.
 Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks);

@@ -58,22 +58,22 @@ class Injector : public std::enable_shared_from_this<Injector> {
       cluster_.stall(host, static_cast<actors::TimeNs>(fault.for_ms) * actors::kMillisecond);
     } else if (fault.kind == Fault::Kind::restarts) {
       cluster_.crash(host);
-      goes_down(host);
+      fails_now(host);
       later(fault.for_ms, [self = shared_from_this(), host] { self->start(host, false); });
     } else if (fault.kind == Fault::Kind::stops) {
       cluster_.stop(host, trainers_.has_living(host),
                     [self = shared_from_this(), host, for_ms = fault.for_ms] {
-                      self->goes_down(host);
+                      self->fails_now(host);
                       self->later(for_ms, [self, host] { self->start(host, false); });
                     });
     } else {
-      goes_down(host);
+      fails_now(host);
       start(host, true);
     }
   }
 
   // Clients look for the next node, and report an error if there is none.
-  void goes_down(size_t host) {
+  void fails_now(size_t host) {
     if (down_.insert(host).second) look_for_node(host);
   }
   void look_for_node(size_t host) {
@@ -89,7 +89,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
     if (!coordinates && cluster_.alive(host)) return;  // another fault has already started a node
     cluster_.start_again(host, coordinates, [self = shared_from_this(), host] {
       self->down_.erase(host);
-      self->trainers_.come_back(host);
+      self->trainers_.trainers_return(host);
     });
   }
 

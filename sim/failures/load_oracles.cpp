@@ -27,8 +27,8 @@ void LoadOracles::violated(std::string oracle, actors::TimeNs now, std::string w
 }
 
 bool LoadOracles::is_committed(const AttemptKey& key) const {
-  const auto stands = root_.decision(key);
-  return stands && stands->committed();
+  const auto existing = root_.decision(key);
+  return existing && existing->committed();
 }
 
 void LoadOracles::asked(actors::TimeNs now, const actors::Operation& operation) {

@@ -35,8 +35,8 @@ void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
 // node.
 actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs now) const {
   const actors::TimeNs writing = facts_.writing ? facts_.writing(number) : 0;
-  const actors::TimeNs heard = facts_.heard_of ? facts_.heard_of(number) : save.began;
-  return std::max(heard < 0 ? now : heard, facts_.faults_end) + facts_.save_deadline + writing;
+  const actors::TimeNs received = facts_.notified_at ? facts_.notified_at(number) : save.began;
+  return std::max(received < 0 ? now : received, facts_.faults_end) + facts_.save_deadline + writing;
 }
 
 void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::Decision>& decision) {
@@ -47,35 +47,35 @@ void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::
         "one-decision", now,
         fmt::format("{}: '{}' stood, now '{}'", to_string(decision->key), known->second.says, says.says));
   }
-  const auto stands = root_.decision(decision->key);
-  if (!stands || summary(*stands) != says.says) {
+  const auto existing = root_.decision(decision->key);
+  if (!existing || summary(*existing) != says.says) {
     violated("one-decision", now,
              fmt::format("{}: '{}' was answered, and the root has {}", to_string(decision->key), says.says,
-                         stands ? fmt::format("'{}'", summary(*stands)) : "none"));
+                         existing ? fmt::format("'{}'", summary(*existing)) : "none"));
   }
   if (is_new) check_latest(now);
 }
 
-void Oracles::told(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
+void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
   if (auto save = open_.find(static_cast<uint32_t>(key.step)); save != open_.end()) {
-    save->second.told[rank] = true;
+    save->second.notified[rank] = true;
   }
   if (facts_.needs_no_abort && outcome.code() == Code::aborted) {
-    violated("aborted-for-nothing", now,
+    violated("needless-abort", now,
              fmt::format("rank {} was told of {} that it is aborted: {}", rank, to_string(key),
                          outcome.message()));
   }
-  const auto stands = root_.decision(key);
+  const auto existing = root_.decision(key);
   const std::string who = fmt::format("rank {} was told of {}", rank, to_string(key));
   if (outcome.ok()) {
-    if (!stands || !stands->committed()) {
-      return violated("told-what-stands", now, who + " that it is committed, and no manifest stands");
+    if (!existing || !existing->committed()) {
+      return violated("notified-of-what-exists", now, who + " that it is committed, and no manifest stands");
     }
-    if (!std::exchange(checked_[key], true)) check_durable(now, key, stands->manifest());
-  } else if (outcome.code() == Code::aborted && (!stands || stands->committed())) {
-    violated("told-what-stands", now,
+    if (!std::exchange(checked_[key], true)) check_durable(now, key, existing->manifest());
+  } else if (outcome.code() == Code::aborted && (!existing || existing->committed())) {
+    violated("notified-of-what-exists", now,
              fmt::format("{} that it is aborted ({}), and {} stands", who, outcome.message(),
-                         stands ? "a manifest" : "nothing"));
+                         existing ? "a manifest" : "nothing"));
   }
 }
 
@@ -120,8 +120,8 @@ void Oracles::check_latest(actors::TimeNs now) {
   }
   latest_ = latest;
   if (!latest) return;
-  const auto stands = root_.decision(*latest);
-  if (!stands || !stands->committed()) {
+  const auto existing = root_.decision(*latest);
+  if (!existing || !existing->committed()) {
     return violated("latest-is-committed", now,
                     fmt::format("latest is {}, which is not", to_string(*latest)));
   }
@@ -149,7 +149,7 @@ void Oracles::check_deadlines(actors::TimeNs now) {
   for (auto save = open_.begin(); save != open_.end();) {
     std::vector<Rank> missing;
     for (Rank rank = 0; rank < facts_.ranks; ++rank) {
-      if (!save->second.told[rank] && facts_.lives(rank)) missing.push_back(rank);
+      if (!save->second.notified[rank] && facts_.lives(rank)) missing.push_back(rank);
     }
     const actors::TimeNs is_due = due(save->first, save->second, now);
     if (!missing.empty() && now >= is_due) {

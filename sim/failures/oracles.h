@@ -3,14 +3,14 @@
 // after it counts.
 //
 //   one-decision         an attempt has one decision, the same for all who read it, for ever
-//   told-what-stands     who is told "committed" finds the manifest standing, who is told "aborted" a
+//   notified-of-what-exists     who is told "committed" finds the manifest standing, who is told "aborted" a
 //   tombstone committed-durable    every file of a manifest is there in its size, and each rank's share is
 //   among them,
 //                        when it is told and at the end
 //   latest-is-committed  latest names a committed attempt, or none
 //   latest-goes-forward  latest never goes back within a generation
 //   bounds               messages are within their bound, slabs in use within theirs
-//   aborted-for-nothing  no save is aborted where nothing goes wrong that it must not outlive
+//   needless-abort  no save is aborted where nothing goes wrong that it must not outlive
 //   ends-in-time         a save is decided for every rank that lives within its deadline, once faults stop
 //
 // That equal seeds give equal traces is compared by whoever runs twice (sim/replay.h).
@@ -55,7 +55,7 @@ class Oracles {
     bool needs_no_abort = false;  // every rank comes to every save, and nothing is away for long
     // From when a node first hears of a save, or the last fault's end, to the last rank's answer.
     actors::TimeNs save_deadline = 0;
-    std::function<actors::TimeNs(uint32_t save)> heard_of;  // when that was; negative: none has
+    std::function<actors::TimeNs(uint32_t save)> notified_at;  // when that was; negative: none has
     std::function<bool(Rank)> lives;
     // How long storage takes to write what was staged of a save; null: no time.
     std::function<actors::TimeNs(uint32_t save)> writing;
@@ -67,7 +67,7 @@ class Oracles {
   void save_begins(actors::TimeNs now, uint32_t save);  // numbered from 1
   void answered(actors::TimeNs now,
                 const std::shared_ptr<const storage::Decision>& decision);  // by the root, to a role
-  void told(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome);
+  void notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome);
   void sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes);
   void slabs(actors::TimeNs now, Rank rank, uint32_t in_use);
   // Due, with what has been called until now: true where something is violated, and the run must end.
@@ -78,7 +78,7 @@ class Oracles {
  private:
   struct Save {
     actors::TimeNs began = 0;
-    std::vector<bool> told;  // by rank
+    std::vector<bool> notified;  // by rank
   };
   struct Known {  // of a decision that was seen
     bool committed = false;

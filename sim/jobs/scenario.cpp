@@ -94,7 +94,7 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
-    scenario.max_direct_nodes_said_at = parsed.place(entry->line);
+    scenario.max_direct_nodes_place = parsed.place(entry->line);
   }
   SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
   SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
@@ -107,12 +107,12 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
 
 Status parse_names(const TomlTable& parsed, Scenario* into) {
   Scenario& scenario = *into;
-  SHOAL_ASSIGN_OR_RETURN(std::string way, parsed.text("load_way", "automatic"));
-  if (!load_way_of_name(way)) {
-    return parsed.error(line_of(parsed, "load_way"),
-                        "load_way is automatic, direct or two-stage, not '" + way + "'");
+  SHOAL_ASSIGN_OR_RETURN(std::string method, parsed.text("load_method", "automatic"));
+  if (!load_method_of_name(method)) {
+    return parsed.error(line_of(parsed, "load_method"),
+                        "load_method is automatic, direct or two-stage, not '" + method + "'");
   }
-  scenario.load_way = *load_way_of_name(way);
+  scenario.load_method = *load_method_of_name(method);
   SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
   if (!optimizer_of_name(optimizer)) {
     return parsed.error(line_of(parsed, "optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
@@ -194,7 +194,7 @@ Status validate_scenario(const Scenario& scenario) {
   const uint32_t hosts = scenario.hosts();
   const uint64_t direct = scenario.max_direct_nodes;
   if (hosts - 1 > direct * (direct + 1)) {
-    return scenario.max_direct_nodes_said_at.error(
+    return scenario.max_direct_nodes_place.error(
         fmt::format("max_direct_nodes = {}: at most {} nodes beside the coordinator's, not {}", direct,
                     direct * (direct + 1), hosts - 1));
   }
@@ -252,7 +252,8 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.loads != 0) number("loads", scenario.loads);
   if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
   quoted("load_mesh", scenario.load_mesh);
-  if (scenario.load_way != LoadWay::automatic) quoted("load_way", load_way_name(scenario.load_way));
+  if (scenario.load_method != LoadMethod::automatic)
+    quoted("load_method", load_method_name(scenario.load_method));
   if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
     number("max_direct_nodes", scenario.max_direct_nodes);
   quoted("profile", scenario.profile);
@@ -287,7 +288,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "arrival_skew_us") return number(&scenario.arrival_skew_us, 0, kMostUs);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") {
-    scenario.max_direct_nodes_said_at = {};
+    scenario.max_direct_nodes_place = {};
     return number(&scenario.max_direct_nodes, 1, actors::kMaxDirectNodes);
   }
   if (key == "stragglers") {
@@ -296,10 +297,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   }
   if (key == "loads") return number(&scenario.loads, 0, kMaxSimulatedLoads);
   if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
-  if (key == "load_way") {
-    const std::optional<LoadWay> way = load_way_of_name(text);
-    if (!way) return bad(fmt::format("load_way is automatic, direct or two-stage, not '{}'", text));
-    return scenario.load_way = *way, ok_status();
+  if (key == "load_method") {
+    const std::optional<LoadMethod> method = load_method_of_name(text);
+    if (!method) return bad(fmt::format("load_method is automatic, direct or two-stage, not '{}'", text));
+    return scenario.load_method = *method, ok_status();
   }
   if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
   if (key == "mesh") return scenario.mesh = text, ok_status();
@@ -331,7 +332,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                                                "seed",           "failure",        "max_direct_nodes",
                                                "stragglers",     "failures",       "replay",
                                                "optimizer",      "loads",          "load_ranks",
-                                               "load_mesh",      "load_way",       "payload",
+                                               "load_mesh",      "load_method",    "payload",
                                                "arrival_skew_us"};
   SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
   Scenario scenario;

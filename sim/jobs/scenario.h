@@ -39,10 +39,10 @@ struct Scenario {
   uint64_t arrival_skew_ms = 0;   // each rank calls save up to this much later, drawn again for each save
   uint64_t arrival_skew_us = 0;   // added to arrival_skew_ms
   uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // further nodes use relays
-  SaidAt max_direct_nodes_said_at;
+  TomlPlace max_direct_nodes_place;
   uint32_t loads = 0;       // number of times that the job restarts and loads after the last save
   uint32_t load_ranks = 0;  // ranks of the restarted job; 0: as many as saved
-  LoadWay load_way = LoadWay::automatic;
+  LoadMethod load_method = LoadMethod::automatic;
   std::string load_mesh;  // mesh of the restarted job; "": the same, or, with other ranks, as for `mesh`
   std::string profile = "lustre";
   uint64_t seed = 1;

@@ -18,9 +18,9 @@ actors::TimeNs times(uint64_t count, actors::TimeNs each) {
 }  // namespace
 
 actors::TimeNs CpuModel::on(bool coordinates, actors::TimeNs work) const {
-  if (!coordinates || costs_.hub_speed_permille == 1000) return work;
+  if (!coordinates || costs_.coordinator_speed_permille == 1000) return work;
   return static_cast<actors::TimeNs>(
-      multiply_divide(static_cast<uint64_t>(work), 1000, costs_.hub_speed_permille));
+      multiply_divide(static_cast<uint64_t>(work), 1000, costs_.coordinator_speed_permille));
 }
 
 actors::TimeNs CpuModel::to_copy(uint64_t chunk_bytes) const {
@@ -28,7 +28,7 @@ actors::TimeNs CpuModel::to_copy(uint64_t chunk_bytes) const {
 }
 
 uint64_t chunk_bytes_of(const actors::WireMessage& message) {
-  const auto* chunk = std::get_if<actors::wire::ChunkIs>(message.body.get());
+  const auto* chunk = std::get_if<actors::wire::ChunkData>(message.body.get());
   return chunk == nullptr ? 0 : chunk->chunk->size;
 }
 
@@ -91,7 +91,7 @@ actors::TimeNs CpuModel::to_answer(size_t node, actors::RoleKind role, const act
       sum += times(write->pieces.size(), costs_.write_item_ns);
       if (writers_plan_) sum += to_plan(planned_by_writer_, write->rank, costs_.plan_item_ns);
     } else if (std::holds_alternative<actors::effect::ToClient>(effect) ||
-               std::holds_alternative<actors::effect::Tell>(effect)) {
+               std::holds_alternative<actors::effect::ToRole>(effect)) {
       sum += costs_.event_ns;
     }
   }
@@ -107,55 +107,55 @@ uint64_t MessageSizes::of(const actors::WireMessage& message) {
   };
   const bool is_known = std::visit(
       actors::Overloaded{
-          [&](const actors::wire::RosterIs& said) { return add_hash(said.world->roster.id()), true; },
-          [&](const actors::wire::JoinRanks& said) {
-            return add(said.host.size()), add(said.ranks.size()), true;
+          [&](const actors::wire::RosterUpdate& report) { return add_hash(report.world->roster.id()), true; },
+          [&](const actors::wire::JoinRanks& report) {
+            return add(report.host.size()), add(report.ranks.size()), true;
           },
-          [&](const actors::wire::LayoutsWanted& said) { return add(said.ids.size()), true; },
-          [&](const actors::wire::Layouts& said) {
-            for (const LayoutPtr& layout : said.layouts) add_hash(layout->id());
+          [&](const actors::wire::LayoutRequest& report) { return add(report.ids.size()), true; },
+          [&](const actors::wire::Layouts& report) {
+            for (const LayoutPtr& layout : report.layouts) add_hash(layout->id());
             return true;
           },
-          [&](const actors::wire::ShardsWritten& said) {
-            return add(said.plans.size()), add(said.files.size()), true;
+          [&](const actors::wire::ShardsWritten& report) {
+            return add(report.plans.size()), add(report.files.size()), true;
           },
           [&](const actors::wire::Pending&) { return true; },
-          [&](const actors::wire::Decided& said) { return said.cause.empty(); },
-          [&](const actors::wire::LocalPlans& said) {
-            add(said.host.size());
-            for (const PlanId& known : said.known) add(known.is_zero() ? 0 : 1);
+          [&](const actors::wire::Decided& report) { return report.cause.empty(); },
+          [&](const actors::wire::LocalPlans& report) {
+            add(report.host.size());
+            for (const PlanId& known : report.known) add(known.is_zero() ? 0 : 1);
             return true;
           },
-          [&](const actors::wire::GlobalPlan& said) {
+          [&](const actors::wire::GlobalPlan& report) {
             // A plan's length depends on its items, which plans of one class share. They are kept alive, so
             // that no others get the same addresses.
-            for (const actors::wire::RankPart& part : said.parts) {
+            for (const actors::wire::RankPart& part : report.parts) {
               const WriteItem* items = part.plan ? part.plan->items.data() : nullptr;
               if (items != nullptr) kept_.try_emplace(items, part.plan->items);
               add(reinterpret_cast<uintptr_t>(items));
             }
             return true;
           },
-          [&](const actors::wire::JoinLoad& said) {
-            return add(said.address.size()), add(said.ranks.size()), true;
+          [&](const actors::wire::JoinLoad& report) {
+            return add(report.address.size()), add(report.ranks.size()), true;
           },
-          [&](const actors::wire::LoadRoster& said) {
-            add(said.groups.size());
-            add(said.members.size());
-            for (const std::string& address : said.addresses) add(address.size());
-            return said.outcome.ok() && said.passed_over == nullptr;
+          [&](const actors::wire::LoadRoster& report) {
+            add(report.groups.size());
+            add(report.members.size());
+            for (const std::string& address : report.addresses) add(address.size());
+            return report.outcome.ok() && report.passed_over == nullptr;
           },
-          [&](const actors::wire::ChunksWanted& said) { return add(said.chunks.size()), true; },
-          [&](const actors::wire::ChunksNotHere& said) { return add(said.chunks.size()), true; },
-          [&](const actors::wire::ChunksNotWanted& said) { return add(said.chunks.size()), true; },
-          [&](const actors::wire::ChunksComing& said) { return add(said.chunks.size()), true; },
-          [](const actors::wire::ChunkIs&) { return true; }, [](const auto&) { return false; }},
+          [&](const actors::wire::ChunkRequest& report) { return add(report.chunks.size()), true; },
+          [&](const actors::wire::ChunksUnavailable& report) { return add(report.chunks.size()), true; },
+          [&](const actors::wire::ChunksCancelled& report) { return add(report.chunks.size()), true; },
+          [&](const actors::wire::ChunksPending& report) { return add(report.chunks.size()), true; },
+          [](const actors::wire::ChunkData&) { return true; }, [](const auto&) { return false; }},
       *message.body);
   if (!is_known) return actors::encode_wire(message).size();
   uint64_t& bytes = known_[xxh3_128(std::as_bytes(std::span(lengths_)))];
-  const auto* chunk = std::get_if<actors::wire::ChunkIs>(message.body.get());
+  const auto* chunk = std::get_if<actors::wire::ChunkData>(message.body.get());
   if (bytes == 0 && chunk != nullptr) {  // only full payloads have the bytes of the chunk
-    actors::wire::ChunkIs without = *chunk;
+    actors::wire::ChunkData without = *chunk;
     without.chunk = std::make_shared<const actors::Chunk>(actors::Chunk{chunk->chunk->size, {}, {}});
     bytes = actors::encode_wire(
                 {message.from, message.to, std::make_shared<const actors::WireBody>(std::move(without))})

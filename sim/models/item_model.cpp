@@ -20,17 +20,20 @@ void ItemModel::set_items(std::vector<uint32_t> of_rank) {
 
 ItemModel::Extra ItemModel::to_send(const actors::WireMessage& message) {
   if (items_.empty()) return {};
-  if (const auto* said = std::get_if<actors::wire::LocalPlans>(message.body.get())) return local_plans(*said);
-  if (const auto* said = std::get_if<actors::wire::GlobalPlan>(message.body.get())) return global_plan(*said);
-  if (const auto* said = std::get_if<actors::wire::ShardsWritten>(message.body.get())) return results(*said);
+  if (const auto* received = std::get_if<actors::wire::LocalPlans>(message.body.get()))
+    return local_plans(*received);
+  if (const auto* received = std::get_if<actors::wire::GlobalPlan>(message.body.get()))
+    return global_plan(*received);
+  if (const auto* received = std::get_if<actors::wire::ShardsWritten>(message.body.get()))
+    return results(*received);
   return {};
 }
 
 // Each rank makes its plan. If plans are kept, the rank finds its plan unchanged and does not send it.
-ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& said) {
+ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& received) {
   Extra extra;
-  for (const actors::wire::RankLayout& each : said.ranks) {
-    if (!is_new(offered_, said.key.step, each.rank)) continue;
+  for (const actors::wire::RankLayout& each : received.ranks) {
+    if (!is_new(offered_, received.key.step, each.rank)) continue;
     const uint64_t items = items_[each.rank];
     actors::TimeNs takes = times(items, costs_.local_ns);
     if (!is_kept(each.rank)) {
@@ -42,14 +45,14 @@ ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& said) {
   return extra;
 }
 
-ItemModel::Extra ItemModel::global_plan(const actors::wire::GlobalPlan& said) {
+ItemModel::Extra ItemModel::global_plan(const actors::wire::GlobalPlan& received) {
   Extra extra;
-  for (const actors::wire::RankPart& part : said.parts) {
+  for (const actors::wire::RankPart& part : received.parts) {
     if (part.plan) {
       all_written_ += part.plan->items.size() - written_[part.rank];
       written_[part.rank] = static_cast<uint32_t>(part.plan->items.size());
     }
-    if (!is_new(planned_for_, said.key.step, part.rank)) continue;
+    if (!is_new(planned_for_, received.key.step, part.rank)) continue;
     const bool is_known = is_kept(part.rank);
     if (is_known && costs_.kept == 2) continue;
     const uint64_t written = written_[part.rank];
@@ -62,10 +65,10 @@ ItemModel::Extra ItemModel::global_plan(const actors::wire::GlobalPlan& said) {
   return extra;
 }
 
-ItemModel::Extra ItemModel::results(const actors::wire::ShardsWritten& said) {
+ItemModel::Extra ItemModel::results(const actors::wire::ShardsWritten& received) {
   Extra extra;
-  for (const actors::wire::RankPlan& each : said.plans) {
-    if (!is_new(reported_, said.key.step, each.rank)) continue;
+  for (const actors::wire::RankPlan& each : received.plans) {
+    if (!is_new(reported_, received.key.step, each.rank)) continue;
     extra.bytes += written_[each.rank] * costs_.result_bytes;
     extra.takes = std::max(extra.takes, times(written_[each.rank], costs_.result_encode_ns));
   }
@@ -83,12 +86,12 @@ actors::TimeNs ItemModel::to_take(size_t node, const actors::WireMessage& messag
   } else if (const auto* plan = std::get_if<actors::wire::GlobalPlan>(message.body.get())) {
     for (const actors::wire::RankPart& part : plan->parts) {
       if (costs_.kept != 0 && !part.plan) continue;
-      if (!is_new(told_, plan->key.step, part.rank)) continue;
+      if (!is_new(notified_, plan->key.step, part.rank)) continue;
       takes = std::max(takes, times(written_[part.rank], costs_.decode_ns));
     }
   } else if (const auto* written = std::get_if<actors::wire::ShardsWritten>(message.body.get())) {
     for (const actors::wire::RankPlan& each : written->plans) {
-      if (!is_new(heard_, written->key.step, each.rank)) continue;
+      if (!is_new(received_, written->key.step, each.rank)) continue;
       takes += times(written_[each.rank], costs_.result_decode_ns);
     }
   } else if (const auto* decided = std::get_if<actors::wire::Decided>(message.body.get())) {

@@ -37,18 +37,18 @@ class ItemModel {
  private:
   using Told = std::set<std::pair<uint64_t, Rank>>;  // by step and rank
   bool is_kept(Rank rank) const { return costs_.kept != 0 && planned_.contains(rank); }
-  bool is_new(Told& told, uint64_t step, Rank rank) { return told.insert({step, rank}).second; }
-  Extra local_plans(const actors::wire::LocalPlans& said);
-  Extra global_plan(const actors::wire::GlobalPlan& said);
-  Extra results(const actors::wire::ShardsWritten& said);
+  bool is_new(Told& notified, uint64_t step, Rank rank) { return notified.insert({step, rank}).second; }
+  Extra local_plans(const actors::wire::LocalPlans& received);
+  Extra global_plan(const actors::wire::GlobalPlan& received);
+  Extra results(const actors::wire::ShardsWritten& received);
 
   const ItemCosts costs_;
   std::vector<uint32_t> items_;    // by rank
   std::vector<uint32_t> written_;  // by rank: number of items that it writes
   uint64_t all_written_ = 0;
   std::set<Rank> planned_;  // ranks whose plan the coordinator has kept, so that it is not sent again
-  Told offered_, gathered_, planned_for_, told_, reported_, heard_;  // by step and rank
-  Told decided_;                                                     // by step and node
+  Told offered_, gathered_, planned_for_, notified_, reported_, received_;  // by step and rank
+  Told decided_;                                                            // by step and node
 };
 
 }  // namespace shoal::sim

@@ -56,7 +56,7 @@ constexpr Field kFields[] = {
     SHOAL_NS(cpu, plan_item_ns),
     SHOAL_OPTIONAL(cpu, check_item_ns, 0, kMostNs),
     SHOAL_NS(cpu, write_item_ns),
-    SHOAL_OPTIONAL(cpu, hub_speed_permille, 1, 1'000'000),
+    SHOAL_OPTIONAL(cpu, coordinator_speed_permille, 1, 1'000'000),
     SHOAL_OPTIONAL(cpu, shared_cores, 0, 4096),
     SHOAL_NS(items, local_ns),
     SHOAL_NS(items, encode_ns),
@@ -97,20 +97,21 @@ constexpr Field kFields[] = {
 
 Status read_field(const TomlTable& table, const Field& field, Profile& profile) {
   const std::string key = fmt::format("{}.{}", field.table, field.key);
-  SHOAL_ASSIGN_OR_RETURN(auto said, table.table(field.key));
-  if (!said && field.may_lack) return ok_status();
-  if (!said) return table.error(table.line, key + " is missing");
+  SHOAL_ASSIGN_OR_RETURN(auto message, table.table(field.key));
+  if (!message && field.may_lack) return ok_status();
+  if (!message) return table.error(table.line, key + " is missing");
   static constexpr std::string_view kParts[] = {"value", "kind", "source"};
-  SHOAL_RETURN_IF_ERROR(said->allow_only(kParts));
-  if (said->find("value") == nullptr) return said->error(said->line, key + " has no value");
-  SHOAL_ASSIGN_OR_RETURN(int64_t value, said->integer("value", field.least, field.most, 0));
-  SHOAL_ASSIGN_OR_RETURN(std::string kind, said->text("kind", ""));
-  SHOAL_ASSIGN_OR_RETURN(std::string source, said->text("source", ""));
+  SHOAL_RETURN_IF_ERROR(message->allow_only(kParts));
+  if (message->find("value") == nullptr) return message->error(message->line, key + " has no value");
+  SHOAL_ASSIGN_OR_RETURN(int64_t value, message->integer("value", field.least, field.most, 0));
+  SHOAL_ASSIGN_OR_RETURN(std::string kind, message->text("kind", ""));
+  SHOAL_ASSIGN_OR_RETURN(std::string source, message->text("source", ""));
   if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) {
-    return said->error(said->line, fmt::format("{}: its kind is one of {}", key, fmt::join(kKinds, ", ")));
+    return message->error(message->line,
+                          fmt::format("{}: its kind is one of {}", key, fmt::join(kKinds, ", ")));
   }
   if (source.find_first_not_of(" \t\r\n") == std::string::npos) {
-    return said->error(said->line, key + " names no source");
+    return message->error(message->line, key + " names no source");
   }
   field.set(profile, value);
   profile.numbers.push_back({key, fmt::to_string(value), kind, source});

@@ -36,7 +36,7 @@ struct CpuCosts {                  // of a node's roles; one queue per node
   int64_t check_item_ns = 0;       // planning by the coordinator, for ranks of one class; 0: plan_item_ns
   int64_t write_item_ns = 0;       // per entry of a shard's header
   // Speed of the coordinator's node for all of this; 1000: as fast as any other.
-  uint32_t hub_speed_permille = 1000;
+  uint32_t coordinator_speed_permille = 1000;
   uint32_t shared_cores = 0;  // cores of one machine that all nodes and trainers share; 0: no sharing
 };
 // Costs of plans that are lists of items, in mode collective (sim/models/item_model.h). Each number is per

@@ -35,8 +35,7 @@ std::vector<uint32_t> place_nodes(size_t nodes, size_t direct_max) {
     }
     SHOAL_CHECK(!answer.go_by.empty());
     relay_of[node] = static_cast<uint32_t>(std::stoul(answer.go_by));
-    SHOAL_CHECK(
-        tree.child_came(actors::kFirstPeerNode + relay_of[node], ++children, id, incarnation_of(node)));
+    SHOAL_CHECK(tree.child_up(actors::kFirstPeerNode + relay_of[node], ++children, id, incarnation_of(node)));
   }
   return relay_of;
 }

@@ -43,7 +43,7 @@ std::string event_text(const actors::Event& event, size_t node, size_t from) {
           },
           [](const actors::event::ClientLost& e) { return fmt::format("ClientLost {}", e.client); },
           [](const actors::event::WorldKnown&) -> std::string { return "WorldKnown"; },
-          [](const actors::event::CommittedAlone&) -> std::string { return "CommittedAlone"; },
+          [](const actors::event::RankLocalCommitted&) -> std::string { return "RankLocalCommitted"; },
           [](const actors::event::RanksLost& e) {
             return fmt::format("RanksLost: {} ranks: {}", e.ranks.size(), e.cause);
           },
@@ -55,8 +55,8 @@ std::string event_text(const actors::Event& event, size_t node, size_t from) {
             return fmt::format("OperationDone {}: {}", e.operation, result_text(e.result));
           },
           [](const actors::event::PeerUp&) -> std::string { return "PeerUp"; },
-          [](const actors::event::CoordinatorGone& e) {
-            return fmt::format("CoordinatorGone: {}", e.why.to_string());
+          [](const actors::event::CoordinatorSuperseded& e) {
+            return fmt::format("CoordinatorSuperseded: {}", e.why.to_string());
           },
           [](const actors::event::PeerLost& e) {
             const std::string peer =
@@ -76,12 +76,12 @@ std::string event_text(const actors::Event& event, size_t node, size_t from) {
 
 std::string local_message_name(const local::LocalMessage& message) {
   static constexpr const char* kNames[] = {
-      "Attach",         "Attached",     "Failed",   "LayoutIs",     "RosterIs",   "Slab",
-      "Staged",         "SlabFree",     "Decided",  "Latest",       "Load",       "Found",
-      "Loaded",         "Placed",       "LoadDone", "Refused",      "Detach",     "Written",
-      "NotStaged",      "Ping",         "Pong",     "StatusWanted", "StatusIs",   "PlanWanted",
-      "PlanIs",         "PlanExchange", "Close",    "FilesToRead",  "FilesRead",  "StagingWanted",
-      "StagingGranted", "StagingKept",  "GiveBack", "PartWanted",   "PartStaged", "List",
+      "Attach",         "Attached",      "Failed",   "LayoutUpdate",  "RosterUpdate", "Slab",
+      "Staged",         "SlabFree",      "Decided",  "Latest",        "Load",         "Found",
+      "Loaded",         "Placed",        "LoadDone", "Refused",       "Detach",       "Written",
+      "NotStaged",      "Ping",          "Pong",     "StatusRequest", "StatusReport", "PlanRequest",
+      "PlanUpdate",     "PlanGathering", "Close",    "FilesToRead",   "FilesRead",    "StagingRequest",
+      "StagingGranted", "StagingKept",   "GiveBack", "PartRequest",   "PartStaged",   "List",
       "Listing"};
   static_assert(std::size(kNames) == std::variant_size_v<local::LocalMessage>);
   return fmt::format("local::{}", kNames[message.index()]);
@@ -101,7 +101,7 @@ std::string fault_line(actors::TimeNs at, const Fault& fault) {
   return fmt::format("{} failure: {}", seconds_text(at), to_string(fault));
 }
 
-std::string told_line(actors::TimeNs at, Rank rank, const local::Decided& decided) {
+std::string notified_line(actors::TimeNs at, Rank rank, const local::Decided& decided) {
   return fmt::format("{} rank {} is told of step {}: {}", seconds_text(at), rank, decided.step,
                      decided.outcome.ok() ? "committed" : decided.outcome.to_string());
 }

@@ -15,7 +15,7 @@ std::string seconds_text(actors::TimeNs at);  // "20.155301042"
 std::string event_line(actors::TimeNs at, size_t node, actors::RoleKind role, const actors::Event& event,
                        size_t from);
 std::string fault_line(actors::TimeNs at, const Fault& fault);
-std::string told_line(actors::TimeNs at, Rank rank, const local::Decided& decided);
+std::string notified_line(actors::TimeNs at, Rank rank, const local::Decided& decided);
 std::string local_message_name(const local::LocalMessage& message);  // "local::Staged"
 
 }  // namespace shoal::sim

@@ -118,20 +118,21 @@ class Proof {
 
   Result<Manifest> read_headers() const {
     const uint32_t ranks = world_.roster.world_size();
-    std::vector<std::optional<Result<Share>>> shares(ranks);
-    base::for_each_by_threads(ranks, std::min<size_t>(kMaxProofThreads, 1 + ranks / kRanksPerThread),
-                              [&](size_t rank) { shares[rank] = read_share(static_cast<Rank>(rank)); });
+    std::vector<std::optional<Result<RankFiles>>> files_of_ranks(ranks);
+    base::for_each_by_threads(
+        ranks, std::min<size_t>(kMaxProofThreads, 1 + ranks / kRanksPerThread),
+        [&](size_t rank) { files_of_ranks[rank] = read_rank_files(static_cast<Rank>(rank)); });
     Manifest manifest;
     manifest.world = roster_.world;
     manifest.rule_version = roster_.rule_version;
     manifest.options = options_;
     manifest.files.reserve(shards_.size());
     for (Rank rank = 0; rank < ranks; ++rank) {
-      auto& share = shares[rank];
-      SHOAL_RETURN_IF_ERROR(share->status());
-      SHOAL_RETURN_IF_ERROR(take_user(rank, **share, &manifest));
-      for (FileEntry& file : (*share)->files) manifest.files.push_back(std::move(file));
-      manifest.payload_bytes += (*share)->payload_bytes;
+      auto& rank_files = files_of_ranks[rank];
+      SHOAL_RETURN_IF_ERROR(rank_files->status());
+      SHOAL_RETURN_IF_ERROR(take_user(rank, **rank_files, &manifest));
+      for (FileEntry& file : (*rank_files)->files) manifest.files.push_back(std::move(file));
+      manifest.payload_bytes += (*rank_files)->payload_bytes;
     }
     if (Status covers = check_coverage(world_, options_); !covers.ok()) {
       return Status(Code::corrupt, full_folder() + ": " + covers.message());
@@ -140,7 +141,7 @@ class Proof {
   }
 
  private:
-  struct Share {
+  struct RankFiles {
     std::vector<FileEntry> files;
     uint64_t payload_bytes = 0;
     UserMetadata user;  // from its files or from its record
@@ -152,13 +153,13 @@ class Proof {
   }
 
   // Checks that all ranks have the same user metadata.
-  Status take_user(Rank rank, const Share& share, Manifest* manifest) const {
-    if (rank == 0) manifest->user = share.user;
-    Status same = check_same_user_metadata(0, manifest->user, rank, share.user);
+  Status take_user(Rank rank, const RankFiles& rank_files, Manifest* manifest) const {
+    if (rank == 0) manifest->user = rank_files.user;
+    Status same = check_same_user_metadata(0, manifest->user, rank, rank_files.user);
     return same.ok() ? same : Status(Code::corrupt, full_folder() + ": " + same.message());
   }
 
-  Result<Share> read_share(Rank rank) const {
+  Result<RankFiles> read_rank_files(Rank rank) const {
     auto planned = plan_save(world_, rank, options_);
     if (!planned.ok()) return Status(Code::corrupt, full_folder() + ": " + planned.status().message());
     const SavePlan& plan = *planned;
@@ -172,23 +173,24 @@ class Proof {
       return missing(fmt::format("{} is there, and the roster gives that rank {} shards",
                                  shard_file_name(rank, listed.back().file), plan.files));
     }
-    Share share;
+    RankFiles rank_files;
     if (plan.files == 0) {
-      SHOAL_ASSIGN_OR_RETURN(share.user, read_record(plan));
-      return share;
+      SHOAL_ASSIGN_OR_RETURN(rank_files.user, read_record(plan));
+      return rank_files;
     }
     const std::vector<std::string> keys = item_keys(world_.layout_of(rank), plan);
     for (size_t item = 0, file = 0; file < plan.files; ++file) {
-      SHOAL_RETURN_IF_ERROR(read_file(plan, keys, static_cast<uint32_t>(file), &item, &share));
+      SHOAL_RETURN_IF_ERROR(read_file(plan, keys, static_cast<uint32_t>(file), &item, &rank_files));
     }
-    return share;
+    return rank_files;
   }
 
   // Compares the rank's record with the plan. Every roster that gives this rank the same layout and no file
   // matches.
   Result<UserMetadata> read_record(const SavePlan& plan) const {
     SHOAL_ASSIGN_OR_RETURN(StagedRecord record, read_staged_record(storage_, key_, plan.rank));
-    if (record.layout_id == plan.layout_id && record.share_id == share_id_of(plan)) return record.user;
+    if (record.layout_id == plan.layout_id && record.assignment_id == assignment_id_of(plan))
+      return record.user;
     return missing(fmt::format("{} is of layout {}, the roster gives that rank {}",
                                staged_record_name(plan.rank), record.layout_id.short_hex(),
                                plan.layout_id.short_hex()));
@@ -196,7 +198,7 @@ class Proof {
 
   // `item`: the first item of this file; on return, the first one of the next file.
   Status read_file(const SavePlan& plan, const std::vector<std::string>& keys, uint32_t file, size_t* item,
-                   Share* share) const {
+                   RankFiles* rank_files) const {
     const std::string name = shard_file_name(plan.rank, file);
     SHOAL_ASSIGN_OR_RETURN(auto reader,
                            ShardReader::open(storage_, shard_path(key_, plan.rank, file), nullptr, nullptr));
@@ -209,7 +211,7 @@ class Proof {
                                   "it: another plan wrote it, or it is damaged",
                                   full_folder(), name, keys[*item]));
       }
-      share->payload_bytes += pieces.bytes(at);
+      rank_files->payload_bytes += pieces.bytes(at);
     }
     if (at != pieces.size()) {
       return Status(Code::corrupt,
@@ -217,13 +219,13 @@ class Proof {
                                 full_folder(), name, pieces.key(at)));
     }
     UserMetadata user = or_none(reader->user());
-    if (!share->files.empty() && user != share->user) {
+    if (!rank_files->files.empty() && user != rank_files->user) {
       return Status(
           Code::corrupt,
           fmt::format("{}/{}: its metadata of the save is not that of the file before", full_folder(), name));
     }
-    share->user = std::move(user);
-    share->files.push_back({name, reader->file_size(), reader->header_digest(), plan.rank, file});
+    rank_files->user = std::move(user);
+    rank_files->files.push_back({name, reader->file_size(), reader->header_digest(), plan.rank, file});
     return ok_status();
   }
 
@@ -304,8 +306,8 @@ Result<Manifest> prove_complete(Storage& storage, const AttemptKey& key) {
 
 Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                   const BeforeCommit& before_commit) {
-  auto stands = read_decision(storage, key);
-  if (stands.ok() || stands.status().code() != Code::not_found) return stands;
+  auto existing = read_decision(storage, key);
+  if (existing.ok() || existing.status().code() != Code::not_found) return existing;
   if (auto listed = storage.list(attempt_folder(key)); listed.status().code() == Code::not_found) {
     return Decision{
         key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
@@ -315,8 +317,8 @@ Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const
 
 Result<Decision> complete_if_begun(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                    const BeforeCommit& before_commit) {
-  auto stands = read_decision(storage, key);
-  if (stands.ok() || stands.status().code() != Code::not_found) return stands;
+  auto existing = read_decision(storage, key);
+  if (existing.ok() || existing.status().code() != Code::not_found) return existing;
   return prove_and_publish(storage, key, stamp, before_commit);
 }
 

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kManifestsPerThread = 32;
 constexpr size_t kMaxMergeThreads = 8;
 
-bool say_the_same(const RankManifest& a, const RankManifest& b) {
+bool are_equal(const RankManifest& a, const RankManifest& b) {
   return a.key == b.key && a.rank == b.rank && a.world_size == b.world_size && a.root_id == b.root_id &&
          a.layout->id() == b.layout->id() && a.rule_version == b.rule_version && a.options == b.options &&
          a.payload_bytes == b.payload_bytes && a.user == b.user &&
@@ -106,12 +106,12 @@ Status publish_rank_manifest(Storage& storage, const RankManifest& manifest) {
   auto created =
       manifest.files.empty() ? storage.create_exclusive(path, bytes) : storage.create_in_folder(path, bytes);
   SHOAL_RETURN_IF_ERROR(created.status());
-  SHOAL_ASSIGN_OR_RETURN(RankManifest stands, read_rank_manifest(storage, manifest.key, name));
-  if (!say_the_same(stands, manifest)) {
+  SHOAL_ASSIGN_OR_RETURN(RankManifest existing, read_rank_manifest(storage, manifest.key, name));
+  if (!are_equal(existing, manifest)) {
     return Status(Code::already_exists,
                   fmt::format("{}/{}: another manifest of this rank stands there", storage.describe(), path));
   }
-  for (const FileEntry& file : stands.files) {
+  for (const FileEntry& file : existing.files) {
     SHOAL_RETURN_IF_ERROR(ShardReader::open(storage, attempt_folder(manifest.key) + "/" + file.name,
                                             &file.header_digest, &file.size)
                               .status());
@@ -190,8 +190,8 @@ Status allow_commit(const BeforeCommit& before_commit) {
 
 Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                      const BeforeCommit& before_commit) {
-  auto stands = read_decision(storage, key);
-  if (stands.ok() || stands.status().code() != Code::not_found) return stands;
+  auto existing = read_decision(storage, key);
+  if (existing.ok() || existing.status().code() != Code::not_found) return existing;
   auto listed = storage.list(attempt_folder(key));
   if (listed.status().code() == Code::not_found) {
     return Decision{

@@ -24,7 +24,7 @@ Result<StagedRecord> read_body(schema::StagedRecord::Reader in) {
   out.key = {in.getGeneration(), in.getStep(), in.getAttempt()};
   out.rank = in.getRank();
   SHOAL_ASSIGN_OR_RETURN(out.layout_id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
-  SHOAL_ASSIGN_OR_RETURN(out.share_id, Hash128::from_bytes(schema::view_of(in.getShareId())));
+  SHOAL_ASSIGN_OR_RETURN(out.assignment_id, Hash128::from_bytes(schema::view_of(in.getAssignmentId())));
   SHOAL_ASSIGN_OR_RETURN(out.user, plan::read_user(in));
   SHOAL_RETURN_IF_ERROR(validate_user_metadata(out.user));
   return out;
@@ -58,13 +58,13 @@ Status write_staged_record(Storage& storage, const StagedRecord& record) {
   out.setAttempt(record.key.attempt);
   out.setRank(record.rank);
   out.setLayoutId(schema::data_of(record.layout_id));
-  out.setShareId(schema::data_of(record.share_id));
+  out.setAssignmentId(schema::data_of(record.assignment_id));
   plan::write_user(out, record.user);
   const std::string path = staged_record_path(record.key, record.rank);
   SHOAL_ASSIGN_OR_RETURN(bool created, create_record(storage, kStagedRecord, path, out));
   if (created) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(StagedRecord stands, read_staged_record(storage, record.key, record.rank));
-  if (stands == record) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(StagedRecord existing, read_staged_record(storage, record.key, record.rank));
+  if (existing == record) return ok_status();
   return Status(Code::already_exists,
                 fmt::format("{}/{}: another record of this rank stands there: another process of this rank "
                             "has staged this attempt",

@@ -21,7 +21,8 @@ struct StagedRecord {
   AttemptKey key;
   Rank rank = 0;
   LayoutId layout_id;
-  PlanId share_id;  // share_id_of its plan; the same under every roster that gives this layout no file
+  PlanId
+      assignment_id;  // assignment_id_of its plan; the same under every roster that gives this layout no file
   UserMetadata user = {};
   friend bool operator==(const StagedRecord&, const StagedRecord&) = default;
 };

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 namespace shoal::storage {
 

@@ -15,14 +15,14 @@ namespace {
 constexpr uint64_t kMaxMarkBytes = 4096;
 constexpr size_t kPinDigits = 32;
 
-struct KindFacts {
+struct KindTraits {
   const char* folder;
   RecordKind record;
 };
-const KindFacts& facts_of(MarkKind kind) {
-  static const KindFacts facts[] = {{"pins", {"SHOALPIN", "pin", 1, kMaxMarkBytes}},
-                                    {"tags", {"SHOALTAG", "tag", 1, kMaxMarkBytes}},
-                                    {"verified", {"SHOALVER", "verified mark", 1, kMaxMarkBytes}}};
+const KindTraits& facts_of(MarkKind kind) {
+  static const KindTraits facts[] = {{"pins", {"SHOALPIN", "pin", 1, kMaxMarkBytes}},
+                                     {"tags", {"SHOALTAG", "tag", 1, kMaxMarkBytes}},
+                                     {"verified", {"SHOALVER", "verified mark", 1, kMaxMarkBytes}}};
   return facts[static_cast<size_t>(kind)];
 }
 

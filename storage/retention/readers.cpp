@@ -94,8 +94,9 @@ Result<ReaderRecord> claim_reader(Storage& storage, const std::string& job_id, c
   Hash128 drawn = nonce;
   for (int tries = 0; tries < kMaxReaderTries; ++tries) {
     ReaderRecord record{number_from(drawn), job_id, nonce, unix_time_ns};
-    SHOAL_ASSIGN_OR_RETURN(ReaderRecord stands, create_reader(storage, record));
-    if (stands.nonce == nonce) return stands;  // also if an earlier try created it and its answer was lost
+    SHOAL_ASSIGN_OR_RETURN(ReaderRecord existing, create_reader(storage, record));
+    if (existing.nonce == nonce)
+      return existing;  // also if an earlier try created it and its answer was lost
     drawn = xxh3_128(drawn.bytes);
   }
   return Status(Code::unavailable, fmt::format("{}: {} numbers drawn for a reader were all taken",
@@ -105,11 +106,11 @@ Result<ReaderRecord> claim_reader(Storage& storage, const std::string& job_id, c
 Result<ReaderRecord> rejoin_reader(Storage& storage, uint32_t number, const std::string& job_id,
                                    const Nonce& nonce, int64_t unix_time_ns) {
   if (number == kGenerationOfJob) number = number_from(xxh3_128(as_view(job_id)));
-  SHOAL_ASSIGN_OR_RETURN(ReaderRecord stands,
+  SHOAL_ASSIGN_OR_RETURN(ReaderRecord existing,
                          create_reader(storage, ReaderRecord{number, job_id, nonce, unix_time_ns}));
-  if (stands.job_id == job_id) return stands;
+  if (existing.job_id == job_id) return existing;
   return Status(Code::refused, fmt::format("{}/{} is of job '{}', not of job '{}'", storage.describe(),
-                                           reader_path(number), stands.job_id, job_id));
+                                           reader_path(number), existing.job_id, job_id));
 }
 
 Status remove_reader(Storage& storage, uint32_t number) {

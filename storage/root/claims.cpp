@@ -209,12 +209,12 @@ bool shows_a_run(std::string_view name) {
 }
 
 Result<RootId> restore_root_id(Storage& storage) {
-  auto stands = read_root_id(storage);
-  if (stands.ok()) {
+  auto existing = read_root_id(storage);
+  if (existing.ok()) {
     return Status(Code::already_exists,
-                  fmt::format("root {} has its {}: {}", storage.describe(), kRootIdPath, stands->to_hex()));
+                  fmt::format("root {} has its {}: {}", storage.describe(), kRootIdPath, existing->to_hex()));
   }
-  if (stands.status().code() != Code::not_found) return damaged_root_id(stands.status(), storage);
+  if (existing.status().code() != Code::not_found) return damaged_root_id(existing.status(), storage);
   SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_attempts(storage));
   std::optional<Decision> first;
   for (const AttemptInfo& info : list.attempts) {
@@ -315,8 +315,9 @@ Result<bool> generations_last(Storage& storage, const ClaimedNumbers& claimed,
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
   SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers again, list_numbers(storage, kGenerationsFolder));
   if (again.numbers != claimed.numbers || again.highest_used != claimed.highest_used) return false;
-  SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> stand, read_generations(storage, again.numbers));
-  return std::equal(stand.begin(), stand.end(), records.begin(), records.end(),
+  SHOAL_ASSIGN_OR_RETURN(std::vector<GenerationRecord> existing_claims,
+                         read_generations(storage, again.numbers));
+  return std::equal(existing_claims.begin(), existing_claims.end(), records.begin(), records.end(),
                     [](const auto& a, const auto& b) { return a.nonce == b.nonce; });
 }
 
@@ -426,12 +427,12 @@ Status restore_record(Storage& storage, const RecordKind& kind, const std::strin
       return ok_status();
     }
   }
-  auto stands = read();
-  if (stands.ok()) SHOAL_RETURN_IF_ERROR(judge(*stands));
+  auto existing = read();
+  if (existing.ok()) SHOAL_RETURN_IF_ERROR(judge(*existing));
   const bool is_sound = bytes.ok() && open_record(kind, *bytes, path).ok();
-  if (stands.ok() && (is_gone || is_sound)) return ok_status();
-  const Code code = stands.status().code();
-  if (!stands.ok() && code != Code::corrupt && code != Code::too_large) return stands.status();
+  if (existing.ok() && (is_gone || is_sound)) return ok_status();
+  const Code code = existing.status().code();
+  if (!existing.ok() && code != Code::corrupt && code != Code::too_large) return existing.status();
   SHOAL_RETURN_IF_ERROR(storage.replace(path, ours));
   restored->push_back(path);
   return ok_status();
@@ -466,9 +467,9 @@ Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaim
   SHOAL_ASSIGN_OR_RETURN(Bytes id, encode_root_id(claims.root_id));
   SHOAL_RETURN_IF_ERROR(restore_record(
       storage, kRootIdRecord, kRootIdPath, id, [&] { return read_root_id(storage); },
-      [&](const RootId& stands) {
-        return stands == claims.root_id ? ok_status()
-                                        : not_ours(storage, kRootIdPath, "names another run's root now");
+      [&](const RootId& existing) {
+        return existing == claims.root_id ? ok_status()
+                                          : not_ours(storage, kRootIdPath, "names another run's root now");
       },
       &restored));
   if (claims.generation) {
@@ -477,12 +478,12 @@ Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaim
     SHOAL_RETURN_IF_ERROR(restore_record(
         storage, kGenerationRecord, generation_path(number), bytes,
         [&] { return read_generation(storage, number); },
-        [&](const GenerationRecord& stands) {
-          return stands.nonce == claims.generation->nonce
+        [&](const GenerationRecord& existing) {
+          return existing.nonce == claims.generation->nonce
                      ? ok_status()
                      : not_ours(
                            storage, generation_path(number),
-                           fmt::format("was claimed by job '{}' after it had been removed", stands.job_id));
+                           fmt::format("was claimed by job '{}' after it had been removed", existing.job_id));
         },
         &restored));
   }
@@ -492,12 +493,12 @@ Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaim
     SHOAL_ASSIGN_OR_RETURN(Bytes bytes, encode_epoch(*claims.epoch));
     SHOAL_RETURN_IF_ERROR(restore_record(
         storage, kEpochRecord, epoch_path(number), bytes, [&] { return read_epoch(storage, number); },
-        [&](const EpochRecord& stands) {
-          return stands.nonce == claims.epoch->nonce
+        [&](const EpochRecord& existing) {
+          return existing.nonce == claims.epoch->nonce
                      ? ok_status()
                      : not_ours(storage, epoch_path(number),
                                 fmt::format("was claimed by {} at {} after it had been removed",
-                                            run_of(stands, claims.epoch->job_id), stands.address));
+                                            run_of(existing, claims.epoch->job_id), existing.address));
         },
         &restored));
   }

@@ -22,18 +22,18 @@ class RoleByItself {
   std::vector<effect::Send> sends;
   std::vector<effect::SendTo> sent_to;
   std::vector<effect::EndSession> ended;
-  std::vector<std::pair<ClientId, local::LocalMessage>> said;
+  std::vector<std::pair<ClientId, local::LocalMessage>> received;
   std::vector<std::string> log;
   std::vector<effect::Redirect> redirects;
   std::optional<storage::EpochRecord> retired_by;
   bool drained = false;
-  bool sends_leave = true;  // messages leave at once; otherwise they leave in leave()
+  bool sends_drain = true;  // messages leave at once; otherwise they leave in leave()
 
   void handle(const Event& event) {
     Effects effects;
     role_->handle(now, event, effects);
     for (const Effect& each : effects) take(each);
-    if (sends_leave) leave();
+    if (sends_drain) leave();
   }
   // The messages that were sent with an id have left or were dropped. `to`: only those to this node.
   void leave(std::optional<NodeId> to = std::nullopt) {
@@ -91,9 +91,9 @@ class RoleByItself {
     return found;
   }
   template <class T>
-  std::vector<T> told(ClientId client) const {
+  std::vector<T> notified(ClientId client) const {
     std::vector<T> found;
-    for (const auto& [to, message] : said) {
+    for (const auto& [to, message] : received) {
       if (to == client && std::holds_alternative<T>(message)) found.push_back(std::get<T>(message));
     }
     return found;
@@ -126,7 +126,8 @@ class RoleByItself {
     }
     if (const auto* send = std::get_if<effect::SendTo>(&each)) sent_to.push_back(*send);
     if (const auto* end = std::get_if<effect::EndSession>(&each)) ended.push_back(*end);
-    if (const auto* to = std::get_if<effect::ToClient>(&each)) said.emplace_back(to->client, *to->message);
+    if (const auto* to = std::get_if<effect::ToClient>(&each))
+      received.emplace_back(to->client, *to->message);
     if (const auto* set = std::get_if<effect::SetTimer>(&each)) timers_[set->timer] = set->at;
     if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) timers_.erase(cancel->timer);
     if (const auto* line = std::get_if<effect::Log>(&each)) log.push_back(line->line);

@@ -72,9 +72,9 @@ Channels run_scenario(sim::NodeEngineFactory engines) {
   delays.local_ns = 0;
   delays.operation_ns = 0;
   sim::VirtualHost host(delays, std::move(engines));
-  NodeFacts facts;
-  facts.generation = facts.epoch = 1;
-  sim::VirtualJob job = sim::VirtualJob::start(host, facts, 4, 64, sim::pipeline_job(64, 2, 4));
+  NodeConfig config;
+  config.generation = config.epoch = 1;
+  sim::VirtualJob job = sim::VirtualJob::start(host, config, 4, 64, sim::pipeline_job(64, 2, 4));
   for (auto& trainer : job.trainers) trainer->declare();
   for (auto& trainer : job.trainers) trainer->save(1);
   job.run(kPatience);
@@ -89,8 +89,8 @@ Channels run_scenario(sim::NodeEngineFactory engines) {
   job.run(kPatience);
   EXPECT_TRUE(job.trainers[0]->decided().at({3, 1}).outcome.ok());
   EXPECT_EQ(job.trainers[0]->decided().at({4, 1}).outcome.code(), Code::aborted);
-  facts.generation = facts.epoch = 2;
-  sim::VirtualJob next = sim::VirtualJob::start(host, facts, 2, 5, sim::flat_job(5));
+  config.generation = config.epoch = 2;
+  sim::VirtualJob next = sim::VirtualJob::start(host, config, 2, 5, sim::flat_job(5));
   for (auto& trainer : next.trainers) trainer->load(std::nullopt);
   next.run(kPatience);
   for (auto& trainer : next.trainers) EXPECT_EQ(trainer->check_loaded(3), "");

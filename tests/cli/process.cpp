@@ -23,7 +23,7 @@ namespace shoal::cli {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
-constexpr uid_t kNobody = 65534;
+constexpr uid_t kNoHolder = 65534;
 
 std::vector<std::string> environment_of(const ProcessOptions& options) {
   std::map<std::string, std::string> variables;
@@ -62,7 +62,7 @@ Process::Process(const std::vector<std::string>& arguments, const ProcessOptions
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
     if (options.unprivileged && geteuid() == 0) {
-      if (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(126);
+      if (setgroups(0, nullptr) != 0 || setgid(kNoHolder) != 0 || setuid(kNoHolder) != 0) _exit(126);
     }
     fexecve(program, argv.data(), envp.data());
     _exit(127);

@@ -172,7 +172,7 @@ TEST_F(State, SavesConstData) {
   state.add_value("lr", uint16_t{5}, kOne);
   state.add_tensor("w", {DType::u16, {4}, kOne, {Placement::shard(0)}}, weight.data());
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   const auto staged = node_.expect<local::Staged>();
   ASSERT_EQ(staged.pieces.size(), 5u);  // lr, o, p, q, w
   const auto* slab = node_.slab(staged.slab_id);

@@ -114,10 +114,10 @@ std::vector<actors::WireBody> wire_bodies() {
   return {
       actors::wire::JoinRanks{
           "host-a", 8, {{2, storage::nonce_of(1)}, {7, storage::nonce_of(2)}}, {Dedupe::lowest_rank, 4096}},
-      actors::wire::LayoutsWanted{{storage::nonce_of(1), storage::nonce_of(2)}},
+      actors::wire::LayoutRequest{{storage::nonce_of(1), storage::nonce_of(2)}},
       actors::wire::Layouts{storage::sample_world()->layouts},
-      actors::wire::RosterIs{storage::sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion},
-      actors::wire::JoinRefused{"two hosts are called 'a'"},
+      actors::wire::RosterUpdate{storage::sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion},
+      actors::wire::JoinRejected{"two hosts are called 'a'"},
       actors::wire::ShardsWritten{key,
                                   storage::nonce_of(9),
                                   {{2, storage::nonce_of(10)}},
@@ -127,8 +127,8 @@ std::vector<actors::WireBody> wire_bodies() {
       actors::wire::Decided{key, false, "rank 2: full"},
       actors::wire::Superseded{7, "host-b:4000"},
       actors::wire::LayoutsStaged{key, {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}},
-      actors::wire::PlanBy{key, storage::nonce_of(9)},
-      actors::wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {key}},
+      actors::wire::AttemptRoster{key, storage::nonce_of(9)},
+      actors::wire::RanksEnded{{{2, "exit status 1"}, {3, ""}}, {key}},
       actors::wire::LocalPlans{key,
                                "host-a",
                                8,
@@ -136,8 +136,8 @@ std::vector<actors::WireBody> wire_bodies() {
                                {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}},
                                {storage::nonce_of(5), PlanId{}}},
       actors::wire::GlobalPlan{key, storage::sample_world()->roster.id(), {{0, nullptr}, {1, sample_plan()}}},
-      actors::wire::PlanExchange{
-          key, plan::ExchangeStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}},
+      actors::wire::PlanGathering{
+          key, plan::GatherStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}},
       actors::wire::JoinLoad{
           {true, 0, 3, 1}, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
       actors::wire::LoadRoster{{true, 0, 3, 1},
@@ -146,17 +146,17 @@ std::vector<actors::WireBody> wire_bodies() {
                                {storage::nonce_of(3)},
                                {"host-a:1", "host-b:2"},
                                {{0, 4, 0, 0}, {4, 2, 1, 0}}},
-      actors::wire::ChunksWanted{{false, 3, 0, 1}, {99, 7}},
-      actors::wire::ChunkIs{
+      actors::wire::ChunkRequest{{false, 3, 0, 1}, {99, 7}},
+      actors::wire::ChunkData{
           {true, 0, 3, 1}, 99, std::make_shared<actors::Chunk>(actors::Chunk{3, Bytes(3), {}})},
-      actors::wire::ChunksNotHere{{true, 0, 3, 1}, {7}},
-      actors::wire::ChunksNotWanted{{true, 0, 3, 1}, {7, 9}},
-      actors::wire::ChunksComing{{true, 0, 3, 1}, {7, 8}}};
+      actors::wire::ChunksUnavailable{{true, 0, 3, 1}, {7}},
+      actors::wire::ChunksCancelled{{true, 0, 3, 1}, {7, 9}},
+      actors::wire::ChunksPending{{true, 0, 3, 1}, {7, 8}}};
 }
 
 std::vector<actors::LinkMessage> link_messages(const Bytes& between_roles) {
   return {actors::link::ServeAsRelay{2048},          actors::link::RelayReady{"10.0.0.2:4000", 2048},
-          actors::link::RelayFailed{"no port"},      actors::link::GoBy{"10.0.0.2:4000", "full"},
+          actors::link::RelayFailed{"no port"},      actors::link::UseRelay{"10.0.0.2:4000", "full"},
           actors::link::ChildUp{3, "host-c", {}},    actors::link::ChildLost{3, "no heartbeat for 2 s"},
           actors::link::FromChild{3, between_roles}, actors::link::ToChild{3, between_roles},
           actors::link::DropChild{3, "it left"},     actors::link::Welcome{}};
@@ -180,8 +180,8 @@ std::vector<local::LocalMessage> local_messages() {
       local::Attach{local::kLocalSchemaVersion, 1, 2, "job", 77, {}},
       local::Attached{3, 78},
       local::Failed{Status(Code::refused, "another job")},
-      local::LayoutIs{storage::sample_world()->layouts[0], SaveOptions{}},
-      local::RosterIs{storage::sample_world(), kRuleVersion, SaveOptions{}},
+      local::LayoutUpdate{storage::sample_world()->layouts[0], SaveOptions{}},
+      local::RosterUpdate{storage::sample_world(), kRuleVersion, SaveOptions{}},
       local::Slab{1, 4096},
       staged,
       local::SlabFree{1},
@@ -197,17 +197,17 @@ std::vector<local::LocalMessage> local_messages() {
       local::LoadDone{4, Status(Code::corrupt, "block 3 differs")},
       local::Refused{9, 1, Status(Code::no_space, "full")},
       local::Detach{},
-      local::PlanWanted{9, 1, storage::nonce_of(3), storage::nonce_of(4)},
-      local::PlanIs{9, 1, storage::sample_world()->roster.id(), sample_plan()},
-      local::PlanExchange{9, 1, plan::ExchangeStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
+      local::PlanRequest{9, 1, storage::nonce_of(3), storage::nonce_of(4)},
+      local::PlanUpdate{9, 1, storage::sample_world()->roster.id(), sample_plan()},
+      local::PlanGathering{9, 1, plan::GatherStage::gathered, 1, {}, {planner_plan(), planner_plan()}},
       local::Found{4, ok_status(), of_layouts,
                    local::StoredLayouts{storage::sample_world(), kRuleVersion, {}}},
       local::Close{4},
-      local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max", 7},
+      local::StagingRequest{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max", 7},
       local::StagingGranted{1, uint64_t{32} << 20, true, ok_status(), 7},
       local::StagingKept{4096, {0, 1}, 2},
       local::GiveBack{},
-      local::PartWanted{1, 9, 1, 7, {{0, 100, 0}, {128, 64, 128}}},
+      local::PartRequest{1, 9, 1, 7, {{0, 100, 0}, {128, 64, 128}}},
       local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")}};
 }
 

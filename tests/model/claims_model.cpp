@@ -186,7 +186,7 @@ class Claims {
       if (entry.owner != 0) entry.durable = 1;
     }
   }
-  static auto say(const char* words) {
+  static auto label(const char* words) {
     return [words] { return words; };
   }
 
@@ -196,11 +196,11 @@ class Claims {
     const uint8_t run = static_cast<uint8_t>(run_of(p) + 1);
     if (self.phase == unborn) {
       step(
-          Kind::calm, [](State&, Process& me) { me.phase = listing; }, say("starts"));
+          Kind::calm, [](State&, Process& me) { me.phase = listing; }, label("starts"));
     } else if (self.phase == listing) {
       step(
           Kind::calm, [&](State& next, Process& me) { list_generations(next, me, run); },
-          say("lists the generations"));
+          label("lists the generations"));
     } else if (self.phase == confirming) {
       auto confirm = [&](State& next, Process& me) {
         sync(next.generations);
@@ -210,7 +210,7 @@ class Claims {
         }
         me.phase = as_before || run_not_compared_ ? making_generation : listing;
       };
-      step(Kind::calm, confirm, say("syncs the generations and lists them once more"));
+      step(Kind::calm, confirm, label("syncs the generations and lists them once more"));
     } else if (self.phase == making_generation) {
       const bool taken = state.generations[self.target - 1].owner != 0 && !generation_not_exclusive_;
       auto number = [&] { return fmt::format("generation {}", self.target); };
@@ -235,7 +235,7 @@ class Claims {
         me.generation = me.target;
         me.phase = looking;
       };
-      step(Kind::calm, sync_it, say("syncs the generations"));
+      step(Kind::calm, sync_it, label("syncs the generations"));
     }
   }
 
@@ -286,7 +286,7 @@ class Claims {
       if (!is_his) next.broken = acts_on_anothers;
       next.committed = static_cast<uint8_t>(next.committed | 1 << p);
     };
-    step(Kind::calm, commit, say("commits, or finds its number another's and ends"));
+    step(Kind::calm, commit, label("commits, or finds its number another's and ends"));
   }
 
   template <class Step>
@@ -298,7 +298,7 @@ class Claims {
       const bool taken = state.epochs[self.target - 1].owner != 0 && !epoch_not_exclusive_;
       if (taken) {
         step(
-            Kind::calm, [](State&, Process& me) { me.phase = epoch_taken; }, say("finds the epoch taken"));
+            Kind::calm, [](State&, Process& me) { me.phase = epoch_taken; }, label("finds the epoch taken"));
         return;
       }
       for (const bool answer_lost : {false, true}) {
@@ -323,7 +323,7 @@ class Claims {
           me.phase = me.target > kMaxNumber ? over : making_epoch;
         }
       };
-      step(Kind::calm, read, say("syncs the epochs and reads whose that one is"));
+      step(Kind::calm, read, label("syncs the epochs and reads whose that one is"));
     } else if (self.phase == epoch_linked) {
       auto serve = [&](State& next, Process& me) {
         if (!serve_unsynced_) sync(next.epochs);
@@ -331,7 +331,7 @@ class Claims {
         me.phase = serving;
       };
       step(Kind::calm, serve,
-           say(serve_unsynced_ ? "serves, nothing synced" : "syncs the epochs and serves"));
+           label(serve_unsynced_ ? "serves, nothing synced" : "syncs the epochs and serves"));
     } else if (self.phase == serving) {
       commit_steps(state, p, step);
     }
@@ -340,7 +340,7 @@ class Claims {
         me.superseded = 1;
         me.phase = claims_again_ ? looking : over;
       };
-      step(Kind::calm, notice, say("finds that a later epoch stands"));
+      step(Kind::calm, notice, label("finds that a later epoch stands"));
     }
   }
 
@@ -353,13 +353,13 @@ class Claims {
       me.target = static_cast<uint8_t>(last + 1);
       me.phase = me.target > kMaxNumber ? over : making_epoch;
     };
-    step(Kind::calm, claim, say("sees nobody in its way"));
+    step(Kind::calm, claim, label("sees nobody in its way"));
     if (last == 0) return;
     const int holder = state.epochs[last - 1].owner - 1;
     if (run_of(holder) != run_of(p) && state.processes[holder].phase == serving)
       step(
           Kind::calm, [](State&, Process& me) { me.phase = over; },
-          say("is answered by another run, and ends"));
+          label("is answered by another run, and ends"));
   }
 
   template <class Sink>

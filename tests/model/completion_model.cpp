@@ -75,7 +75,7 @@ class Completion {
     auto key() const { return std::tuple(phase, intent, held); }
   };
   struct State {
-    uint8_t value, entry, said, removed, thrown_away, job, staged_more;
+    uint8_t value, entry, message, removed, thrown_away, job, staged_more;
     NodeState nodes[kNodes];
     Actor actors[kActors];
   };
@@ -102,8 +102,8 @@ class Completion {
 
   const char* violated(const State& state) const {
     if (state.thrown_away) return kKept;
-    if (state.said != 0 && state.value == none && !state.removed) return kToldLasts;
-    if (state.said != 0 && state.value != none && state.said != bit(state.value)) return kOneAnswer;
+    if (state.message != 0 && state.value == none && !state.removed) return kToldLasts;
+    if (state.message != 0 && state.value != none && state.message != bit(state.value)) return kOneAnswer;
     if (state.value != commit) return nullptr;
     if (state.staged_more) return kStaged;
     for (int n = 0; n < writers(state); ++n) {
@@ -260,7 +260,7 @@ class Completion {
             Kind::calm,
             [](State& next, Actor& me) {
               sync(next);
-              next.said |= bit(me.held);
+              next.message |= bit(me.held);
               me.phase = me.held == abort ? sweeping : idle;
             },
             "syncs the folder and tells the decision");
@@ -274,7 +274,7 @@ class Completion {
   template <class Step>
   void look_steps(const State& state, int a, Step& step) const {
     if (state.value != none) {
-      const bool is_known = state.entry == durable && (state.said & bit(state.value)) != 0;
+      const bool is_known = state.entry == durable && (state.message & bit(state.value)) != 0;
       if (is_known) return;
       return step(
           Kind::calm,
@@ -288,19 +288,20 @@ class Completion {
     if (!is_finder && has_failed(state))
       return step(Kind::calm, reject, "rejects what a node says has failed");
     if (!is_finder) step(Kind::fault, reject, "aborts, since another run has the root");
-    const bool is_told = !is_finder && has_all_reports(state);
+    const bool is_notified = !is_finder && has_all_reports(state);
     auto look = [&](State& next, Actor& me) {
-      if (!is_told && !unsynced_proof_) sync(next);
-      const bool is_complete = is_told || proves(next);
-      const bool throws_away = is_complete && !is_told && (is_finder ? aborts_proven_ : gives_up_blindly_);
+      if (!is_notified && !unsynced_proof_) sync(next);
+      const bool is_complete = is_notified || proves(next);
+      const bool throws_away =
+          is_complete && !is_notified && (is_finder ? aborts_proven_ : gives_up_blindly_);
       me.phase = wanting;
       me.intent = is_complete && !throws_away ? commit : abort;
       if (throws_away) next.thrown_away = 1;
     };
     step(Kind::calm, look,
-         is_told ? "has all reports"
-                 : fmt::format("looks at what the root proves{}",
-                               is_finder ? "" : ", giving up what was not reported"));
+         is_notified ? "has all reports"
+                     : fmt::format("looks at what the root proves{}",
+                                   is_finder ? "" : ", giving up what was not reported"));
   }
 
   template <class Step>

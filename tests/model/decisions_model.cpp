@@ -65,12 +65,12 @@ class Decisions {
 
   struct NodeState {
     uint8_t progress, shard, phase, held, known;
-    uint8_t told[2];  // what the node answered each rank
-    bool is_told() const { return told[0] != none && told[1] != none; }
+    uint8_t notified[2];  // what the node answered each rank
+    bool is_notified() const { return notified[0] != none && notified[1] != none; }
   };
   struct AttemptState {
     // said: bits (1 << value) that any coordinator ever reported
-    uint8_t value, entry, bytes_lost_in_crash, said;
+    uint8_t value, entry, bytes_lost_in_crash, message;
     NodeState nodes[kMaxNodes];
   };
   struct CoordinatorState {
@@ -87,7 +87,7 @@ class Decisions {
         attempts_(attempts),
         nodes_(nodes),
         not_exclusive_(mutation == "create-not-exclusive"),
-        tell_unsynced_(mutation == "tell-before-folder-sync"),
+        notify_unsynced_(mutation == "tell-before-folder-sync"),
         answer_unsynced_(mutation == "answer-without-sync"),
         link_unsynced_(mutation == "link-before-file-sync"),
         winner_not_read_(mutation == "winner-not-read"),
@@ -120,10 +120,10 @@ class Decisions {
   const char* violated(const State& state) const {
     for (int a = 0; a < attempts_; ++a) {
       const AttemptState& attempt = state.attempts[a];
-      uint8_t answers = attempt.said;
+      uint8_t answers = attempt.message;
       for (int n = 0; n < nodes_; ++n) {
-        for (const uint8_t told : attempt.nodes[n].told) {
-          if (told == commit || told == abort) answers |= bit(told);
+        for (const uint8_t notified : attempt.nodes[n].notified) {
+          if (notified == commit || notified == abort) answers |= bit(notified);
         }
       }
       if (attempt.value == torn) return kWhole;
@@ -139,7 +139,7 @@ class Decisions {
   bool settled(const State& state) const {
     for (int a = 0; a < attempts_; ++a) {
       for (int n = 0; n < nodes_; ++n) {
-        if (!state.attempts[a].nodes[n].is_told()) return false;
+        if (!state.attempts[a].nodes[n].is_notified()) return false;
       }
     }
     return true;
@@ -308,10 +308,10 @@ class Decisions {
   void answer_steps(const AttemptState&, const CoordinatorState& self, Step& step) const {
     const bool is_own = self.intent == self.held;
     auto tell = [&](auto& me, auto& attempt) {
-      attempt.said |= bit(me.held);
+      attempt.message |= bit(me.held);
       me = {me.attempt, static_cast<uint8_t>(me.held == abort ? sweeping : idle), none, none};
     };
-    if ((tell_unsynced_ && is_own) || (answer_unsynced_ && !is_own)) {
+    if ((notify_unsynced_ && is_own) || (answer_unsynced_ && !is_own)) {
       step(Kind::calm, tell, [&] { return fmt::format("tells the {}, nothing synced", name_of(self.held)); });
       return;
     }
@@ -351,28 +351,28 @@ class Decisions {
       change(next.attempts[a].nodes[n], next.attempts[a]);
       sink(next, kind, [&] { return fmt::format("node {}, attempt {}: {}", n + 1, a + 1, words()); });
     };
-    auto say = [](const char* words) { return [words] { return words; }; };
+    auto label = [](const char* words) { return [words] { return words; }; };
     if (self.progress == to_write) {
       auto write = [](auto& me, auto&) {
         me.progress = to_sync;
         if (me.shard == absent) me.shard = unsynced;
       };
-      step(Kind::calm, write, say("links its shard"));
+      step(Kind::calm, write, label("links its shard"));
     } else if (self.progress == to_sync) {
       auto sync_it = [&](auto& me, auto& in) {
         me.progress = reported;
         if (!report_unsynced_) sync(in);
       };
       step(Kind::calm, sync_it,
-           say(report_unsynced_ ? "reports, nothing synced" : "syncs the folder and reports"));
+           label(report_unsynced_ ? "reports, nothing synced" : "syncs the folder and reports"));
     }
-    if (self.is_told()) return;
+    if (self.is_notified()) return;
     // A killed node restarts. Its ranks offer again the parts whose decision they have not received.
     auto restart = [](auto& me, auto&) {
-      me = {to_write, me.shard, idle, none, none, {me.told[0], me.told[1]}};
+      me = {to_write, me.shard, idle, none, none, {me.notified[0], me.notified[1]}};
     };
     if (self.progress != to_write || self.phase != idle || self.known != none)
-      step(Kind::fault, restart, say("crashes and restarts"));
+      step(Kind::fault, restart, label("crashes and restarts"));
     if (self.known != none) return late_rank_steps(attempt, self, step);
     node_decision_steps(attempt, self, step);
   }
@@ -386,7 +386,7 @@ class Decisions {
     if (nothing_found_ && attempt.value == none) answer = commit;
     auto tell = [&](auto& me, auto& in) {
       if (reads) sync(in);
-      me.told[1] = answer;
+      me.notified[1] = answer;
     };
     step(Kind::calm, tell,
          [&] { return fmt::format("tells the rank that comes late of the {}", name_of(answer)); });
@@ -394,7 +394,7 @@ class Decisions {
 
   template <class Step>
   void node_decision_steps(const AttemptState& attempt, const NodeState& self, Step& step) const {
-    auto say = [](const char* words) { return [words] { return words; }; };
+    auto label = [](const char* words) { return [words] { return words; }; };
     // change(me, attempt) returns the decision that the node then knows.
     auto settle = [&](Kind kind, auto&& change, auto&& words) {
       for (const bool is_second_here : {true, false}) {
@@ -406,14 +406,14 @@ class Decisions {
               me.phase = idle;
               me.held = none;
               me.known = value;
-              if (me.told[0] == none) me.told[0] = value;
-              if (is_second_here) me.told[1] = value;
+              if (me.notified[0] == none) me.notified[0] = value;
+              if (is_second_here) me.notified[1] = value;
             },
             [&] { return fmt::format("{}{}", words(), is_second_here ? "" : "; its second rank is away"); });
       }
     };
     for (const uint8_t value : {commit, abort}) {
-      if (!(attempt.said & bit(value))) continue;
+      if (!(attempt.message & bit(value))) continue;
       settle(
           Kind::calm, [&](auto&, auto&) { return value; },
           [&] { return fmt::format("hears of a {}", name_of(value)); });
@@ -422,30 +422,30 @@ class Decisions {
       if (attempts_ == 1)
         settle(
             Kind::fault, [](auto&, auto&) { return uint8_t{unknown}; },
-            say("gives up waiting, and can publish nothing"));
+            label("gives up waiting, and can publish nothing"));
       if (attempt.value != none && !not_exclusive_) {
         auto find = [](auto& me, auto&) { me.phase = taken; };
-        return step(Kind::calm, find, say("gives up waiting, and finds the name taken"));
+        return step(Kind::calm, find, label("gives up waiting, and finds the name taken"));
       }
       auto publish = [&](auto& me, auto& decided) {
         link(decided, abort);
         me.phase = holding;
         me.held = abort;
       };
-      step(Kind::calm, publish, say("gives up waiting, and links its tombstone"));
+      step(Kind::calm, publish, label("gives up waiting, and links its tombstone"));
     } else if (self.phase == taken) {
       if (node_not_read_) {
         auto tell = [&](auto&, auto& in) {
           sync(in);
           return uint8_t{abort};
         };
-        return settle(Kind::calm, tell, say("tells its clients of an abort"));
+        return settle(Kind::calm, tell, label("tells its clients of an abort"));
       }
       auto read = [&](auto& me, auto& in) {
         me.phase = in.value == none ? idle : holding;
         me.held = in.value;
       };
-      step(Kind::calm, read, say("reads the winner"));
+      step(Kind::calm, read, label("reads the winner"));
     } else if (self.phase == holding) {
       const bool skip_sync = answer_unsynced_ && self.held == commit;
       auto answer = [&](auto& me, auto& in) {
@@ -525,7 +525,7 @@ class Decisions {
   }
 
   const int coordinators_, attempts_, nodes_;
-  const bool not_exclusive_, tell_unsynced_, answer_unsynced_, link_unsynced_, winner_not_read_,
+  const bool not_exclusive_, notify_unsynced_, answer_unsynced_, link_unsynced_, winner_not_read_,
       node_not_read_, not_awaited_, report_unsynced_, sweep_early_, sweep_unsynced_, any_tombstone_,
       nothing_found_, no_deadline_;
 };

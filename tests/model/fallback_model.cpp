@@ -21,7 +21,7 @@ namespace shoal::model {
 namespace {
 
 constexpr int kAttempts = 3, kRanks = 2;
-constexpr uint8_t kNobody = 7;  // the choice that there is no checkpoint
+constexpr uint8_t kNoHolder = 7;  // the choice that there is no checkpoint
 
 constexpr const char* kOneChoice = "all ranks of a load that falls back load the same checkpoint";
 constexpr const char* kSound = "what was damaged when the load began is not loaded";
@@ -47,8 +47,8 @@ class Fallback {
   };
   struct Choice {
     uint8_t made, attempt, open;  // open: a bit per attempt that was undecided when the choice was published
-    // told: ranks have loaded told_attempt; 2: ranks have loaded different attempts
-    uint8_t told, told_attempt;
+    // told: ranks have loaded notified_attempt; 2: ranks have loaded different attempts
+    uint8_t notified, notified_attempt;
   };
   struct Rank {
     // passed: a bit per attempt found damaged; verified: attempt + 1
@@ -82,14 +82,14 @@ class Fallback {
   const char* violated(const State& state) const {
     const Choice& choice = state.choice;
     for (int a = 0; a < kAttempts && choice.made; ++a) {
-      const bool is_above = choice.attempt == kNobody || a > choice.attempt;
+      const bool is_above = choice.attempt == kNoHolder || a > choice.attempt;
       if (is_above && (choice.open >> a & 1) && state.attempts[a].value == commit) return kNotOvertaken;
     }
-    if (!choice.told) return nullptr;
-    if (choice.told == 2) return kOneChoice;
-    if (choice.told_attempt == kNobody) return kNotAfresh;
-    if (state.attempts[choice.told_attempt].damaged_before) return kSound;
-    for (int a = choice.told_attempt + 1; a < kAttempts; ++a) {
+    if (!choice.notified) return nullptr;
+    if (choice.notified == 2) return kOneChoice;
+    if (choice.notified_attempt == kNoHolder) return kNotAfresh;
+    if (state.attempts[choice.notified_attempt].damaged_before) return kSound;
+    for (int a = choice.notified_attempt + 1; a < kAttempts; ++a) {
       if (state.attempts[a].value == commit && !state.attempts[a].damaged) return kNewest;
     }
     return nullptr;
@@ -122,24 +122,24 @@ class Fallback {
 
  private:
   static std::string name_of(uint8_t attempt) {
-    return attempt == kNobody ? std::string("no checkpoint") : fmt::format("attempt {}", attempt + 1);
+    return attempt == kNoHolder ? std::string("no checkpoint") : fmt::format("attempt {}", attempt + 1);
   }
   static uint8_t newest(const State& state, uint8_t passed) {
     for (int a = kAttempts - 1; a >= 0; --a) {
       if (state.attempts[a].value == commit && !(passed >> a & 1)) return static_cast<uint8_t>(a);
     }
-    return kNobody;
+    return kNoHolder;
   }
   // The lowest undecided attempt above `best`; kAttempts if there is none.
   static int undecided_above(const State& state, uint8_t best) {
-    int a = best == kNobody ? 0 : best + 1;
+    int a = best == kNoHolder ? 0 : best + 1;
     while (a < kAttempts && state.attempts[a].value != none) ++a;
     return a;
   }
   static void obey(State& next, Rank& me, uint8_t attempt) {
     Choice& choice = next.choice;
-    choice.told = choice.told && choice.told_attempt != attempt ? 2 : 1;
-    choice.told_attempt = attempt;
+    choice.notified = choice.notified && choice.notified_attempt != attempt ? 2 : 1;
+    choice.notified_attempt = attempt;
     me = {loaded, 0, 0, 0};
   }
 
@@ -188,7 +188,7 @@ class Fallback {
           Kind::calm, [open](State& next, Rank&) { next.attempts[open].value = abort; },
           fmt::format("puts a tombstone over attempt {}", open + 1));
     }
-    if (best == kNobody && !damaged_is_none_) {
+    if (best == kNoHolder && !damaged_is_none_) {
       return step(
           Kind::calm,
           [](State&, Rank& me) {
@@ -196,7 +196,7 @@ class Fallback {
           },
           "fails: all are damaged");
     }
-    const bool is_ready = best == kNobody || unverified_ || self.verified == best + 1;
+    const bool is_ready = best == kNoHolder || unverified_ || self.verified == best + 1;
     auto go = [&](State&, Rank& me) {
       me.phase = is_ready ? choosing : verifying;
       me.candidate = best;

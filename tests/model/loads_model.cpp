@@ -29,7 +29,7 @@ namespace {
 constexpr int kAttempts = 3, kLoads = 2, kMaxRanks = 3, kWriters = 2;  // kMaxRanks includes readers
 // By load: first the choices of the live generation, then those of the readers.
 constexpr int kChoices = 2 * kLoads;
-constexpr uint8_t kNobody = 7;  // a choice: there is no checkpoint
+constexpr uint8_t kNoHolder = 7;  // a choice: there is no checkpoint
 
 constexpr const char* kOneChoice = "all ranks of a load load the same checkpoint";
 constexpr const char* kChosenStays = "what a load chose is committed, and stays";
@@ -42,7 +42,7 @@ constexpr const char* kReadersNeverBack = "the next load of a reader is of nothi
 const std::vector<Mutation> kMutations = {
     {"choice-not-exclusive", "a load's choice replaces the one that stands", kOneChoice},
     {"own-choice-kept", "a rank whose choice was not the first loads its own", kOneChoice},
-    {"choice-told-before-sync", "a choice is acted on before its folder is synced", kOneChoice},
+    {"choice-sent-before-sync", "a choice is acted on before its folder is synced", kOneChoice},
     {"choose-before-decided", "a load chooses while earlier attempts are undecided", kNotOvertaken},
     {"choose-what-may-not-last", "a load chooses by decisions that it has seen, but not synced",
      kChosenStays},
@@ -78,15 +78,15 @@ class Loads {
     choice_linked,
     loaded
   };
-  enum Broken : uint8_t { nothing, went_back, uncommitted_told, reader_decided };
+  enum Broken : uint8_t { nothing, went_back, uncommitted_notified, reader_decided };
   struct Attempt {
     uint8_t value, durable, begun;
   };
   struct Choice {
     // begun: a bit per attempt that had begun when the author of the choice listed them
     uint8_t made, durable, attempt, begun;
-    // Only for the properties: a rank has acted on told_attempt; told 2: on different ones.
-    uint8_t told, told_attempt;
+    // Only for the properties: a rank has acted on notified_attempt; told 2: on different ones.
+    uint8_t notified, notified_attempt;
   };
   struct Writer {
     uint8_t phase, attempt, held;
@@ -110,7 +110,7 @@ class Loads {
         loads_(loads),
         not_exclusive_(mutation == "choice-not-exclusive"),
         own_kept_(mutation == "own-choice-kept"),
-        told_unsynced_(mutation == "choice-told-before-sync"),
+        notified_unsynced_(mutation == "choice-sent-before-sync"),
         undecided_(mutation == "choose-before-decided"),
         unconfirmed_(mutation == "choose-what-may-not-last"),
         winner_not_read_(mutation == "winner-not-read"),
@@ -139,18 +139,19 @@ class Loads {
   }
 
   const char* violated(const State& state) const {
-    if (state.broken == uncommitted_told) return kInvisible;
+    if (state.broken == uncommitted_notified) return kInvisible;
     if (state.broken == went_back) return kNeverBack;
     if (state.broken == reader_decided) return kDecideNothing;
     for (int c = 0; c < kChoices; ++c) {
       const Choice& choice = state.choices[c];
-      if (!choice.told) continue;
-      if (!choice.made || choice.told_attempt != choice.attempt || choice.told == 2) return kOneChoice;
-      if (choice.attempt != kNobody && state.attempts[choice.attempt].value != commit) return kChosenStays;
-      const bool is_next = c > kLoads && state.choices[c - 1].told;  // of a reader
+      if (!choice.notified) continue;
+      if (!choice.made || choice.notified_attempt != choice.attempt || choice.notified == 2)
+        return kOneChoice;
+      if (choice.attempt != kNoHolder && state.attempts[choice.attempt].value != commit) return kChosenStays;
+      const bool is_next = c > kLoads && state.choices[c - 1].notified;  // of a reader
       if (is_next && height(choice.attempt) < height(state.choices[c - 1].attempt)) return kReadersNeverBack;
       for (int a = 0; a < kAttempts && c < kLoads; ++a) {
-        if (choice.attempt != kNobody && a <= choice.attempt) continue;
+        if (choice.attempt != kNoHolder && a <= choice.attempt) continue;
         if ((choice.begun >> a & 1) && state.attempts[a].value == commit) return kNotOvertaken;
       }
     }
@@ -174,11 +175,11 @@ class Loads {
   }
 
  private:
-  static auto say(const char* words) {
+  static auto label(const char* words) {
     return [words] { return words; };
   }
   static std::string name_of(uint8_t attempt) {
-    return attempt == kNobody ? std::string("no checkpoint") : fmt::format("attempt {}", attempt + 1);
+    return attempt == kNoHolder ? std::string("no checkpoint") : fmt::format("attempt {}", attempt + 1);
   }
   static uint8_t begun_bits(const State& state) {
     uint8_t bits = 0;
@@ -197,11 +198,11 @@ class Loads {
       const Attempt& attempt = state.attempts[a];
       if (attempt.value == commit || (uncommitted_ && attempt.begun && attempt.value != abort)) return a;
     }
-    return kNobody;
+    return kNoHolder;
   }
 
   static uint8_t height(uint8_t attempt) {
-    return attempt == kNobody ? 0 : static_cast<uint8_t>(attempt + 1);
+    return attempt == kNoHolder ? 0 : static_cast<uint8_t>(attempt + 1);
   }
   bool is_reader(int r) const { return r >= ranks_; }
   int choice_of(int r, int load) const { return is_reader(r) ? kLoads + load : load; }
@@ -213,8 +214,8 @@ class Loads {
 
   // A process of the live generation is informed that this attempt is committed; as_newest: that it is the
   // latest.
-  static void tell_committed(State& state, uint8_t attempt, bool as_newest) {
-    if (attempt != kNobody && state.attempts[attempt].value != commit) state.broken = uncommitted_told;
+  static void report_committed(State& state, uint8_t attempt, bool as_newest) {
+    if (attempt != kNoHolder && state.attempts[attempt].value != commit) state.broken = uncommitted_notified;
     if (as_newest && height(attempt) < state.floor) state.broken = went_back;
     state.floor = std::max(state.floor, height(attempt));
   }
@@ -234,12 +235,12 @@ class Loads {
     };
     auto again = [](State&, Rank& me, Choice&) { me = {me.load, asking, 0, 0, 0}; };
     if (self.phase != asking && self.phase != loaded)
-      step(Kind::fault, again, say("its node crashes and asks once more"));
+      step(Kind::fault, again, label("its node crashes and asks once more"));
     switch (self.phase) {
       case asking:
         if (!choice.made) {
           step(
-              Kind::calm, [](State&, Rank& me, Choice&) { me.phase = listing; }, say("finds no choice"));
+              Kind::calm, [](State&, Rank& me, Choice&) { me.phase = listing; }, label("finds no choice"));
         } else {
           step(
               Kind::calm,
@@ -283,7 +284,8 @@ class Loads {
       auto change = [&, candidate](State& next, Rank& me, Choice&) {
         me.phase = readers_unconfirmed_ || readers_uncommitted_ ? choosing : confirming;
         me.candidate = candidate;
-        me.begun = readers_take_any_ ? static_cast<uint8_t>(1 << (candidate % kNobody)) : decided_bits(next);
+        me.begun =
+            readers_take_any_ ? static_cast<uint8_t>(1 << (candidate % kNoHolder)) : decided_bits(next);
       };
       step(Kind::calm, change, [&, candidate] { return "lists the attempts: " + name_of(candidate); });
     };
@@ -299,7 +301,7 @@ class Loads {
     bool all_decided = true;
     for (uint8_t a = 0; a < kAttempts && !undecided_ && !uncommitted_; ++a) {
       const Attempt& attempt = state.attempts[a];
-      if (!attempt.begun || attempt.value != none || (best != kNobody && a < best)) continue;
+      if (!attempt.begun || attempt.value != none || (best != kNoHolder && a < best)) continue;
       all_decided = false;
       auto bury = [&](State& next, Rank& me, Choice&) {
         link(next.attempts[a], abort);
@@ -328,9 +330,9 @@ class Loads {
   // The rank reads and syncs again what it saw, so that it lasts: the candidate, and every tombstone above
   // it.
   void confirm(State& next, Rank& me) const {
-    bool as_seen = me.candidate == kNobody || next.attempts[me.candidate].value == commit;
+    bool as_seen = me.candidate == kNoHolder || next.attempts[me.candidate].value == commit;
     for (uint8_t a = 0; a < kAttempts; ++a) {
-      if (!(me.begun >> a & 1) || (me.candidate != kNobody && a < me.candidate)) continue;
+      if (!(me.begun >> a & 1) || (me.candidate != kNoHolder && a < me.candidate)) continue;
       Attempt& attempt = next.attempts[a];
       if (attempt.value == none || (attempt.value == commit && a != me.candidate)) as_seen = false;
       if (attempt.value != none) attempt.durable = 1;
@@ -343,7 +345,8 @@ class Loads {
   void choice_steps(const Rank& self, const Choice& choice, Step& step, bool of_reader) const {
     if (self.phase == choosing && choice.made && !not_exclusive_) {
       step(
-          Kind::calm, [](State&, Rank& me, Choice&) { me.phase = choice_taken; }, say("finds a choice made"));
+          Kind::calm, [](State&, Rank& me, Choice&) { me.phase = choice_taken; },
+          label("finds a choice made"));
     } else if (self.phase == choosing) {
       for (const bool answer_lost : {false, true}) {
         auto link_it = [&](State&, Rank& me, Choice& it) {
@@ -363,9 +366,11 @@ class Loads {
       const uint8_t attempt = keeps_own || self.phase == choice_linked ? self.candidate : choice.attempt;
       step(
           Kind::calm,
-          [&](State& next, Rank& me, Choice& it) { obey(next, me, it, attempt, !told_unsynced_, of_reader); },
+          [&](State& next, Rank& me, Choice& it) {
+            obey(next, me, it, attempt, !notified_unsynced_, of_reader);
+          },
           [&] {
-            return fmt::format("{} the choices and loads {}", told_unsynced_ ? "does not sync" : "syncs",
+            return fmt::format("{} the choices and loads {}", notified_unsynced_ ? "does not sync" : "syncs",
                                name_of(attempt));
           });
     } else if (self.phase == loaded && self.load + 1 < loads_) {
@@ -374,7 +379,7 @@ class Loads {
           [](State&, Rank& me, Choice&) {
             me = {static_cast<uint8_t>(me.load + 1), asking, 0, 0, 0};
           },
-          say("comes to its next load"));
+          label("comes to its next load"));
     }
   }
 
@@ -383,13 +388,13 @@ class Loads {
       for (Choice& each : next.choices) each.durable = each.made;
     }
     // Ranks have acted on different choices.
-    if (choice.told && choice.told_attempt != attempt) choice.told = 2;
-    if (!choice.told) choice.told = 1;
-    choice.told_attempt = attempt;
-    if (of_reader && attempt != kNobody && next.attempts[attempt].value != commit) {
-      next.broken = uncommitted_told;
+    if (choice.notified && choice.notified_attempt != attempt) choice.notified = 2;
+    if (!choice.notified) choice.notified = 1;
+    choice.notified_attempt = attempt;
+    if (of_reader && attempt != kNoHolder && next.attempts[attempt].value != commit) {
+      next.broken = uncommitted_notified;
     }
-    if (!of_reader && me.load > 0 && attempt != kNobody) tell_committed(next, attempt, false);
+    if (!of_reader && me.load > 0 && attempt != kNoHolder) report_committed(next, attempt, false);
     me = {me.load, loaded, 0, 0, 0};
   }
 
@@ -406,10 +411,10 @@ class Loads {
     };
     if (self.phase == holding) {
       step(
-          Kind::fault, [](State&, Writer& me) { me = {}; }, say("crashes"));
+          Kind::fault, [](State&, Writer& me) { me = {}; }, label("crashes"));
       auto tell = [&](State& next, Writer& me) {
         next.attempts[me.attempt].durable = 1;
-        if (me.held == commit && w == 1) tell_committed(next, me.attempt, false);
+        if (me.held == commit && w == 1) report_committed(next, me.attempt, false);
         me = {};
       };
       return step(Kind::calm, tell, [&] {
@@ -457,10 +462,10 @@ class Loads {
   template <class Sink>
   void somebody_asks_latest(const State& state, Sink& sink) const {
     const uint8_t best = newest(state);
-    if (best == kNobody && state.floor == 0) return;
+    if (best == kNoHolder && state.floor == 0) return;
     State next = state;
-    if (!latest_unsynced_ && best != kNobody) next.attempts[best].durable = 1;
-    tell_committed(next, best, true);
+    if (!latest_unsynced_ && best != kNoHolder) next.attempts[best].durable = 1;
+    report_committed(next, best, true);
     sink(next, Kind::calm, [&] { return "somebody is told that latest is " + name_of(best); });
   }
 
@@ -506,12 +511,12 @@ class Loads {
     }
     Choice& choice = state.choices[which - kAttempts];
     choice.durable = kept;
-    if (!kept) choice = {0, 0, 0, 0, choice.told, choice.told_attempt};
+    if (!kept) choice = {0, 0, 0, 0, choice.notified, choice.notified_attempt};
   }
 
   // ranks_: of the live generation; all_ranks_: readers too; loads_: per rank
   const int ranks_, all_ranks_, loads_;
-  const bool not_exclusive_, own_kept_, told_unsynced_, undecided_, unconfirmed_, winner_not_read_,
+  const bool not_exclusive_, own_kept_, notified_unsynced_, undecided_, unconfirmed_, winner_not_read_,
       uncommitted_, latest_unsynced_, by_step_, readers_decide_, readers_keep_own_, readers_unconfirmed_,
       readers_uncommitted_, readers_take_any_;
 };

@@ -26,7 +26,7 @@ std::string as_test_name(std::string name) {
   return name;
 }
 
-std::string told(const Outcome& outcome) {
+std::string notified(const Outcome& outcome) {
   std::string text;
   if (!outcome.violation) return text;
   text = "broken: " + outcome.violation->property + "\n";
@@ -42,7 +42,7 @@ TEST_P(Rules, HoldInEveryReachableState) {
               static_cast<unsigned long long>(outcome.states),
               static_cast<unsigned long long>(outcome.transitions), outcome.depth, outcome.seconds);
   EXPECT_TRUE(outcome.complete);
-  EXPECT_FALSE(outcome.violation) << told(outcome);
+  EXPECT_FALSE(outcome.violation) << notified(outcome);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Rules, testing::ValuesIn(models()),
@@ -69,7 +69,7 @@ TEST_P(RuleSwitchedOff, IsCaughtWithATrace) {
   const auto& [model, mutation] = GetParam();
   const Outcome outcome = model.check(mutation.name);
   ASSERT_TRUE(outcome.violation) << mutation.what << ": nothing broke in " << outcome.states << " states";
-  std::printf("%s:\n%s", mutation.what.c_str(), told(outcome).c_str());
+  std::printf("%s:\n%s", mutation.what.c_str(), notified(outcome).c_str());
   EXPECT_EQ(outcome.violation->property, mutation.violates);
   EXPECT_FALSE(outcome.violation->trace.empty());
 }

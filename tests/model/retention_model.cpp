@@ -141,7 +141,7 @@ class Retention {
   }
 
  private:
-  static auto say(const char* words) {
+  static auto label(const char* words) {
     return [words] { return words; };
   }
   template <class Part>
@@ -196,7 +196,7 @@ class Retention {
       return;
     }
     step(
-        Kind::fault, [](State&, Retainer& me, Checkpoint&) { me.phase = idle; }, say("crashes"));
+        Kind::fault, [](State&, Retainer& me, Checkpoint&) { me.phase = idle; }, label("crashes"));
     if (self.phase == chosen) {
       auto replace = [&](State&, Retainer& me, Checkpoint& victim) {
         victim.value = deleted;
@@ -212,7 +212,7 @@ class Retention {
       step(Kind::calm, sync, on_victim("syncs the folder of"));
       if (sweep_unsynced_)
         step(
-            Kind::calm, [](State&, Retainer& me, Checkpoint&) { me.phase = fenced; }, say("does not sync"));
+            Kind::calm, [](State&, Retainer& me, Checkpoint&) { me.phase = fenced; }, label("does not sync"));
     } else if (self.phase == fenced) {
       const bool leave = is_pinned(state, self.victim) && !pins_first_ && !pins_ignored_;
       auto look = [&](State&, Retainer& me, Checkpoint&) { me.phase = leave ? idle : sweeping; };
@@ -282,7 +282,7 @@ class Retention {
     }
     step(
         Kind::fault, [](State&, Loader& me, Checkpoint&) { me.phase = away; },
-        say("crashes, its pin is void"));
+        label("crashes, its pin is void"));
     if (self.phase == seen) {
       auto pin = [](State&, Loader& me, Checkpoint&) { me.phase = pin_linked; };
       return step(Kind::calm, pin,
@@ -290,13 +290,13 @@ class Retention {
     }
     if (self.phase == pin_linked) {
       auto sync = [&](State&, Loader& me, Checkpoint&) { me.phase = not_reread_ ? reading : pinned; };
-      if (!pin_unsynced_) return step(Kind::calm, sync, say("syncs its pin"));
+      if (!pin_unsynced_) return step(Kind::calm, sync, label("syncs its pin"));
     }
     if (self.phase == pin_linked || self.phase == pinned) {
       auto reread = [&](State&, Loader& me, Checkpoint& checkpoint) {
         me.phase = checkpoint.value == commit ? reading : away;
       };
-      return step(Kind::calm, reread, say("reads the manifest again"));
+      return step(Kind::calm, reread, label("reads the manifest again"));
     }
     if (self.read < kShards) {
       step(
@@ -305,7 +305,7 @@ class Retention {
       return;
     }
     step(
-        Kind::calm, [](State&, Loader& me, Checkpoint&) { me.phase = away; }, say("is done, and unpins"));
+        Kind::calm, [](State&, Loader& me, Checkpoint&) { me.phase = away; }, label("is done, and unpins"));
     const bool counts = any_verified_ || newest(state) == self.what;
     if (counts && !state.checkpoints[self.what].verified) {
       auto mark = [](State&, Loader&, Checkpoint& checkpoint) { checkpoint.verified = 1; };

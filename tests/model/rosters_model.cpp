@@ -51,7 +51,7 @@ class Rosters {
   struct Rank {
     uint8_t started;  // number of saves that it has started
     uint8_t newest;   // the newest roster that it knows
-    uint8_t heard[kMaxSaves];
+    uint8_t received[kMaxSaves];
     uint8_t layout[kMaxSaves];  // layout of the save; 0 once the save is decided, when it no longer matters
     uint8_t whole[kMaxSaves];   // 1: it staged all that it holds
     uint8_t wrote[kMaxSaves];   // the roster by which it wrote; 0: it has not written
@@ -96,7 +96,7 @@ class Rosters {
     for (const Rank& rank : state.ranks) {
       if (rank.started < saves_) return false;
       for (int i = 0; i < saves_; ++i) {
-        if (rank.heard[i] == 0) return false;
+        if (rank.received[i] == 0) return false;
       }
     }
     return true;
@@ -129,7 +129,7 @@ class Rosters {
   void rank_steps(const State& state, int r, Sink& sink) const {
     const Rank& self = state.ranks[r];
     const int save = self.started;
-    if (save < saves_ && (save < in_flight_ || self.heard[save - in_flight_] != 0))
+    if (save < saves_ && (save < in_flight_ || self.received[save - in_flight_] != 0))
       start(state, r, save, sink);
     for (uint8_t roster = 1; roster <= kRosters; ++roster) {
       if (self.started == saves_ || roster == self.newest) continue;
@@ -138,9 +138,9 @@ class Rosters {
       sink(next, Kind::calm, [&] { return fmt::format("rank {} hears of {}", r + 1, name(roster)); });
     }
     for (int i = 0; i < self.started; ++i) {
-      if (state.saves[i].value != none && self.heard[i] == 0) {
+      if (state.saves[i].value != none && self.received[i] == 0) {
         State next = state;
-        next.ranks[r].heard[i] = 1;
+        next.ranks[r].received[i] = 1;
         sink(next, Kind::calm,
              [&] { return fmt::format("rank {} hears what became of save {}", r + 1, i + 1); });
       }

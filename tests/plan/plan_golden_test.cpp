@@ -154,7 +154,8 @@ void print_world(const std::string& name, const World& world, std::string& out) 
       SaveOptions same = options;
       same.mode = SaveMode::collective_free;
       EXPECT_EQ(plan.items, plan_save(world, rank, same)->items);
-      out += fmt::format("  rank {} plan {} share {}\n", rank, plan.id.to_hex(), share_id_of(plan).to_hex());
+      out += fmt::format("  rank {} plan {} share {}\n", rank, plan.id.to_hex(),
+                         assignment_id_of(plan).to_hex());
     }
   }
 }

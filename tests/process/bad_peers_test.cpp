@@ -190,8 +190,8 @@ TEST(ZombieNode, OfAPastGenerationIsRefusedAndHarmsNobody) {
   EXPECT_EQ(trainer.checkpointer().generation(), 2u);
   auto saved = trainer.save(2);
   ASSERT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok());
-  Status told = late->wait_committed(kPatience).status();
-  EXPECT_EQ(told.code(), Code::aborted) << told.to_string();
+  Status outcome = late->wait_committed(kPatience).status();
+  EXPECT_EQ(outcome.code(), Code::aborted) << outcome.to_string();
   EXPECT_FALSE(decision_of(scratch.root(), {1, 2, 1})->committed());
   EXPECT_TRUE(decision_of(scratch.root(), {2, 2, 1})->committed());
   trainer.forget();

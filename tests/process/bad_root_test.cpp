@@ -219,11 +219,11 @@ TEST_F(ReadOnlyRoot, RefusesANodeByNameAndWithWhatItNeeds) {
     return [this, what] {
       NodeChild node(scratch_.host("a"), {"root=" + scratch_.root(), "job=job-1"});
       std::string line = node.first_line();
-      bool is_told = line.find(scratch_.root()) != std::string::npos &&
-                     line.find("not writable") != std::string::npos && line.find(what) != std::string::npos &&
-                     node.wait() == 1;
-      if (!is_told) fprintf(stderr, "%s\n", line.c_str());
-      return is_told;
+      bool is_notified = line.find(scratch_.root()) != std::string::npos &&
+                         line.find("not writable") != std::string::npos &&
+                         line.find(what) != std::string::npos && node.wait() == 1;
+      if (!is_notified) fprintf(stderr, "%s\n", line.c_str());
+      return is_notified;
     };
   };
   expect_of_reader(refuses_naming("ROOT_ID"));

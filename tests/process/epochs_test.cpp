@@ -46,11 +46,11 @@ class EpochsLive : public ::testing::Test {
     auto one = first_->save(step), other = second_->save(step);
     if (!one.ok()) return one.status();
     if (!other.ok()) return other.status();
-    Status heard = one->wait_committed(kPatience).status();
-    EXPECT_EQ(other->wait_committed(kPatience).ok(), heard.ok());
+    Status outcome = one->wait_committed(kPatience).status();
+    EXPECT_EQ(other->wait_committed(kPatience).ok(), outcome.ok());
     auto decision = decision_of(scratch_.root(), {1, step, 1});
-    EXPECT_EQ(decision.ok() && decision->committed(), heard.ok());
-    return heard;
+    EXPECT_EQ(decision.ok() && decision->committed(), outcome.ok());
+    return outcome;
   }
 
   Scratch scratch_;
@@ -104,9 +104,9 @@ TEST_F(EpochsLive, AnotherJobTakesTheRootOnlyWhenItSaysSo) {
   NodeChild taken(scratch_.host("e"), arguments);
   ASSERT_NE(taken.address(), "");
   EXPECT_EQ(coordinator_->wait(), 1);
-  auto heard = one->wait_committed(kPatience);
-  ASSERT_FALSE(heard.ok());
-  EXPECT_THAT(heard.status().message(), HasSubstr("job 'job-2' has taken over"));
+  auto outcome = one->wait_committed(kPatience);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_THAT(outcome.status().message(), HasSubstr("job 'job-2' has taken over"));
 }
 
 TEST_F(EpochsLive, ARunOfTheSameJobIdIsAnotherRun) {
@@ -122,9 +122,9 @@ TEST_F(EpochsLive, ARunOfTheSameJobIdIsAnotherRun) {
   NodeChild taken(scratch_.host("e"), other_world);
   ASSERT_NE(taken.address(), "");
   EXPECT_EQ(coordinator_->wait(), 1);
-  auto heard = one->wait_committed(kPatience);
-  ASSERT_FALSE(heard.ok());
-  EXPECT_THAT(heard.status().message(), HasSubstr("a later run of job 'job-1' has taken over"));
+  auto outcome = one->wait_committed(kPatience);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_THAT(outcome.status().message(), HasSubstr("a later run of job 'job-1' has taken over"));
   Trainer later(scratch_, "e", 0, 3);
   ASSERT_TRUE(later.opened.ok()) << later.opened.status().to_string();
   EXPECT_EQ(later.checkpointer().generation(), 2u);
@@ -147,9 +147,9 @@ TEST(TheTrainersOfACoordinator, WhoseRootAnotherJobTakesHearItsNameInEveryCall) 
   EXPECT_EQ(node.wait(), 1);
   EXPECT_THAT(half->wait_committed(kPatience).status().message(), HasSubstr("job 'job-2' has taken over"));
   auto next = second.save(3);  // the node is gone by now
-  Status told = next.ok() ? next->wait_committed(kPatience).status() : next.status();
-  EXPECT_EQ(told.code(), Code::superseded);
-  EXPECT_THAT(told.message(), HasSubstr(cause));
+  Status outcome = next.ok() ? next->wait_committed(kPatience).status() : next.status();
+  EXPECT_EQ(outcome.code(), Code::superseded);
+  EXPECT_THAT(outcome.message(), HasSubstr(cause));
   EXPECT_THAT(first.checkpointer().latest().status().message(), HasSubstr(cause));
 }
 
@@ -163,9 +163,9 @@ TEST_F(EpochsLive, AFollowerIsStoppedWithinSecondsWhenItsCoordinatorIsGoneForGoo
   a_->signal(SIGTERM);
   EXPECT_EQ(a_->wait(), 0);
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
-  auto heard = one->wait_committed(kPatience);
-  ASSERT_FALSE(heard.ok());
-  EXPECT_THAT(heard.status().message(), HasSubstr("the node of this host is gone"));
+  auto outcome = one->wait_committed(kPatience);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_THAT(outcome.status().message(), HasSubstr("the node of this host is gone"));
   EXPECT_FALSE(decision_of(scratch_.root(), {1, 1, 1}).ok()) << "the next node would have gone on with it";
 }
 

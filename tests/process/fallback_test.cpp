@@ -90,10 +90,10 @@ class Fallback : public ::testing::Test {
       return trainer.checkpointer().load(trainer.state, options);
     });
   }
-  static LoadOptions previous(LoadWay way = LoadWay::automatic) {
+  static LoadOptions previous(LoadMethod method = LoadMethod::automatic) {
     LoadOptions options;
     options.fallback = LoadFallback::previous;
-    options.way = way;
+    options.method = method;
     return options;
   }
   // Loads on both hosts. Both report the same attempts as passed over.
@@ -145,9 +145,9 @@ TEST_F(Fallback, OfADamagedManifestLoadsTheCheckpointBeforeIt) {
 
 TEST_F(Fallback, OfADamagedShardLoadsTheCheckpointBeforeItAlsoWhereTheDamageIsAnotherRanks) {
   flip_last_byte(shard(3, 1));
-  for (const LoadWay way : {LoadWay::two_stage, LoadWay::direct}) {
-    start(way == LoadWay::direct ? "direct" : "shared");
-    const PassedOver passed_over = expect_loads(2, previous(way));
+  for (const LoadMethod method : {LoadMethod::two_stage, LoadMethod::direct}) {
+    start(method == LoadMethod::direct ? "direct" : "shared");
+    const PassedOver passed_over = expect_loads(2, previous(method));
     ASSERT_EQ(passed_over.count, 1u);
     EXPECT_THAT(passed_over.named[0].cause, HasSubstr("rank-00001.safetensors"));
     end();
@@ -158,7 +158,7 @@ TEST_F(Fallback, OfAMissingShardLoadsTheCheckpointBeforeIt) {
   ASSERT_TRUE(fs::remove(shard(3, 0)));
   flip_last_byte(shard(2, 0));
   start("next");
-  EXPECT_EQ(expect_loads(1, previous(LoadWay::two_stage)).count, 2u);
+  EXPECT_EQ(expect_loads(1, previous(LoadMethod::two_stage)).count, 2u);
 }
 
 TEST_F(Fallback, OfASoundRootLoadsTheNewest) {
@@ -172,7 +172,7 @@ TEST_F(Fallback, WhereAllAreDamagedIsCorruptAndNeverAStartAfresh) {
   flip_last_byte(manifest(3));
   start("next");
   expect_corrupt(previous(), "every checkpoint of this root is damaged (3), the newest is step 3 (g1a1)");
-  expect_corrupt(previous(LoadWay::two_stage), "every checkpoint of this root is damaged (3)");
+  expect_corrupt(previous(LoadMethod::two_stage), "every checkpoint of this root is damaged (3)");
   for (auto& trainer : trainers_) {
     auto started = trainer->checkpointer().load_or_start(trainer->state, previous());
     EXPECT_EQ(started.status().code(), Code::corrupt) << started.status().to_string();

@@ -121,11 +121,11 @@ TEST(ALateRank, HearsThatItsSaveWasAbortedWhileItWasStopped) {
   // The new node knows only what the root has about this save, and its first rank requests before the other
   // one.
   node = std::make_unique<NodeChild>(scratch.host("a"), arguments);
-  const Status told = saved->wait_committed(kPatience).status();
-  EXPECT_EQ(told, Status(Code::aborted, decision->tombstone().cause));
+  const Status outcome = saved->wait_committed(kPatience).status();
+  EXPECT_EQ(outcome, Status(Code::aborted, decision->tombstone().cause));
   late.go_on();
-  EXPECT_EQ(late.line(), "second: " + told.to_string() + "\n");
-  EXPECT_EQ(told.code(), Code::aborted);
+  EXPECT_EQ(late.line(), "second: " + outcome.to_string() + "\n");
+  EXPECT_EQ(outcome.code(), Code::aborted);
 }
 
 }  // namespace

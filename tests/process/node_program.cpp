@@ -61,7 +61,7 @@ shoal::actors::NodeOptions parse(int count, char** arguments) {
     if (key == "ranks_here") {
       for (shoal::Rank rank = 0; rank < std::stoul(value); ++rank) options.expected_ranks.push_back(rank);
     }
-    if (key == "find_ms") options.times.find_coordinator_ms = static_cast<uint32_t>(std::stoul(value));
+    if (key == "find_ms") options.timeouts.find_coordinator_ms = static_cast<uint32_t>(std::stoul(value));
     if (key == "staging_memory") options.staging_memory_bytes = std::stoull(value);
     if (key == "load_memory") options.load_memory_bytes = std::stoull(value);
     if (key == "max_direct_nodes") options.max_direct_nodes = static_cast<uint32_t>(std::stoul(value));
@@ -76,21 +76,21 @@ shoal::actors::NodeOptions parse(int count, char** arguments) {
       options.idle_exit_after_ms = static_cast<uint32_t>(std::stoul(value));
     }
     if (key == "attempt_deadline_ms") {
-      options.times.attempt_deadline_ms = static_cast<uint32_t>(std::stoul(value));
+      options.timeouts.attempt_deadline_ms = static_cast<uint32_t>(std::stoul(value));
     }
-    if (key == "host_lost_ms") options.times.host_lost_ms = static_cast<uint32_t>(std::stoul(value));
+    if (key == "host_lost_ms") options.timeouts.host_lost_ms = static_cast<uint32_t>(std::stoul(value));
     if (key == "drain_patience_ms") {
-      options.times.drain_patience_ms = static_cast<uint32_t>(std::stoul(value));
+      options.timeouts.drain_patience_ms = static_cast<uint32_t>(std::stoul(value));
     }
     if (key == "epoch_check_ms") {
-      options.times.epoch_check_ms = static_cast<uint32_t>(std::stoul(value));
+      options.timeouts.epoch_check_ms = static_cast<uint32_t>(std::stoul(value));
     }
     if (key == "log" && std::freopen(value.c_str(), "a", stderr) == nullptr) std::abort();
     if (key == "abandoned_after_ms") {
-      options.times.abandoned_after_ms = static_cast<uint32_t>(std::stoul(value));
+      options.timeouts.abandoned_after_ms = static_cast<uint32_t>(std::stoul(value));
     }
     if (key == "node_deadline_ms") {
-      options.times.node_deadline_ms = static_cast<uint32_t>(std::stoul(value));
+      options.timeouts.node_deadline_ms = static_cast<uint32_t>(std::stoul(value));
     }
   }
   options.coordinate = options.coordinator.empty();

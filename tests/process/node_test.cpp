@@ -233,9 +233,9 @@ TEST(NodeProcess, MakesWayForTheNextJobOnceItsOwnTrainersHaveLeft) {
   ASSERT_NE(node.address(), "");
   std::optional<Trainer> first(std::in_place, scratch, "a", 0, 1, "job-1");
   ASSERT_TRUE(first->opened.ok());
-  auto told = [&] { return Trainer(scratch, "a", 0, 1, "job-2").opened.status(); };
-  EXPECT_EQ(told().code(), Code::unavailable) << "so that a client tries again";
-  EXPECT_THAT(told().message(), HasSubstr("this node serves job 'job-1'"));
+  auto outcome = [&] { return Trainer(scratch, "a", 0, 1, "job-2").opened.status(); };
+  EXPECT_EQ(outcome().code(), Code::unavailable) << "so that a client tries again";
+  EXPECT_THAT(outcome().message(), HasSubstr("this node serves job 'job-1'"));
   auto saved = first->save(1);
   EXPECT_TRUE(saved.ok() && saved->wait_committed(kPatience).ok()) << "it goes on until it is done";
   first.reset();

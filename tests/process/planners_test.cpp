@@ -164,10 +164,10 @@ TEST_P(Planners, ThatFailOnOneRankFailTheSaveByName) {
   });
   ASSERT_TRUE(saves[0].ok()) << saves[0].status().to_string();
   EXPECT_EQ(saves[1].status().message(), "resolve_data: the device is gone");
-  const Status heard = saves[0]->wait_committed(kPatience).status();
-  EXPECT_EQ(heard.code(), Code::aborted) << heard.to_string();
-  EXPECT_THAT(heard.message(), ::testing::HasSubstr("rank 1"));
-  EXPECT_THAT(heard.message(), ::testing::HasSubstr("resolve_data: the device is gone"));
+  const Status outcome = saves[0]->wait_committed(kPatience).status();
+  EXPECT_EQ(outcome.code(), Code::aborted) << outcome.to_string();
+  EXPECT_THAT(outcome.message(), ::testing::HasSubstr("rank 1"));
+  EXPECT_THAT(outcome.message(), ::testing::HasSubstr("resolve_data: the device is gone"));
 }
 
 // An exception is the trainer's; the other ranks do not wait for a rank that is busy with one.
@@ -177,7 +177,7 @@ TEST_P(Planners, ThatThrowOnOneRankFailTheSaveByName) {
   auto trainers = start("throwing", 2);
   HalvingPlanner planners[2];
   planners[1].throws = true;
-  auto heard = together(trainers, [&](Trainer& trainer) -> Status {
+  auto outcome = together(trainers, [&](Trainer& trainer) -> Status {
     try {
       auto save = trainer.checkpointer().save(1, trainer.state, planners[trainer.rank]);
       return save.ok() ? save->wait_committed(kPatience).status() : save.status();
@@ -185,10 +185,10 @@ TEST_P(Planners, ThatThrowOnOneRankFailTheSaveByName) {
       return Status(Code::internal, thrown.what());
     }
   });
-  EXPECT_EQ(heard[1].message(), "the device fell off");
-  EXPECT_EQ(heard[0].code(), Code::aborted) << heard[0].to_string();
-  EXPECT_THAT(heard[0].message(), ::testing::HasSubstr("rank 1"));
-  EXPECT_THAT(heard[0].message(), ::testing::HasSubstr("save threw: the device fell off"));
+  EXPECT_EQ(outcome[1].message(), "the device fell off");
+  EXPECT_EQ(outcome[0].code(), Code::aborted) << outcome[0].to_string();
+  EXPECT_THAT(outcome[0].message(), ::testing::HasSubstr("rank 1"));
+  EXPECT_THAT(outcome[0].message(), ::testing::HasSubstr("save threw: the device fell off"));
 }
 
 // Gives every chunk to the last rank that has it, objects that all have to rank 1, and leaves "b" out of the
@@ -211,13 +211,13 @@ class LastRankPlanner : public dcp::DefaultGlobalSavePlanner {
     return dcp::GlobalSavePlan{std::move(plans), {}};
   }
   Result<dcp::SavePlan> finish_plan(dcp::SavePlan plan) override {
-    heard = plan.planner_data;
+    outcome = plan.planner_data;
     items = plan.items.size();
     return plan;
   }
   bool fails = false, adds = false, leaves_nothing = false;
   int global_plans = 0;
-  std::string heard;
+  std::string outcome;
   size_t items = 0;
 };
 
@@ -238,7 +238,7 @@ TEST_P(GlobalPlanners, DecideWhatEachRankWrites) {
         ASSERT_TRUE(saves[rank].ok()) << saves[rank].status().to_string();
         auto committed = saves[rank]->wait_committed(kPatience);
         ASSERT_TRUE(committed.ok()) << committed.status().to_string();
-        EXPECT_EQ(planners[rank].heard, fmt::format("{} of 4", rank));
+        EXPECT_EQ(planners[rank].outcome, fmt::format("{} of 4", rank));
         EXPECT_EQ(planners[rank].items, 2u) << "its rows and its own object";
         EXPECT_EQ(planners[rank].global_plans, rank == 0 ? static_cast<int>(step) : 0);
         EXPECT_EQ(committed->state_dict_metadata.size(), 5u);  // the weight, and four objects
@@ -303,11 +303,11 @@ TEST_P(GlobalPlanners, ThatLeaveNothingToAnybodyAreNamed) {
   auto trainers = start("nothing", 2);
   LastRankPlanner planners[2];
   planners[0].leaves_nothing = true;
-  auto heard = together(trainers, [&](Trainer& trainer) {
+  auto outcome = together(trainers, [&](Trainer& trainer) {
     auto save = trainer.checkpointer().save(1, trainer.state, planners[trainer.rank]);
     return save.ok() ? save->wait_committed(kPatience).status() : save.status();
   });
-  for (const Status& each : heard) EXPECT_EQ(each.message(), "no rank holds anything that is to be saved");
+  for (const Status& each : outcome) EXPECT_EQ(each.message(), "no rank holds anything that is to be saved");
 }
 
 INSTANTIATE_TEST_SUITE_P(InModeCollective, GlobalPlanners, ::testing::Values(SaveMode::collective),

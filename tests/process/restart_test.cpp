@@ -157,10 +157,10 @@ TEST_F(Restart, AHostThatDoesNotComeBackAbortsTheSaveThatWaitsForIt) {
   ASSERT_EQ(nodes_[1]->wait(), 128 + SIGKILL);
   auto saved = trainers_[0]->save(3);
   ASSERT_TRUE(saved.ok()) << saved.status().to_string();
-  const Status heard = saved->wait_committed(kPatience).status();  // well below the deadline
-  EXPECT_EQ(heard.code(), Code::aborted);
-  EXPECT_THAT(heard.message(), HasSubstr("host b (rank 1) is lost: neither its node nor its trainers came "
-                                         "back within 5"));
+  const Status outcome = saved->wait_committed(kPatience).status();  // well below the deadline
+  EXPECT_EQ(outcome.code(), Code::aborted);
+  EXPECT_THAT(outcome.message(), HasSubstr("host b (rank 1) is lost: neither its node nor its trainers came "
+                                           "back within 5"));
 }
 
 TEST_F(Restart, OfBothNodesWithSeveralSavesInFlight) {
@@ -343,10 +343,10 @@ TEST_F(CollectiveRestart, AFailureBeforeARankAsksEndsTheSaveOfThoseThatWait) {
   twice.add_object("x", &trainers_[1]->rng, Mesh::contiguous({2}));
   const Status failed = trainers_[1]->checkpointer().save(1, twice).status();
   EXPECT_FALSE(failed.ok());
-  const Status heard = waiting.get().status();
-  EXPECT_EQ(heard.code(), Code::aborted) << heard.to_string();
-  EXPECT_THAT(heard.message(), HasSubstr("rank 1"));
-  EXPECT_THAT(heard.message(), HasSubstr(failed.message()));
+  const Status outcome = waiting.get().status();
+  EXPECT_EQ(outcome.code(), Code::aborted) << outcome.to_string();
+  EXPECT_THAT(outcome.message(), HasSubstr("rank 1"));
+  EXPECT_THAT(outcome.message(), HasSubstr(failed.message()));
 }
 
 }  // namespace shoal::testing

@@ -55,9 +55,9 @@ struct Replica {
     }
     return true;
   }
-  Result<LoadResult> load(LoadWay way) {
+  Result<LoadResult> load(LoadMethod method) {
     LoadOptions how;
-    how.way = way;
+    how.method = method;
     return (*opened)->load(state, how);
   }
 
@@ -92,8 +92,8 @@ class SharedLoads : public ::testing::Test {
     }
     for (auto& replica : replicas_) replica->forget();
   }
-  std::vector<Result<LoadResult>> load(LoadWay way) {
-    return together(replicas_, [way](Replica& replica) { return replica.load(way); });
+  std::vector<Result<LoadResult>> load(LoadMethod method) {
+    return together(replicas_, [method](Replica& replica) { return replica.load(method); });
   }
   local::NodeCounts counts(uint32_t i) const {
     setenv("SHOAL_RUNTIME_DIR", scratch_.host(host(i)).c_str(), 1);
@@ -112,7 +112,7 @@ class SharedLoads : public ::testing::Test {
 TEST_F(SharedLoads, EachByteIsReadAboutOnceByAllHostsTogether) {
   for (uint32_t i = 0; i < kHosts; ++i) start(i);
   save_and_forget();
-  for (auto& loaded : load(LoadWay::two_stage)) {
+  for (auto& loaded : load(LoadMethod::two_stage)) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
     EXPECT_EQ(loaded->bytes_loaded, kPayload);
   }
@@ -131,7 +131,7 @@ TEST_F(SharedLoads, EachByteIsReadAboutOnceByAllHostsTogether) {
   EXPECT_GE(received, kPayload * (kHosts - 1) * 8 / 10);
 
   for (auto& replica : replicas_) replica->forget();
-  for (auto& loaded : load(LoadWay::direct)) ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  for (auto& loaded : load(LoadMethod::direct)) ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   uint64_t read_direct = 0;
   for (uint32_t i = 0; i < kHosts; ++i) {
     EXPECT_TRUE(replicas_[i]->holds()) << "replica " << i;
@@ -144,7 +144,7 @@ TEST_F(SharedLoads, EachByteIsReadAboutOnceByAllHostsTogether) {
 TEST_F(SharedLoads, OnOneHostOpenNothingBeyondTheLoopbackWhateverTheInterface) {
   for (uint32_t i = 0; i < kHosts; ++i) start(i, "interface=no-such-0");
   save_and_forget();
-  for (auto& loaded : load(LoadWay::two_stage)) ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  for (auto& loaded : load(LoadMethod::two_stage)) ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   for (uint32_t i = 0; i < kHosts; ++i) {
     EXPECT_GT(counts(i).bytes_to_peers, 0u) << "they share";
     const auto places = listening_places(nodes_[i]->pid());
@@ -162,11 +162,11 @@ TEST_P(SharedLoadsLoseAHost, AndTheOthersLoadAllTheSame) {
   save_and_forget();
   // Its own replica has no node to load from. The test waits for it only after the others.
   std::future<Result<LoadResult>> last =
-      std::async(std::launch::async, [&] { return replicas_[kHosts - 1]->load(LoadWay::two_stage); });
+      std::async(std::launch::async, [&] { return replicas_[kHosts - 1]->load(LoadMethod::two_stage); });
   std::vector<std::future<Result<LoadResult>>> others;
   for (uint32_t i = 0; i + 1 < kHosts; ++i) {
     others.push_back(
-        std::async(std::launch::async, [&, i] { return replicas_[i]->load(LoadWay::two_stage); }));
+        std::async(std::launch::async, [&, i] { return replicas_[i]->load(LoadMethod::two_stage); }));
   }
   for (uint32_t i = 0; i + 1 < kHosts; ++i) {
     auto loaded = others[i].get();

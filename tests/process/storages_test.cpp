@@ -169,9 +169,9 @@ TEST_P(Storages, ThatFailFailTheSaveByTheNameOfTheStep) {
     const Status failed =
         dcp::save(trainers[1]->checkpointer(), step, trainers[1]->state, planner, bad).status();
     EXPECT_THAT(failed.message(), ::testing::EndsWith(fmt::format("{}: the shelf is full", at)));
-    const Status heard = other->wait_committed(kPatience).status();
-    EXPECT_EQ(heard.code(), Code::aborted);
-    EXPECT_THAT(heard.message(), ::testing::HasSubstr(failed.message()));
+    const Status outcome = other->wait_committed(kPatience).status();
+    EXPECT_EQ(outcome.code(), Code::aborted);
+    EXPECT_THAT(outcome.message(), ::testing::HasSubstr(failed.message()));
   }
   // An ordinary checkpoint is none of a storage's.
   std::vector<SaveHandle> saves;

@@ -28,7 +28,7 @@ SimulationReport simulated(SaveMode mode, const Profile& profile) {
 
 // How often a node requests the roster within a minute without an answer.
 size_t joins_within_a_minute(uint32_t world_size) {
-  actors::NodeFacts facts;
+  actors::NodeConfig facts;
   facts.host = "host0";
   facts.world_size = world_size;
   for (Rank rank = 0; rank < 8; ++rank) facts.expected_ranks.push_back(rank);
@@ -39,7 +39,7 @@ size_t joins_within_a_minute(uint32_t world_size) {
     attach.rank = rank;
     attach.world_size = world_size;
     planner.from_client(rank + 1, attach);
-    planner.from_client(rank + 1, local::LayoutIs{layout, {}});
+    planner.from_client(rank + 1, local::LayoutUpdate{layout, {}});
   }
   planner.pass(60'000 * actors::kMillisecond);
   return planner.sent<actors::wire::JoinRanks>(actors::kCoordinatorNode).size();
@@ -55,17 +55,17 @@ TEST(ALargeJob, IsToldItsRosterOnceAndAskedForEachLayoutOnce) {
   Profile profile = lustre();
   profile.cpu.codec_bytes_per_s /= 100;
   const SimulationReport report = simulated(SaveMode::collective_free, profile);
-  EXPECT_GT(report.joining.hub.busy_ns, 3000 * actors::kMillisecond);
-  EXPECT_LE(report.joining.hub.messages_out, report.nodes - 1 + report.layouts);
+  EXPECT_GT(report.joining.coordinator.busy_ns, 3000 * actors::kMillisecond);
+  EXPECT_LE(report.joining.coordinator.messages_out, report.nodes - 1 + report.layouts);
 }
 
 TEST(ALargeJob, IsToldItsPlansOnce) {
   Profile profile = lustre();
-  const uint64_t bytes = simulated(SaveMode::collective, profile).saves.front().costs.hub.bytes_out;
+  const uint64_t bytes = simulated(SaveMode::collective, profile).saves.front().costs.coordinator.bytes_out;
   profile.cpu.codec_bytes_per_s /= 400;
   const SimulationReport report = simulated(SaveMode::collective, profile);
-  EXPECT_GT(report.saves.front().costs.hub.busy_ns, 3000 * actors::kMillisecond);
-  EXPECT_LE(report.saves.front().costs.hub.bytes_out, bytes + bytes / 20);
+  EXPECT_GT(report.saves.front().costs.coordinator.busy_ns, 3000 * actors::kMillisecond);
+  EXPECT_LE(report.saves.front().costs.coordinator.bytes_out, bytes + bytes / 20);
 }
 
 // Listing the attempt's folder takes the metadata server 5 s here.

@@ -92,13 +92,13 @@ TEST(Modes, SayWhatTheProtocolPageShows) {
   std::string page = read.str();
   for (SaveMode mode : kModes) {
     SCOPED_TRACE(mode_name(mode));
-    const std::string said = transcript_of(mode);
+    const std::string message = transcript_of(mode);
     const Shown shown = find_shown(page, mode);
     ASSERT_NE(shown.begin, 0u) << "no transcript of this mode in " << SHOAL_PROTOCOL_DOCS;
     if (std::getenv("SHOAL_UPDATE_GOLDEN") != nullptr) {
-      page.replace(shown.begin, shown.end - shown.begin, said);
+      page.replace(shown.begin, shown.end - shown.begin, message);
     } else {
-      EXPECT_EQ(page.substr(shown.begin, shown.end - shown.begin), said)
+      EXPECT_EQ(page.substr(shown.begin, shown.end - shown.begin), message)
           << "SHOAL_UPDATE_GOLDEN=1 writes what is said into the page";
     }
   }

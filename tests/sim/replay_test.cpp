@@ -184,8 +184,8 @@ TEST(AReplay, HasALineForEachEventFailureAndAnswer) {
   listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event& event,
                         size_t from) { lines.push_back(event_line(now, node, role, event, from)); };
   listeners.fault = [&](actors::TimeNs now, const Fault& fault) { lines.push_back(fault_line(now, fault)); };
-  listeners.told = [&](actors::TimeNs now, Rank rank, const local::Decided& decided) {
-    lines.push_back(told_line(now, rank, decided));
+  listeners.decided = [&](actors::TimeNs now, Rank rank, const local::Decided& decided) {
+    lines.push_back(notified_line(now, rank, decided));
   };
   auto report = simulate(scenario, nvme(), listeners);
   ASSERT_TRUE(report.ok()) << report.status().to_string();

@@ -198,7 +198,7 @@ constexpr actors::TimeNs kInterval = 1'000 * actors::kMillisecond;
 // The messages from each node to each other node, in order.
 Channels stored_channels(SaveMode mode, uint64_t* bytes) {
   VirtualHost host;
-  actors::NodeFacts facts;
+  actors::NodeConfig facts;
   facts.generation = facts.epoch = 1;
   VirtualJob job = VirtualJob::start(host, facts, 4, 16, pipeline_job(16, 2, 2));
   SaveOptions options;
@@ -257,7 +257,7 @@ Channels of_saves(const Channels& channels) {
   for (const auto& [channel, lines] : channels) {
     std::vector<std::string>& kept = out[channel];
     for (const std::string& line : lines) {
-      const bool is_session = line.starts_with("RanksGone") || line.starts_with("Pending");
+      const bool is_session = line.starts_with("RanksEnded") || line.starts_with("Pending");
       if (is_session) continue;
       const std::string which = line.substr(0, line.find(':'));
       if (!kept.empty() && line.starts_with("ShardsWritten") && kept.back().starts_with(which))
@@ -302,7 +302,7 @@ TEST(ASimulation, HoldsRanksForTheSlowestInModeCollectiveAlone) {
     }
     EXPECT_EQ(report.saves.back().aborted_ranks, 0u);
     EXPECT_EQ(report.saves.back().bytes_staged, report.parameters * 14);
-    EXPECT_EQ(report.saves.back().costs.hub.messages_in == 0, mode == SaveMode::rank_local);
+    EXPECT_EQ(report.saves.back().costs.coordinator.messages_in == 0, mode == SaveMode::rank_local);
   }
 }
 
@@ -312,8 +312,8 @@ TEST(ASimulation, SendsOneReportAHostInTheSteadyState) {
   scenario.model = "llama3-8b";
   scenario.profile = "nvme";
   const PhaseCosts costs = simulated(scenario).saves.back().costs;
-  EXPECT_EQ(costs.hub.messages_in, 31u);       // of 32 hosts, one is the coordinator's own
-  EXPECT_EQ(costs.hub.messages_out, 2 * 31u);  // the answer `pending`, and the decision
+  EXPECT_EQ(costs.coordinator.messages_in, 31u);       // of 32 hosts, one is the coordinator's own
+  EXPECT_EQ(costs.coordinator.messages_out, 2 * 31u);  // the answer `pending`, and the decision
 }
 
 // Only the processor time of messages and the network latency count. So the production roles gather and
@@ -341,7 +341,7 @@ TEST(ASimulation, GathersFlatAsTheClosedFormSays) {
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     const actors::TimeNs wanted = 2 * (kMessage + kLatency) + actors::TimeNs{hosts - 1} * 3 * kMessage;
     for (const SaveReport& save : report->saves) {
-      EXPECT_NEAR(static_cast<double>(save.told.greatest), static_cast<double>(wanted),
+      EXPECT_NEAR(static_cast<double>(save.plan_received.greatest), static_cast<double>(wanted),
                   0.01 * static_cast<double>(wanted))
           << hosts;
     }
@@ -358,7 +358,7 @@ TEST(ASimulation, SaysTheSameThroughRelays) {
   const SimulationReport relayed = simulated(scenario);
   EXPECT_EQ(straight.relays, 0u);
   EXPECT_EQ(relayed.relays, 7u);  // 55 nodes, of which a relay takes eight here
-  EXPECT_EQ(relayed.saves[1].costs.hub.messages_in, straight.saves[1].costs.hub.messages_in);
+  EXPECT_EQ(relayed.saves[1].costs.coordinator.messages_in, straight.saves[1].costs.coordinator.messages_in);
   EXPECT_EQ(relayed.saves[1].aborted_ranks, 0u);
   EXPECT_GT(relayed.saves[1].committed.greatest, straight.saves[1].committed.greatest);
 }
@@ -416,7 +416,7 @@ TEST(ASimulation, TellsEverybodyThatTheCoordinatorIsGoneOnceItHasNotComeBackInTi
   const SaveReport save = simulated(scenario).saves[1];
   EXPECT_EQ(save.aborted_ranks, 56u);
   EXPECT_THAT(save.cause, HasSubstr("it has lost the coordinator"));
-  const actors::TimeNs patience = actors::TimeNs{actors::RoleTimes{}.host_lost_ms} * actors::kMillisecond;
+  const actors::TimeNs patience = actors::TimeNs{actors::Timeouts{}.host_lost_ms} * actors::kMillisecond;
   EXPECT_GE(save.committed.least, patience);
   EXPECT_LT(save.committed.greatest, patience + 2 * kSilenceNs);
 }
@@ -432,15 +432,15 @@ TEST(ASimulation, CommitsLaterWhereTheCoordinatorStalls) {
 
 // --- the coordinator over time ---
 
-TEST(HubSeries, KeepsThePeaksInABoundedNumberOfSamples) {
+TEST(CoordinatorSeries, KeepsThePeaksInABoundedNumberOfSamples) {
   uint64_t memory = 0;
-  HubSeries series([&] { return HubState{0, ++memory, 7}; });
+  CoordinatorSeries series([&] { return CoordinatorLoad{0, ++memory, 7}; });
   for (actors::TimeNs now = 0; now < 100'000; ++now)
     series.take(now * actors::kMillisecond, now % 1000 == 0 ? 50 : 1);
   series.take(1'000'000 * actors::kMillisecond, 0);  // nothing to do: no sample
-  const std::vector<HubSample> samples = series.samples();
-  ASSERT_LE(samples.size(), kMaxHubSamples);
-  ASSERT_GT(samples.size(), kMaxHubSamples / 4);
+  const std::vector<CoordinatorSample> samples = series.samples();
+  ASSERT_LE(samples.size(), kMaxCoordinatorSamples);
+  ASSERT_GT(samples.size(), kMaxCoordinatorSamples / 4);
   EXPECT_EQ(samples.front().begin, 0);
   EXPECT_GE(samples.back().end, 99'999 * actors::kMillisecond);
   EXPECT_LT(samples.back().end, 101'000 * actors::kMillisecond);
@@ -465,14 +465,14 @@ TEST(ASimulation, CountsWhatTheCoordinatorRemembersAndHowManyDescriptorsItTakes)
   scenario.ranks = 1024;
   const SimulationReport large = simulated(scenario);
   actors::DescriptorDemand demand{.listens = true, .peers = 7, .trainers = 8};
-  EXPECT_EQ(small.saves.back().costs.hub_peaks.descriptors, actors::descriptors_needed(demand));
+  EXPECT_EQ(small.saves.back().costs.coordinator_peaks.descriptors, actors::descriptors_needed(demand));
   demand.peers = 127;
-  EXPECT_EQ(large.saves.back().costs.hub_peaks.descriptors, actors::descriptors_needed(demand));
-  const uint64_t remembered_small = small.saves.back().costs.hub_peaks.memory_bytes;
-  const uint64_t remembered_large = large.saves.back().costs.hub_peaks.memory_bytes;
+  EXPECT_EQ(large.saves.back().costs.coordinator_peaks.descriptors, actors::descriptors_needed(demand));
+  const uint64_t remembered_small = small.saves.back().costs.coordinator_peaks.memory_bytes;
+  const uint64_t remembered_large = large.saves.back().costs.coordinator_peaks.memory_bytes;
   EXPECT_GT(remembered_large, remembered_small + 960 * sizeof(PlanId)) << "a plan's id for each further rank";
   EXPECT_LT(remembered_large, remembered_small + 960 * 2048) << "a bounded number of bytes a rank";
-  EXPECT_FALSE(large.hub_over_time.empty());
+  EXPECT_FALSE(large.coordinator_over_time.empty());
 }
 
 // --- loads ---
@@ -500,8 +500,8 @@ TEST(ALoad, ReadsWhatItsRanksHoldAndAsksTheCoordinatorOnceANode) {
     EXPECT_EQ(load.bytes_passed, load.bytes_wanted) << "each rank wants whole pieces";
     EXPECT_GT(load.costs.storage.bytes_read, load.bytes_passed) << "headers and records besides";
     EXPECT_LT(load.costs.storage.bytes_read, load.bytes_passed * 101 / 100);
-    EXPECT_EQ(load.costs.hub.messages_in, load.nodes - 1);
-    EXPECT_EQ(load.costs.hub.messages_out, load.nodes - 1);
+    EXPECT_EQ(load.costs.coordinator.messages_in, load.nodes - 1);
+    EXPECT_EQ(load.costs.coordinator.messages_out, load.nodes - 1);
     EXPECT_GT(load.found.least, 0);
     EXPECT_GT(load.loaded.least, load.found.greatest) << "one node is as soon as another";
   }
@@ -532,17 +532,17 @@ TEST(ALoad, OfReplicasReadsTheBytesOnceWhereItIsShared) {
   Scenario scenario = of_loads();
   scenario.model = "gpt2";
   scenario.mesh = "dp_replicate=4,dp=8,tp=1,pp=1";
-  std::map<LoadWay, uint64_t> bytes_read;
-  for (LoadWay way : {LoadWay::direct, LoadWay::two_stage}) {
-    scenario.load_way = way;
+  std::map<LoadMethod, uint64_t> bytes_read;
+  for (LoadMethod method : {LoadMethod::direct, LoadMethod::two_stage}) {
+    scenario.load_method = method;
     const SimulationReport report = simulated(scenario);
-    bytes_read[way] = report.loads.at(0).costs.storage.bytes_read;
+    bytes_read[method] = report.loads.at(0).costs.storage.bytes_read;
     EXPECT_EQ(report.loads.at(0).bytes_passed, report.parameters * 14 * 4);
     EXPECT_EQ(report.trace_hash, simulated(scenario).trace_hash);
   }
   const uint64_t once = find_model(scenario.model)->parameters() * 14;
-  EXPECT_GT(bytes_read[LoadWay::direct], 4 * once);
-  EXPECT_LT(bytes_read[LoadWay::two_stage], once * 12 / 10);
+  EXPECT_GT(bytes_read[LoadMethod::direct], 4 * once);
+  EXPECT_LT(bytes_read[LoadMethod::two_stage], once * 12 / 10);
 }
 
 TEST(ALoad, IsRefusedOnAMeshThatDoesNotMultiplyToItsRanks) {

@@ -91,7 +91,7 @@ TEST(GoldenV1, HasAttemptsInEveryState) {
   auto staged = read_staged_record(*storage, {2, 5, 2}, 1);
   ASSERT_OK(staged.status());
   EXPECT_EQ(staged->layout_id, xxh3_128(as_view("layout")));
-  EXPECT_EQ(staged->share_id, xxh3_128(as_view("share")));
+  EXPECT_EQ(staged->assignment_id, xxh3_128(as_view("share")));
   EXPECT_EQ(staged->user, (UserMetadata{{"run", "golden"}}));
   EXPECT_EQ(read_decision(*storage, {1, 2, 1})->tombstone().cause, "rank 2: host-2 was not heard for 60 s");
   auto catalog = make_memory_catalog();

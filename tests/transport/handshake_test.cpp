@@ -222,10 +222,10 @@ TEST(Handshake, ShowsNoControlCharactersOfAStranger) {
 TEST(Handshake, CutsALongReasonBetweenCharacters) {
   std::string reason;
   while (reason.size() < 2 * kMaxReasonBytes) reason += "ü€";
-  Status told = decode_refusal(encode_refusal(Status(Code::version, reason)));
-  EXPECT_EQ(told.code(), Code::version);
-  EXPECT_GT(told.message().size(), kMaxReasonBytes - 8);
-  EXPECT_TRUE(is_clean_utf8(told.message()));
+  Status notified = decode_refusal(encode_refusal(Status(Code::version, reason)));
+  EXPECT_EQ(notified.code(), Code::version);
+  EXPECT_GT(notified.message().size(), kMaxReasonBytes - 8);
+  EXPECT_TRUE(is_clean_utf8(notified.message()));
 }
 
 }  // namespace

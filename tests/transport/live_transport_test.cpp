@@ -305,11 +305,11 @@ TEST_F(UcxTransport, KeepsToTheNetworkOfTheConnectionUnlessToldOtherwise) {
     return pair.connector.transport->stats().by_transport.begin()->first;
   };
   EXPECT_EQ(lanes(), "tcp");
-  const std::pair<const char*, const char*> told[] = {
+  const std::pair<const char*, const char*> outcome[] = {
       {"UCX_TLS", "posix,tcp"}, {"UCX_MM_ERROR_HANDLING", "y"}, {"UCX_CM_USE_ALL_DEVICES", "y"}};
-  for (auto [name, value] : told) setenv(name, value, 1);
+  for (auto [name, value] : outcome) setenv(name, value, 1);
   EXPECT_EQ(lanes(), "posix+tcp");
-  for (auto [name, value] : told) unsetenv(name);
+  for (auto [name, value] : outcome) unsetenv(name);
 }
 
 TEST_P(LiveTransport, LeavesSignalsToTheProgram) {

@@ -149,7 +149,7 @@ void Engine::tick() {
       continue;
     }
     // The peer's silence is this side's fault: it waits for its turn, and its stream is not read.
-    if (peer->stream && peer->stream->awaits_room()) peer->session->on_heard(now_ms_);
+    if (peer->stream && peer->stream->awaits_room()) peer->session->on_received(now_ms_);
     if (now_ms_ >= peer->session->next_due_ms()) {
       peer->session->tick(now_ms_);
       mark(*peer);

@@ -78,16 +78,16 @@ class Engine final : private UcxEvents {
     std::deque<Bytes> outbox;
     Bytes bulk;  // the message that is being sent in chunks
     size_t bulk_offset = 0;
-    bool chunk_under_way = false;
-    size_t eager_under_way = 0;
+    bool chunk_in_progress = false;
+    size_t eager_in_progress = 0;
     struct QueuedMessage {
       uint64_t end = 0;  // position in all bytes queued in the stream
       size_t bytes = 0;
     };
     std::deque<QueuedMessage> eager_in_stream;
-    size_t chunk_bytes = 0;           // of the chunk in transfer
-    size_t operations_under_way = 0;  // running UCX operations of any kind
-    size_t sent_messages = 0;         // not reported with on_sent yet
+    size_t chunk_bytes = 0;             // of the chunk in transfer
+    size_t operations_in_progress = 0;  // running UCX operations of any kind
+    size_t sent_messages = 0;           // not reported with on_sent yet
 
     void* announced = nullptr;  // chunk that UCX announced and that waits to be fetched
     size_t announced_bytes = 0;
@@ -171,7 +171,7 @@ class Engine final : private UcxEvents {
   void offer_data_port(Peer& peer);
   Status open_data_port(const Peer& peer);
   Result<uint16_t> listen_for_data(SocketAddress address);
-  void choose_data_way(Peer& peer);  // on a connector
+  void choose_data_path(Peer& peer);  // on a connector
   void connect_data(Peer& peer);
   void adopt(Result<ucp_ep_h> handle, std::unique_ptr<Endpoint> endpoint);
   void accept_requests();
@@ -198,7 +198,7 @@ class Engine final : private UcxEvents {
   bool send_control(Peer& peer);
   void report(Peer& peer);
   void report_up(Peer& peer);
-  void end_peer(Peer& peer, bool said_why);
+  void end_peer(Peer& peer, bool reason_sent);
   void cut(Peer& peer);
   void reap();
 

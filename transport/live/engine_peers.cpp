@@ -72,7 +72,7 @@ void Engine::service(Peer& peer) {
   if (session.wants_data_port()) offer_data_port(peer);
   if (session.phase() == Session::Phase::attaching && peer.is_connector && peer.endpoint == nullptr &&
       !peer.stays_on_stream) {
-    choose_data_way(peer);
+    choose_data_path(peer);
   }
   bool has_ended = session.phase() == Session::Phase::ended;
   bool has_sent = send_control(peer);
@@ -127,7 +127,7 @@ void Engine::report_up(Peer& peer) {
 
 // Ends a peer. A listener's session that never came up belongs to an unknown peer: it is counted, and only
 // its refusal is reported.
-void Engine::end_peer(Peer& peer, bool said_why) {
+void Engine::end_peer(Peer& peer, bool reason_sent) {
   peer.is_over = true;
   forget_unproven(peer);
   if (peer.stream) peer.stream->ignore_rest();
@@ -136,7 +136,7 @@ void Engine::end_peer(Peer& peer, bool said_why) {
   peer.outbox.clear();
   turns_.forget(peer.id);
   if (peer.announced != nullptr) peer.worker->drop(std::exchange(peer.announced, nullptr));
-  peer.cut_at_ms = said_why ? now_ms_ + options_.limits.farewell_ms : now_ms_;
+  peer.cut_at_ms = reason_sent ? now_ms_ + options_.limits.farewell_ms : now_ms_;
   next_due_ms_ = std::min(next_due_ms_, peer.cut_at_ms);
   bool was_up = peer.was_reported_up;
   bool was_refused = peer.session->was_refused();
@@ -169,7 +169,7 @@ void Engine::reap() {
   });
   std::erase_if(closing_, [&](PeerId id) {
     Peer& peer = *find(id);
-    if (peer.endpoint != nullptr || peer.operations_under_way != 0) return false;
+    if (peer.endpoint != nullptr || peer.operations_in_progress != 0) return false;
     turns_.give_back(peer.reserved_bytes);
     if (!peer.is_connector && !peer.is_proven) --strangers_;
     peers_.erase(id);

@@ -89,7 +89,7 @@ Status Engine::read_stream(Peer& peer) {
     if (event == FrameStream::Event::nothing) break;
     take_event(peer, event);
   }
-  if (budget < kBytesAtOnce && peer.stays_on_stream) peer.session->on_heard(now_ms_);
+  if (budget < kBytesAtOnce && peer.stays_on_stream) peer.session->on_received(now_ms_);
   // epoll does not see what TLS has buffered. With budget left, that is less than a record.
   if (budget == 0 && !peer.stream->awaits_room()) go_on(peer);
   return ok_status();
@@ -199,11 +199,11 @@ void Engine::pump_stream(Peer& peer) {
 
 void Engine::fill_stream(Peer& peer) {
   Session& session = *peer.session;
-  while (session.phase() == Session::Phase::up && !peer.chunk_under_way) {
+  while (session.phase() == Session::Phase::up && !peer.chunk_in_progress) {
     if (!peer.bulk.empty()) {
       const size_t bytes = std::min(kRendezvousChunkBytes, peer.bulk.size() - peer.bulk_offset);
       FrameHeaderBytes header = session.seal(peer.bulk.size(), peer.bulk_offset, bytes, true);
-      peer.chunk_under_way = true;
+      peer.chunk_in_progress = true;
       peer.chunk_bytes = bytes;
       peer.stream->push_chunk(header, ByteView(peer.bulk).subspan(peer.bulk_offset, bytes));
       session.on_sent(now_ms_);
@@ -235,8 +235,8 @@ void Engine::settle_sent(Peer& peer) {
   for (; !queued.empty() && queued.front().end <= peer.stream->written_bytes(); queued.pop_front()) {
     settle(queued.front().bytes);
   }
-  if (!peer.chunk_under_way || !peer.stream->is_bulk_written()) return;
-  peer.chunk_under_way = false;
+  if (!peer.chunk_in_progress || !peer.stream->is_bulk_written()) return;
+  peer.chunk_in_progress = false;
   peer.bulk_offset += peer.chunk_bytes;
   if (peer.bulk_offset == peer.bulk.size()) settle(std::exchange(peer.bulk, Bytes()).size());
 }

@@ -13,7 +13,7 @@ Status describe(ucs_status_t status) {
 }  // namespace
 
 // On a welcomed connector: uses the transport that the listener chose.
-void Engine::choose_data_way(Peer& peer) {
+void Engine::choose_data_path(Peer& peer) {
   const bool by_ucx = peer.session->data_port() != 0;
   const TransportKind used = by_ucx ? TransportKind::ucx : TransportKind::tcp;
   const TransportKind asked = options_.network.transport;

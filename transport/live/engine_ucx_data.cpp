@@ -5,7 +5,7 @@
 namespace shoal::transport {
 
 namespace {
-constexpr size_t kMaxEagerUnderWay = 64;  // frames of one peer passed to UCX and not finished
+constexpr size_t kMaxEagerInProgress = 64;  // frames of one peer passed to UCX and not finished
 }  // namespace
 
 void Engine::on_frame(ucp_ep_h handle, ByteView header, ByteView payload) noexcept {
@@ -29,9 +29,9 @@ bool Engine::on_announced(ucp_ep_h handle, ByteView header, void* descriptor, si
     return false;
   }
   Peer& peer = *found->second->peer;
-  bool is_wanted = peer.session->on_announced(header, bytes, now_ms_);
+  bool is_required = peer.session->on_announced(header, bytes, now_ms_);
   mark(peer);
-  if (!is_wanted) return false;
+  if (!is_required) return false;
   peer.announced = descriptor;
   peer.announced_bytes = bytes;
   if (peer.session->announced_first_chunk()) {
@@ -47,18 +47,18 @@ void Engine::on_done(UcxOperation& operation, ucs_status_t status) noexcept {
 
 void Engine::done(Operation& operation, const Status& status) {
   Peer& peer = *operation.peer;
-  peer.operations_under_way -= 1;
+  peer.operations_in_progress -= 1;
   if (!status.ok()) {
     break_link(peer, status);
   } else if (operation.kind == Operation::Kind::fetch) {
     fetched(peer);
   }
   if (operation.kind == Operation::Kind::eager) {
-    peer.eager_under_way -= 1;
+    peer.eager_in_progress -= 1;
     shared_.sent(peer.id, operation.bytes);
     ++peer.sent_messages;
   } else if (operation.kind == Operation::Kind::chunk) {
-    peer.chunk_under_way = false;
+    peer.chunk_in_progress = false;
     peer.bulk_offset += operation.bytes;
     if (peer.bulk_offset == peer.bulk.size()) {
       shared_.sent(peer.id, std::exchange(peer.bulk, Bytes()).size());
@@ -80,7 +80,7 @@ void Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& he
   bool is_chunk = kind == Operation::Kind::chunk;
   ByteView data = is_chunk ? chunk : ByteView(operation.payload);
   operation.bytes = data.size();
-  peer.operations_under_way += 1;
+  peer.operations_in_progress += 1;
   peer.session->on_sent(now_ms_);
   auto sent = peer.worker->send(peer.endpoint->handle, operation.header, data, is_chunk, operation);
   if (!sent.ok() || *sent == UcxWorker::Progress::done) done(operation, sent.status());
@@ -89,16 +89,16 @@ void Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& he
 bool Engine::is_idle(const Peer& peer) const {
   const bool has_output = peer.stream && peer.stays_on_stream && peer.stream->has_output();
   return peer.is_over ||
-         (peer.outbox.empty() && peer.bulk.empty() && peer.operations_under_way == 0 && !has_output);
+         (peer.outbox.empty() && peer.bulk.empty() && peer.operations_in_progress == 0 && !has_output);
 }
 
 void Engine::pump(Peer& peer) {
-  while (peer.session->phase() == Session::Phase::up && peer.link_error.ok() && !peer.chunk_under_way) {
+  while (peer.session->phase() == Session::Phase::up && peer.link_error.ok() && !peer.chunk_in_progress) {
     if (!peer.bulk.empty()) {
       send_chunk(peer);
       continue;
     }
-    if (peer.outbox.empty() || peer.eager_under_way >= kMaxEagerUnderWay) return;
+    if (peer.outbox.empty() || peer.eager_in_progress >= kMaxEagerInProgress) return;
     Bytes message = std::move(peer.outbox.front());
     peer.outbox.pop_front();
     if (message.size() <= kMaxEagerBytes) {
@@ -113,7 +113,7 @@ void Engine::pump(Peer& peer) {
 void Engine::send_eager(Peer& peer, Bytes message) {
   size_t bytes = message.size();
   FrameHeaderBytes header = peer.session->seal(bytes, 0, bytes, false);
-  peer.eager_under_way += 1;
+  peer.eager_in_progress += 1;
   count_sent(peer, bytes, false);
   submit(Operation::Kind::eager, peer, header, std::move(message), {});
 }
@@ -121,7 +121,7 @@ void Engine::send_eager(Peer& peer, Bytes message) {
 void Engine::send_chunk(Peer& peer) {
   size_t bytes = std::min(kRendezvousChunkBytes, peer.bulk.size() - peer.bulk_offset);
   FrameHeaderBytes header = peer.session->seal(peer.bulk.size(), peer.bulk_offset, bytes, true);
-  peer.chunk_under_way = true;
+  peer.chunk_in_progress = true;
   count_sent(peer, bytes, true);
   submit(Operation::Kind::chunk, peer, header, Bytes(), ByteView(peer.bulk).subspan(peer.bulk_offset, bytes));
 }
@@ -152,7 +152,7 @@ void Engine::fetch(Peer& peer) {
   operation.kind = Operation::Kind::fetch;
   operation.peer = &peer;
   operation.bytes = room.size();
-  peer.operations_under_way += 1;
+  peer.operations_in_progress += 1;
   auto fetched_now = peer.worker->fetch(descriptor, room, operation);
   if (fetched_now.ok() && *fetched_now == UcxWorker::Progress::later) return;
   done(operation, fetched_now.status());

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/last_words.h"
+#include "base/crash_report.h"
 #include "transport/handshake.h"
 #include "transport/live/engine_internal.h"
 

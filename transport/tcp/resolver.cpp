@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 #include "transport/tcp/resolver_internal.h"
 

@@ -82,7 +82,7 @@ LoadTree ChunkExchange::tree_of(uint32_t chunk) const {
 // --- getting chunks ---
 
 void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
-  if (trial_.is_under_way()) return;
+  if (trial_.is_in_progress()) return;
   const uint64_t buffer_bytes = std::max(settings_.buffer_bytes, least_buffer_bytes(plan_.groups.size()));
   while (next_ < held_.size()) {
     if (held_[next_].state != State::waiting) {
@@ -91,7 +91,7 @@ void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
     }
     const bool has_room = bytes_held_ + plan_.chunks[next_].bytes <= buffer_bytes;
     if (!has_room) give_up_takers(now, out);
-    if (!has_room && under_way_ != 0) break;
+    if (!has_room && in_progress_ != 0) break;
     if (!has_room) {  // chunks that only peers still want make room first
       const uint64_t before = bytes_held_;
       release_late(now);
@@ -108,13 +108,13 @@ void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
   Held& held = held_[chunk];
   held.bytes = plan_.chunks[chunk].bytes;
   bytes_held_ += held.bytes;
-  ++under_way_;
-  const bool is_read_here = trial_.is_under_way() || chunk < read_end_;
+  ++in_progress_;
+  const bool is_read_here = trial_.is_in_progress() || chunk < read_end_;
   const std::optional<uint32_t> parent =
       is_read_here ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
   if (!parent) return read(now, chunk, out);
   held.state = State::asked;
-  held.last_word = now;
+  held.last_news = now;
   held.asked_host = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
   Peer& peer = peers_[held.asked_host];
   if (peer.awaited++ == 0) peer.last_chunk = now;
@@ -130,7 +130,7 @@ void ChunkExchange::send_asks(EffectWriter& out) {
     for (size_t at = 0; at < peer.asks.size(); at += kMaxChunksPerMessage) {
       const size_t end = std::min(peer.asks.size(), at + kMaxChunksPerMessage);
       auto begin = peer.asks.begin() + static_cast<std::ptrdiff_t>(at);
-      wire::ChunksWanted wanted{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(end - at)}};
+      wire::ChunkRequest wanted{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(end - at)}};
       out.send_to(settings_.addresses[host], RoleKind::loader, std::move(wanted));
     }
     peer.asks.clear();
@@ -166,8 +166,8 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
                     });
 }
 
-void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out) {
-  const std::optional<uint32_t> found = plan_.find(said.number);
+void ChunkExchange::came(TimeNs now, const wire::ChunkData& message, EffectWriter& out) {
+  const std::optional<uint32_t> found = plan_.find(message.number);
   if (!found) return;
   Held& held = held_[*found];
   if (held.state != State::asked) return;  // it came late: the chunk is being read, or is here
@@ -175,7 +175,7 @@ void ChunkExchange::came(TimeNs now, const wire::ChunkIs& said, EffectWriter& ou
   peer.last_chunk = now;
   peer.has_sent = true;
   take_back(now, held);
-  check(now, *found, said.chunk, out);
+  check(now, *found, message.chunk, out);
 }
 
 void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
@@ -195,8 +195,8 @@ void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& ou
                     });
 }
 
-void ChunkExchange::not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out) {
-  for (uint64_t number : said.chunks) {
+void ChunkExchange::not_there(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out) {
+  for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
     if (!found || held_[*found].state != State::asked) continue;
     Held& held = held_[*found];
@@ -208,7 +208,7 @@ void ChunkExchange::not_there(TimeNs now, const wire::ChunksNotHere& said, Effec
 }
 
 bool ChunkExchange::waits_for_header(uint32_t chunk, const ChunkPtr& got) {
-  if (trial_.is_under_way()) return false;
+  if (trial_.is_in_progress()) return false;
   for (uint32_t header : plan_.chunks[chunk].headers) {
     const Held& held = held_[header];
     if (held.is_known || held.state == State::here || held.state == State::gone) continue;
@@ -239,8 +239,8 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
   held.state = State::here;
   held.chunk = std::move(got);
   held.here_since = now;
-  --under_way_;
-  if (!trial_.is_under_way()) serve_waiting(now, chunk, out);
+  --in_progress_;
+  if (!trial_.is_in_progress()) serve_waiting(now, chunk, out);
   std::vector<size_t> ready;
   for (size_t i = 0; i < plan_.chunks[chunk].parts.size(); ++i) {
     const ChunkPlan::Part& part = plan_.chunks[chunk].parts[i];
@@ -258,13 +258,13 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
 
 // Fails the users that need the chunk. Peers that want it read it themselves.
 void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, EffectWriter& out) {
-  --under_way_;
-  const bool ends_trial = trial_.is_under_way();
+  --in_progress_;
+  const bool ends_trial = trial_.is_in_progress();
   if (!is_header(chunk)) trial_.give_up();
   if (ends_trial) serve_tried(now, out);
   Held& held = held_[chunk];
   for (NodeId peer : std::exchange(held.wanted_by, {})) {
-    out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
+    out.send(peer, RoleKind::loader, wire::ChunksUnavailable{settings_.id, {plan_.chunks[chunk].number}});
   }
   release(chunk);
   header_settled(now, chunk, out);
@@ -302,12 +302,12 @@ void ChunkExchange::copy(TimeNs, uint32_t chunk, const std::vector<size_t>& part
     ++copying_[part.user];
   }
   held_[chunk].copied.resize(plan_.chunks[chunk].parts.size());
-  ++under_way_;
+  ++in_progress_;
   operations_.start(std::move(copy), out,
                     [this, chunk, parts, alive = std::weak_ptr<bool>(alive_)](
                         TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
-                      --under_way_;
+                      --in_progress_;
                       std::set<std::pair<uint32_t, uint32_t>> complete;
                       std::set<uint32_t> users, quiet;
                       for (size_t i : parts) {
@@ -354,7 +354,7 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
     if (!is_last || held.state != State::waiting) continue;
     held.state = State::gone;  // no user here needs it; peers that do read it
     for (NodeId peer : std::exchange(held.wanted_by, {})) {
-      out.send(peer, RoleKind::loader, wire::ChunksNotHere{settings_.id, {plan_.chunks[chunk].number}});
+      out.send(peer, RoleKind::loader, wire::ChunksUnavailable{settings_.id, {plan_.chunks[chunk].number}});
     }
   }
   go_on(now, out);
@@ -362,14 +362,14 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
 
 // --- to peers ---
 
-void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out) {
+void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunkRequest& message, EffectWriter& out) {
   told_.try_emplace(from, now);
-  wire::ChunksNotHere not_here{settings_.id, {}};
-  for (uint64_t number : said.chunks) {
+  wire::ChunksUnavailable not_here{settings_.id, {}};
+  for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
     if (!found || held_[*found].state == State::gone) {
       not_here.chunks.push_back(number);
-    } else if (held_[*found].state == State::here && !trial_.is_under_way()) {
+    } else if (held_[*found].state == State::here && !trial_.is_in_progress()) {
       serve(now, *found, from, out);
       if (may_release(held_[*found], *found)) release(*found);
     } else if (held_[*found].wanted_by.size() < settings_.addresses.size()) {
@@ -380,8 +380,8 @@ void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunksWanted& sa
   go_on(now, out);
 }
 
-void ChunkExchange::not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out) {
-  for (uint64_t number : said.chunks) {
+void ChunkExchange::cancelled(TimeNs now, const wire::ChunksCancelled& message, EffectWriter& out) {
+  for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
     if (!found || held_[*found].state == State::gone) continue;
     ++held_[*found].served;
@@ -399,13 +399,13 @@ void ChunkExchange::serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& o
   if (taker.leaving++ == 0) taker.last_left = now;
   told_[to] = now;
   sends_.send(
-      to, RoleKind::loader, wire::ChunkIs{settings_.id, plan_.chunks[chunk].number, held.chunk}, out,
+      to, RoleKind::loader, wire::ChunkData{settings_.id, plan_.chunks[chunk].number, held.chunk}, out,
       [this, chunk, to, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
-        if (!alive.expired()) has_left(then_now, chunk, to, then_out);
+        if (!alive.expired()) on_left(then_now, chunk, to, then_out);
       });
 }
 
-void ChunkExchange::has_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out) {
+void ChunkExchange::on_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out) {
   const auto taker = takers_.find(to);
   taker->second.last_left = now;
   if (--taker->second.leaving == 0) takers_.erase(taker);

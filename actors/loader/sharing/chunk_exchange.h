@@ -10,7 +10,7 @@
 // Slow peers. If room is needed, or nothing else is left to do, the session of a peer that receives nothing
 // of what was sent to it for chunk_deadline_ms is ended, and its messages are dropped. A chunk that this
 // node's clients have is kept for peers that will request it; if room is needed, for at most
-// chunk_deadline_ms. A peer that has neither sent a chunk nor announced one (ChunksComing) for
+// chunk_deadline_ms. A peer that has neither sent a chunk nor announced one (ChunksPending) for
 // chunk_deadline_ms gets no more requests: the next member of the tree does, or this node reads the chunk. A
 // node announces requested chunks while it waits for its storage or its own peers, but not for a read that
 // may never end.
@@ -39,18 +39,18 @@ namespace shoal::actors {
 class BusyTime {
  public:
   void begin(TimeNs now) {
-    if (under_way_++ == 0) since_ = now;
+    if (in_progress_++ == 0) since_ = now;
   }
   void end(TimeNs now) {
-    if (--under_way_ == 0) sum_ += now - since_;
+    if (--in_progress_ == 0) sum_ += now - since_;
   }
-  bool is_busy() const { return under_way_ != 0; }
+  bool is_busy() const { return in_progress_ != 0; }
   uint64_t until(TimeNs now) const {
-    return static_cast<uint64_t>(sum_ + (under_way_ != 0 ? now - since_ : 0));
+    return static_cast<uint64_t>(sum_ + (in_progress_ != 0 ? now - since_ : 0));
   }
 
  private:
-  size_t under_way_ = 0;
+  size_t in_progress_ = 0;
   TimeNs since_ = 0, sum_ = 0;
 };
 
@@ -85,11 +85,11 @@ class ChunkExchange {
   // Whether a copy to this user's window is in progress.
   bool is_copying(uint32_t user) const { return copying_[user] != 0; }
 
-  void wanted(TimeNs now, NodeId from, const wire::ChunksWanted& said, EffectWriter& out);
-  void came(TimeNs now, const wire::ChunkIs& said, EffectWriter& out);
-  void not_there(TimeNs now, const wire::ChunksNotHere& said, EffectWriter& out);
-  void not_wanted(TimeNs now, const wire::ChunksNotWanted& said, EffectWriter& out);
-  void coming(TimeNs now, const wire::ChunksComing& said);
+  void wanted(TimeNs now, NodeId from, const wire::ChunkRequest& message, EffectWriter& out);
+  void came(TimeNs now, const wire::ChunkData& message, EffectWriter& out);
+  void not_there(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out);
+  void cancelled(TimeNs now, const wire::ChunksCancelled& message, EffectWriter& out);
+  void coming(TimeNs now, const wire::ChunksPending& message);
 
   uint64_t bytes_held() const { return bytes_held_; }  // on their way here, held, or on their way to peers
   // Nothing is left to do: the users have everything, peers have received what they may request or are late,
@@ -108,7 +108,7 @@ class ChunkExchange {
     uint32_t served = 0;      // peers that have received it, or do not want it
     uint32_t leaving = 0;     // messages with it that have not left
     uint32_t asked_host = 0;  // in asked
-    TimeNs last_word = 0;     // in asked: time of the request, or of the host's last ChunksComing
+    TimeNs last_news = 0;     // in asked: time of the request, or of the host's last ChunksPending
     TimeNs here_since = 0;
     TimeNs read_since = 0;  // in reading
     std::vector<NodeId> wanted_by;
@@ -145,20 +145,20 @@ class ChunkExchange {
   void serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out);
   void serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out);
   void serve_tried(TimeNs now, EffectWriter& out);
-  void has_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out);
+  void on_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out);
   void release(uint32_t chunk);
   bool may_release(const Held& held, uint32_t chunk) const;
   void release_late(TimeNs now);
   bool may_never_end(TimeNs now, const Held& held) const;  // whether its read may never end
   void give_up_peers(TimeNs now, EffectWriter& out);
   void give_up_takers(TimeNs now, EffectWriter& out);
-  void say_coming(TimeNs now, EffectWriter& out);
+  void send_pending(TimeNs now, EffectWriter& out);
   void take_back(TimeNs now, Held& held);  // its request no longer counts
   bool has_shared(uint32_t user) const;
   void send_asks(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
   void look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out);
-  void say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out);
+  void send_cancelled(const std::vector<uint32_t>& chunks, EffectWriter& out);
   void read_ahead(EffectWriter& out);
   LoadTree tree_of(uint32_t chunk) const;
   static uint32_t place_in(const std::vector<uint32_t>& hosts, uint32_t host);
@@ -182,7 +182,7 @@ class ChunkExchange {
   std::map<NodeId, TimeNs> told_;
   uint32_t next_ = 0;                  // the first chunk that was not fetched
   uint64_t bytes_held_ = 0;            // on their way here, held, or on their way to peers
-  size_t under_way_ = 0;               // asked, reading, checking, or being copied
+  size_t in_progress_ = 0;             // asked, reading, checking, or being copied
   const std::vector<uint32_t> tried_;  // chunks of the storage trial
   StorageTrial trial_;
   uint32_t read_end_ = 0;  // chunks below this that were not requested are read here

@@ -32,8 +32,8 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
     const Held& held = held_[chunk];
     if (held.state != State::asked) continue;
-    const TimeNs last_word = std::max(held.last_word, peers_[held.asked_host].last_chunk);
-    if (now - last_word >= settings_.deadline) late.insert(held.asked_host);
+    const TimeNs last_news = std::max(held.last_news, peers_[held.asked_host].last_chunk);
+    if (now - last_news >= settings_.deadline) late.insert(held.asked_host);
   }
   if (late.empty()) return;
   for (uint32_t host : late) {
@@ -51,7 +51,7 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
     if (held.state != State::asked || !late.contains(held.asked_host)) continue;
     take_back(now, held);
     ++given_up_;
-    --under_way_;
+    --in_progress_;
     bytes_held_ -= held.bytes;
     held.state = State::waiting;
     fetch(now, chunk, out);
@@ -60,15 +60,15 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
 }
 
 // Has no effect for chunks that were not requested, or that are here.
-void ChunkExchange::coming(TimeNs now, const wire::ChunksComing& said) {
-  for (uint64_t number : said.chunks) {
+void ChunkExchange::coming(TimeNs now, const wire::ChunksPending& message) {
+  for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
-    if (found) held_[*found].last_word = now;
+    if (found) held_[*found].last_news = now;
   }
 }
 
 // Announces only if this node waits for storage or for peers. A wait for its own users may last for ever.
-void ChunkExchange::say_coming(TimeNs now, EffectWriter& out) {
+void ChunkExchange::send_pending(TimeNs now, EffectWriter& out) {
   bool goes_on = false;
   std::map<NodeId, std::vector<uint64_t>> wanted;
   for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
@@ -83,10 +83,10 @@ void ChunkExchange::say_coming(TimeNs now, EffectWriter& out) {
   }
   if (!goes_on) return;
   for (auto& [peer, numbers] : wanted) {
-    TimeNs& told = told_[peer];
-    if (now - told < kTicksOfSilence * settings_.deadline / kTicksPerDeadline) continue;
-    told = now;
-    out.send(peer, RoleKind::loader, wire::ChunksComing{settings_.id, std::move(numbers)});
+    TimeNs& notified = told_[peer];
+    if (now - notified < kTicksOfSilence * settings_.deadline / kTicksPerDeadline) continue;
+    notified = now;
+    out.send(peer, RoleKind::loader, wire::ChunksPending{settings_.id, std::move(numbers)});
   }
 }
 
@@ -105,14 +105,14 @@ void ChunkExchange::give_up_takers(TimeNs now, EffectWriter& out) {
 // --- where storage is faster ---
 
 void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out) {
-  const bool tried = trial_.is_under_way(), waited = trial_.waits_for_peers();
+  const bool tried = trial_.is_in_progress(), waited = trial_.waits_for_peers();
   const bool all_send = waited && std::all_of(peers_.begin(), peers_.end(), [](const auto& each) {
                           return each.second.awaited == 0 || each.second.has_sent;
                         });
   trial_.came(now, {plan_.chunks[chunk].bytes, all_send, !receiving_.is_busy()});
-  if (tried && !trial_.is_under_way()) serve_tried(now, out);
+  if (tried && !trial_.is_in_progress()) serve_tried(now, out);
   // Not earlier: peers send only after they have begun, and then they handle this message.
-  if (waited && !trial_.waits_for_peers()) say_not_wanted(tried_, out);
+  if (waited && !trial_.waits_for_peers()) send_cancelled(tried_, out);
 }
 
 void ChunkExchange::read_ahead(EffectWriter& out) {
@@ -120,29 +120,29 @@ void ChunkExchange::read_ahead(EffectWriter& out) {
   for (read_end_ = next_; read_end_ < held_.size() && chunks.size() < kReadAheadChunks; ++read_end_) {
     if (held_[read_end_].state == State::waiting) chunks.push_back(read_end_);
   }
-  say_not_wanted(chunks, out);
+  send_cancelled(chunks, out);
 }
 
 // Informs peers that have those chunks, or will have them, that they need not keep them for this node.
-void ChunkExchange::say_not_wanted(const std::vector<uint32_t>& chunks, EffectWriter& out) {
-  std::map<uint32_t, std::vector<uint64_t>> not_wanted;  // by host
+void ChunkExchange::send_cancelled(const std::vector<uint32_t>& chunks, EffectWriter& out) {
+  std::map<uint32_t, std::vector<uint64_t>> cancelled;  // by host
   for (uint32_t chunk : chunks) {
     const ChunkPlan::PlannedChunk& planned = plan_.chunks[chunk];
     if (const auto parent = tree_of(chunk).parent(planned.ordinal)) {
-      not_wanted[(*plan_.groups[planned.group])[*parent]].push_back(planned.number);
+      cancelled[(*plan_.groups[planned.group])[*parent]].push_back(planned.number);
     }
   }
   static_assert(kReadAheadChunks <= kMaxChunksPerMessage);
-  for (auto& [host, numbers] : not_wanted) {
+  for (auto& [host, numbers] : cancelled) {
     out.send_to(settings_.addresses[host], RoleKind::loader,
-                wire::ChunksNotWanted{settings_.id, std::move(numbers)});
+                wire::ChunksCancelled{settings_.id, std::move(numbers)});
   }
 }
 
 void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
   give_up_peers(now, out);
   go_on(now, out);
-  say_coming(now, out);
+  send_pending(now, out);
   const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
     return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
                                          now - held.here_since >= 2 * settings_.deadline);

@@ -16,7 +16,7 @@ namespace shoal::actors {
 
 namespace {
 
-constexpr uint32_t kAlone = ~uint32_t{0};  // a piece that only one user of this host reads
+constexpr uint32_t kReadsItself = ~uint32_t{0};  // a piece that only one user of this host reads
 
 // Every host reads pieces in the order of these names.
 using PieceName = std::pair<std::string_view, std::string_view>;  // file, key in it
@@ -155,7 +155,7 @@ class ChunkPlanner {
     for (uint32_t user = 0; user < users_.size(); ++user) {
       const ReadPlan& plan = *users_[user].plan;
       if (!pieces_ && plan.pieces) pieces_ = std::make_shared<PieceTable>(plan.pieces->key());
-      numbers_.emplace_back(plan.pieces ? plan.pieces->size() : 0, kAlone);
+      numbers_.emplace_back(plan.pieces ? plan.pieces->size() : 0, kReadsItself);
       for (uint32_t read = 0; read < plan.reads.size(); ++read) wants.push_back({user, read});
     }
     std::sort(wants.begin(), wants.end(), [&](const Want& a, const Want& b) {
@@ -234,7 +234,7 @@ class ChunkPlanner {
     const std::vector<uint32_t>& numbers = numbers_[user];
     PlannedReads own, together;
     for (const PlannedRead& read : plan.reads)
-      (numbers[read.piece] == kAlone ? own : together).push_back(read);
+      (numbers[read.piece] == kReadsItself ? own : together).push_back(read);
     std::sort(together.begin(), together.end(), [&](const PlannedRead& a, const PlannedRead& b) {
       return std::tie(numbers[a.piece], a.begin) < std::tie(numbers[b.piece], b.begin);
     });
@@ -274,8 +274,9 @@ class ChunkPlanner {
 
   const std::vector<UserReads>& users_;
   ChunkPlan plan_;
-  std::shared_ptr<PieceTable> pieces_;          // nullptr: there is nothing to read
-  std::vector<std::vector<uint32_t>> numbers_;  // by user: number of each of its pieces in pieces_, or kAlone
+  std::shared_ptr<PieceTable> pieces_;  // nullptr: there is nothing to read
+  std::vector<std::vector<uint32_t>>
+      numbers_;  // by user: number of each of its pieces in pieces_, or kReadsItself
   std::map<std::vector<uint32_t>, uint32_t> group_numbers_;
   std::vector<PlannedReads> by_group_;
   PagedVector<Place> places_;  // ascending by piece and begin

@@ -40,7 +40,9 @@ class StorageTrial {
   void came(TimeNs now, const Arrival& arrival);
   void give_up() { phase_ = Phase::over; }  // the node shares
 
-  bool is_under_way() const { return phase_ == Phase::trying; }  // nothing has been requested from peers yet
+  bool is_in_progress() const {
+    return phase_ == Phase::trying;
+  }  // nothing has been requested from peers yet
   bool waits_for_peers() const { return phase_ == Phase::warming; }
   bool reads_storage() const { return phase_ == Phase::leaving || phase_ == Phase::reading; }
 

@@ -121,8 +121,8 @@ void LocalServer::Connection::read_loop() {
 Status LocalServer::Connection::attach() {
   SHOAL_ASSIGN_OR_RETURN(auto first, socket_.receive(static_cast<int>(server_.options_.attach_timeout_ms)));
   if (!first) return Status(Code::deadline_exceeded, "no Attach came in time");
-  if (std::get_if<local::StatusWanted>(&first->message) != nullptr) {
-    send(std::make_shared<const local::LocalMessage>(local::StatusIs{server_.events_.status()}));
+  if (std::get_if<local::StatusRequest>(&first->message) != nullptr) {
+    send(std::make_shared<const local::LocalMessage>(local::StatusReport{server_.events_.status()}));
     return Status(Code::unavailable, "answered");
   }
   const auto* attach = std::get_if<local::Attach>(&first->message);
@@ -143,11 +143,11 @@ bool is_of_a_save(const local::LocalMessage& message) {
   return std::visit(
       [](const auto& each) {
         using Message = std::decay_t<decltype(each)>;
-        return std::is_same_v<Message, local::LayoutIs> || std::is_same_v<Message, local::Staged> ||
+        return std::is_same_v<Message, local::LayoutUpdate> || std::is_same_v<Message, local::Staged> ||
                std::is_same_v<Message, local::Written> || std::is_same_v<Message, local::NotStaged> ||
-               std::is_same_v<Message, local::PlanWanted> || std::is_same_v<Message, local::PlanExchange> ||
-               std::is_same_v<Message, local::StagingWanted> || std::is_same_v<Message, local::StagingKept> ||
-               std::is_same_v<Message, local::PartStaged>;
+               std::is_same_v<Message, local::PlanRequest> || std::is_same_v<Message, local::PlanGathering> ||
+               std::is_same_v<Message, local::StagingRequest> ||
+               std::is_same_v<Message, local::StagingKept> || std::is_same_v<Message, local::PartStaged>;
       },
       message);
 }
@@ -163,15 +163,15 @@ Status LocalServer::Connection::handle(local::ReceivedLocal received) {
   bool is_ours = std::visit(
       [](const auto& message) {
         using Message = std::decay_t<decltype(message)>;
-        return std::is_same_v<Message, local::Slab> || std::is_same_v<Message, local::LayoutIs> ||
+        return std::is_same_v<Message, local::Slab> || std::is_same_v<Message, local::LayoutUpdate> ||
                std::is_same_v<Message, local::Staged> || std::is_same_v<Message, local::Latest> ||
                std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed> ||
                std::is_same_v<Message, local::FilesRead> || std::is_same_v<Message, local::Written> ||
-               std::is_same_v<Message, local::NotStaged> || std::is_same_v<Message, local::PlanWanted> ||
-               std::is_same_v<Message, local::PlanExchange> || std::is_same_v<Message, local::Close> ||
-               std::is_same_v<Message, local::StagingWanted> || std::is_same_v<Message, local::StagingKept> ||
-               std::is_same_v<Message, local::PartStaged> || std::is_same_v<Message, local::List> ||
-               std::is_same_v<Message, local::Ping>;
+               std::is_same_v<Message, local::NotStaged> || std::is_same_v<Message, local::PlanRequest> ||
+               std::is_same_v<Message, local::PlanGathering> || std::is_same_v<Message, local::Close> ||
+               std::is_same_v<Message, local::StagingRequest> ||
+               std::is_same_v<Message, local::StagingKept> || std::is_same_v<Message, local::PartStaged> ||
+               std::is_same_v<Message, local::List> || std::is_same_v<Message, local::Ping>;
       },
       received.message);
   if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");

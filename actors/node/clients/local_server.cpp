@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "actors/node/clients/local_connection.h"
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 namespace shoal::actors {
 
@@ -198,7 +198,7 @@ Status LocalServer::of_another_kind(const local::Attach& attach) const {
 }
 
 Status LocalServer::of_another_run(std::string what) {
-  if (options_.makes_way) is_wanted_by_another_run_.store(true);
+  if (options_.makes_way) is_requested_by_another_run_.store(true);
   return Status(options_.makes_way ? Code::unavailable : Code::refused, std::move(what));
 }
 

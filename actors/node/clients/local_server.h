@@ -38,7 +38,7 @@ class LocalEvents {
   // the client then waits.
   virtual void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) = 0;
   virtual void client_lost(ClientId client) = 0;  // the last call for a client that attached
-  // The answer to a process that sent statusWanted. Never null. Must not wait for a role.
+  // The answer to a process that sent statusRequest. Never null. Must not wait for a role.
   virtual std::shared_ptr<const local::NodeStatus> status() = 0;
 };
 
@@ -48,7 +48,7 @@ struct LocalServerOptions {
   uint32_t world_size = 0;           // 0: that of the first client
   std::vector<Rank> expected_ranks;  // empty: any
   bool read_only = false;            // accepts only clients that only read; they save nothing
-  // A client of another run is asked to try again, because this node will end (is_wanted_by_another_run).
+  // A client of another run is asked to try again, because this node will end (is_requested_by_another_run).
   bool makes_way = false;
   size_t clients_max = kMaxLocalClients;
   size_t outgoing_max = kMaxOutgoingPerClient;
@@ -71,7 +71,7 @@ class LocalServer {
   size_t clients() const;   // connected now
   size_t attached() const;  // ranks that are attached
   bool is_attached(Rank rank) const;
-  bool is_wanted_by_another_run() const { return is_wanted_by_another_run_.load(); }
+  bool is_requested_by_another_run() const { return is_requested_by_another_run_.load(); }
 
   // From now on rejects new clients at once, with this cause. Clients that are here stay.
   void refuse_new(Status why);
@@ -104,7 +104,7 @@ class LocalServer {
   std::unique_ptr<local::LocalListener> listener_;  // used by the accepting thread, as the next member
   base::SpareDescriptor spare_descriptor_;
   std::atomic<bool> takes_clients_{true}, is_listening_{true};
-  std::atomic<bool> is_wanted_by_another_run_{false};
+  std::atomic<bool> is_requested_by_another_run_{false};
   mutable std::mutex mutex_;
   Status refusal_;
   std::condition_variable changed_;  // a connection has ended or become silent

@@ -14,19 +14,19 @@ class StagedParts::Source final : public PartSource {
   ~Source() override {
     {
       std::lock_guard lock(parts_.mutex_);
-      for (uint64_t number : under_way_) parts_.asked_.erase(number);
+      for (uint64_t number : in_progress_) parts_.asked_.erase(number);
       parts_.in_use_.erase({client_, slab_id_});
     }
     parts_.changed_.notify_all();
   }
 
   uint64_t ask(std::vector<local::PartRange> ranges) override {
-    local::PartWanted wanted{slab_id_, key_.step, key_.attempt, 0, std::move(ranges)};
+    local::PartRequest wanted{slab_id_, key_.step, key_.attempt, 0, std::move(ranges)};
     {
       std::lock_guard lock(parts_.mutex_);
       wanted.number = ++parts_.last_number_;
       parts_.asked_[wanted.number] = Asked{client_, slab_id_, false, ok_status()};
-      under_way_.insert(wanted.number);
+      in_progress_.insert(wanted.number);
     }
     const uint64_t number = wanted.number;
     parts_.send_(client_, std::make_shared<const local::LocalMessage>(std::move(wanted)));
@@ -35,7 +35,7 @@ class StagedParts::Source final : public PartSource {
 
   Status wait(uint64_t number) override {
     std::unique_lock lock(parts_.mutex_);
-    SHOAL_CHECK(under_way_.contains(number));
+    SHOAL_CHECK(in_progress_.contains(number));
     const Asked& asked = parts_.asked_.at(number);
     const bool is_over = parts_.changed_.wait_for(
         lock, parts_.patience_, [&] { return asked.is_answered || !parts_.gone(client_).ok(); });
@@ -47,7 +47,7 @@ class StagedParts::Source final : public PartSource {
                              std::chrono::duration_cast<std::chrono::seconds>(parts_.patience_).count()));
     }
     parts_.asked_.erase(number);
-    under_way_.erase(number);
+    in_progress_.erase(number);
     return outcome;
   }
 
@@ -56,7 +56,7 @@ class StagedParts::Source final : public PartSource {
   const ClientId client_;
   const uint32_t slab_id_;
   const AttemptKey key_;
-  std::set<uint64_t> under_way_;
+  std::set<uint64_t> in_progress_;
 };
 
 Status StagedParts::gone(ClientId client) const {
@@ -75,20 +75,20 @@ Result<std::unique_ptr<PartSource>> StagedParts::open(ClientId client, uint32_t 
   return std::unique_ptr<PartSource>(std::make_unique<Source>(*this, client, slab_id, key));
 }
 
-void StagedParts::client_came(ClientId client) {
+void StagedParts::client_attached(ClientId client) {
   std::lock_guard lock(mutex_);
   here_.insert(client);
 }
 
-void StagedParts::answered(ClientId client, const local::PartStaged& said) {
+void StagedParts::answered(ClientId client, const local::PartStaged& message) {
   {
     std::lock_guard lock(mutex_);
-    auto asked = asked_.find(said.number);
-    if (asked == asked_.end() || asked->second.client != client || asked->second.slab_id != said.slab_id) {
+    auto asked = asked_.find(message.number);
+    if (asked == asked_.end() || asked->second.client != client || asked->second.slab_id != message.slab_id) {
       return;
     }
     asked->second.is_answered = true;
-    asked->second.outcome = said.outcome;
+    asked->second.outcome = message.outcome;
   }
   changed_.notify_all();
 }

@@ -33,8 +33,8 @@ class StagedParts {
   // Reserves the slab for this caller, as long as the result exists. Blocks while another caller has it.
   // Code::unavailable: its client has gone.
   Result<std::unique_ptr<PartSource>> open(ClientId client, uint32_t slab_id, const AttemptKey& key);
-  void client_came(ClientId client);
-  void answered(ClientId client, const local::PartStaged& said);
+  void client_attached(ClientId client);
+  void answered(ClientId client, const local::PartStaged& received);
   void client_lost(ClientId client);  // ends all waits for this client
   void close();                       // ends all waits
 

@@ -40,9 +40,9 @@ uint64_t StagingBudget::Holder::resident() const {
   return bytes;
 }
 
-void StagingBudget::attach(ClientId client, const local::Attach& said) {
-  holders_[client].rank = said.rank;
-  ranks_said_ = std::max(ranks_said_, said.ranks_on_host);
+void StagingBudget::attach(ClientId client, const local::Attach& message) {
+  holders_[client].rank = message.rank;
+  ranks_stated_ = std::max(ranks_stated_, message.ranks_on_host);
 }
 
 void StagingBudget::lose(ClientId client) {
@@ -58,7 +58,7 @@ void StagingBudget::forget(ClientId client) {
   holders_.erase(client);
 }
 
-void StagingBudget::want(TimeNs now, ClientId client, const local::StagingWanted& wanted) {
+void StagingBudget::want(TimeNs now, ClientId client, const local::StagingRequest& wanted) {
   auto found = holders_.find(client);
   if (found == holders_.end() || !found->second.is_here) return;
   Holder& holder = found->second;
@@ -107,7 +107,7 @@ bool StagingBudget::holds_any() const {
 uint32_t StagingBudget::ranks() const {
   const auto here =
       std::count_if(holders_.begin(), holders_.end(), [](const auto& each) { return each.second.is_here; });
-  return std::max({1u, limits_.ranks, ranks_said_, static_cast<uint32_t>(here)});
+  return std::max({1u, limits_.ranks, ranks_stated_, static_cast<uint32_t>(here)});
 }
 
 uint32_t StagingBudget::missing() const {
@@ -151,7 +151,7 @@ uint64_t StagingBudget::free_for_waiting(const HostMemory& memory) const {
 void StagingBudget::grant(TimeNs now, Place place, uint32_t slabs, uint64_t slab_bytes,
                           const HostMemory& memory, std::vector<Decision>& out) {
   Holder& holder = *place.holder;
-  const local::StagingWanted wanted = *holder.wanted;
+  const local::StagingRequest wanted = *holder.wanted;
   const bool in_parts = slab_bytes < wanted.bytes;
   std::string news;
   if (in_parts) {
@@ -164,8 +164,8 @@ void StagingBudget::grant(TimeNs now, Place place, uint32_t slabs, uint64_t slab
   // The figures do not count: a rank that stages in parts requests memory before every save, and its share
   // varies.
   const Shortage shortage = news.empty() ? Shortage() : Shortage{in_parts, slabs};
-  const bool is_known = shortage == holder.told;
-  holder.told = shortage;
+  const bool is_known = shortage == holder.notified;
+  holder.notified = shortage;
   if (!news.empty()) news = "memory for staging is short: " + news + ": " + memory.because;
   holder.wanted.reset();
   holder.granted = times(slab_bytes, slabs);
@@ -177,12 +177,12 @@ void StagingBudget::grant(TimeNs now, Place place, uint32_t slabs, uint64_t slab
 }
 
 Status StagingBudget::too_little(const Part& part, const HostMemory& memory) const {
-  const local::StagingWanted& wanted = *part.place.holder->wanted;
-  const bool is_own_limit = wanted.bytes_max < part.share;
+  const local::StagingRequest& wanted = *part.place.holder->wanted;
+  const bool is_own_limit = wanted.bytes_max < part.portion;
   return Status(Code::no_space, "a save of this rank takes " + human_bytes(wanted.bytes) +
                                     " of memory to be staged, or to be staged in parts " +
                                     human_bytes(least_bytes()) + "; " +
-                                    human_bytes(std::min(part.share, wanted.bytes_max)) +
+                                    human_bytes(std::min(part.portion, wanted.bytes_max)) +
                                     " are left for it: " + (is_own_limit ? wanted.because : memory.because) +
                                     "; free memory on this host, or raise that limit");
 }
@@ -195,14 +195,14 @@ void StagingBudget::refuse(Place place, Status why, std::vector<Decision>& out) 
 }
 
 // Grants the first request that is at most an equal share of the free memory.
-bool StagingBudget::grant_shares(TimeNs now, uint64_t free, const HostMemory& memory,
-                                 std::vector<Decision>& out) {
+bool StagingBudget::grant_portions(TimeNs now, uint64_t free, const HostMemory& memory,
+                                   std::vector<Decision>& out) {
   std::vector<Place> places = waiting();
-  const uint64_t share = free / (places.size() + missing());
+  const uint64_t portion = free / (places.size() + missing());
   for (const Place& place : places) {
-    const local::StagingWanted& wanted = *place.holder->wanted;
+    const local::StagingRequest& wanted = *place.holder->wanted;
     const uint64_t all = times(wanted.bytes, wanted.slabs);
-    if (all > share || all > wanted.bytes_max) continue;
+    if (all > portion || all > wanted.bytes_max) continue;
     grant(now, place, wanted.slabs, wanted.bytes, memory, out);
     return true;
   }
@@ -219,7 +219,7 @@ bool StagingBudget::grant_whole(TimeNs now, uint64_t free, const HostMemory& mem
     uint64_t all = 0;
     std::vector<uint32_t> of_each;
     for (const Place& place : places) {
-      const local::StagingWanted& wanted = *place.holder->wanted;
+      const local::StagingRequest& wanted = *place.holder->wanted;
       of_each.push_back(slabs_within(wanted.bytes_max, wanted.bytes, std::min(slabs, wanted.slabs)));
       all = of_each.back() == 0 ? UINT64_MAX : sum(all, times(wanted.bytes, of_each.back()));
     }
@@ -268,14 +268,14 @@ std::vector<StagingBudget::Part> StagingBudget::parts_of(uint64_t free) {
   });
   std::vector<Part> parts;
   for (size_t i = 0; i < places.size(); ++i) {
-    const local::StagingWanted& wanted = *places[i].holder->wanted;
-    const uint64_t share = free / (places.size() - i);
-    const uint64_t most = std::min(share, wanted.bytes_max);
+    const local::StagingRequest& wanted = *places[i].holder->wanted;
+    const uint64_t portion = free / (places.size() - i);
+    const uint64_t most = std::min(portion, wanted.bytes_max);
     uint64_t bytes =
         wanted.bytes <= most ? wanted.bytes : whole_part_slabs(std::min(most, kMostPartSlabBytes));
     if (bytes < wanted.bytes && bytes < least_bytes()) bytes = 0;
-    parts.push_back({places[i], share, bytes});
-    free -= bytes != 0 ? bytes : share;
+    parts.push_back({places[i], portion, bytes});
+    free -= bytes != 0 ? bytes : portion;
   }
   return parts;
 }
@@ -313,7 +313,7 @@ void StagingBudget::relieve(TimeNs now, const HostMemory& memory, std::vector<De
 
 std::vector<StagingBudget::Decision> StagingBudget::decide(TimeNs now, const HostMemory& memory) {
   std::vector<Decision> out;
-  while (has_waiting() && grant_shares(now, free_for_waiting(memory), memory, out)) {
+  while (has_waiting() && grant_portions(now, free_for_waiting(memory), memory, out)) {
   }
   if (has_waiting()) {
     const uint64_t free = free_for_waiting(memory);
@@ -324,7 +324,7 @@ std::vector<StagingBudget::Decision> StagingBudget::decide(TimeNs now, const Hos
     const std::vector<Part> parts = parts_of(of_these);
     const bool have_parts = std::none_of(parts.begin(), parts.end(), [&](const Part& part) {
       // Else the limit of the process itself is too low.
-      return part.bytes == 0 && part.share < least_bytes();
+      return part.bytes == 0 && part.portion < least_bytes();
     });
     const bool is_granted = all_are_known && grant_whole(now, free, memory, out);
     if (!is_granted && !wait_for_others(now, free, have_parts, out) &&

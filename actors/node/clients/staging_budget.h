@@ -56,12 +56,12 @@ class StagingBudget {
  public:
   explicit StagingBudget(const StagingLimits& limits) : limits_(limits) {}
 
-  void attach(ClientId client, const local::Attach& said);
+  void attach(ClientId client, const local::Attach& message);
   // The client is gone. Its slabs count until forget().
   void lose(ClientId client);
   void forget(ClientId client);
   // Replaces an earlier request or grant of this client.
-  void want(TimeNs now, ClientId client, const local::StagingWanted& wanted);
+  void want(TimeNs now, ClientId client, const local::StagingRequest& wanted);
   // A slab of the client is in memory. Only slabs for saves count, not windows of loads.
   void add_slab(ClientId client, const local::Slab& slab);
   void keep(ClientId client, const local::StagingKept& kept);
@@ -96,9 +96,9 @@ class StagingBudget {
     bool is_making = false;              // has a new grant, and has allocated no slab since
     bool is_giving_back = false;
     TimeNs used = 0;
-    std::optional<local::StagingWanted> wanted;  // its request, while it waits
-    TimeNs since = 0;                            // when it began to wait
-    Shortage told;                               // the shortage that was logged last
+    std::optional<local::StagingRequest> wanted;  // its request, while it waits
+    TimeNs since = 0;                             // when it began to wait
+    Shortage notified;                            // the shortage that was logged last
     uint64_t resident() const;
   };
   struct Place {  // a client that waits
@@ -107,7 +107,7 @@ class StagingBudget {
   };
   struct Part {
     Place place;
-    uint64_t share = 0;
+    uint64_t portion = 0;
     uint64_t bytes = 0;  // of its slab; 0: the share is too small
   };
 
@@ -120,14 +120,14 @@ class StagingBudget {
   std::vector<Part> parts_of(uint64_t free);
   Status too_little(const Part& part, const HostMemory& memory) const;
   void refuse(Place place, Status why, std::vector<Decision>& out);
-  bool grant_shares(TimeNs now, uint64_t free, const HostMemory& memory, std::vector<Decision>& out);
+  bool grant_portions(TimeNs now, uint64_t free, const HostMemory& memory, std::vector<Decision>& out);
   bool grant_whole(TimeNs now, uint64_t free, const HostMemory& memory, std::vector<Decision>& out);
   bool wait_for_others(TimeNs now, uint64_t free, bool have_parts, std::vector<Decision>& out);
   void grant_parts(TimeNs now, uint64_t free, const HostMemory& memory, std::vector<Decision>& out);
   void relieve(TimeNs now, const HostMemory& memory, std::vector<Decision>& out);
 
   const StagingLimits limits_;
-  uint32_t ranks_said_ = 0;  // ranks on the host, as clients stated
+  uint32_t ranks_stated_ = 0;  // ranks on the host, as clients stated
   std::map<ClientId, Holder> holders_;
 };
 

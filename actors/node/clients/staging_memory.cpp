@@ -21,9 +21,9 @@ StagingMemory::StagingMemory(const StagingLimits& limits, Surroundings surroundi
 
 void StagingMemory::from_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  if (const auto* said = std::get_if<local::Attach>(&message)) {
-    budget_.attach(client, *said);
-  } else if (const auto* wanted = std::get_if<local::StagingWanted>(&message)) {
+  if (const auto* received = std::get_if<local::Attach>(&message)) {
+    budget_.attach(client, *received);
+  } else if (const auto* wanted = std::get_if<local::StagingRequest>(&message)) {
     budget_.want(now, client, *wanted);
   } else if (const auto* slab = std::get_if<local::Slab>(&message)) {
     budget_.add_slab(client, *slab);

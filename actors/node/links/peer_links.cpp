@@ -93,7 +93,7 @@ void PeerLinks::wait_to_connect(uint32_t wait_ms) {
 }
 
 // Call with the lock held. Later messages of the session count as those of a stranger.
-void PeerLinks::leave_coordinator(const Status& why) {
+void PeerLinks::drain_coordinator(const Status& why) {
   if (relay_ != nullptr) relay_->close();
   via_.clear();
   is_welcome_ = false;
@@ -109,19 +109,19 @@ void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
   std::lock_guard lock(mutex_);
   if (epoch < epoch_ || !transport::parse_host_port(address).ok()) return;
   auto up = up_.find(kCoordinatorNode);
-  bool stands = up != up_.end() && up->second.epoch >= epoch;
-  if (!stands && (epoch > epoch_ || address != coordinator_)) {
-    leave_coordinator(Status(Code::unavailable, "a later coordinator is followed"));
+  bool exists = up != up_.end() && up->second.epoch >= epoch;
+  if (!exists && (epoch > epoch_ || address != coordinator_)) {
+    drain_coordinator(Status(Code::unavailable, "a later coordinator is followed"));
     failures_ = 0;
     connect_not_before_ = 0;
     coordinator_ = address;
   }
   epoch_ = epoch;
-  if (stands && events_ != nullptr) return tell_up(kCoordinatorNode, up->second);
+  if (exists && events_ != nullptr) return deliver_up(kCoordinatorNode, up->second);
   session_to(kCoordinatorNode);
 }
 
-void PeerLinks::tell(const std::string& address, const WireMessage& message) {
+void PeerLinks::notify(const std::string& address, const WireMessage& message) {
   transport::PeerId peer = transport_.connect(address);
   (void)transport_.send(peer, encode_wire(message));
 }
@@ -172,15 +172,15 @@ void PeerLinks::send_link(NodeId to, const LinkMessage& message) {
   if (!transport_.send(session->second, std::move(bytes)).ok()) ++sends_dropped_;
 }
 
-void PeerLinks::tell_up(NodeId node, const transport::Identity& identity) {
-  if (node == kCoordinatorNode) told_up_ = true;
+void PeerLinks::deliver_up(NodeId node, const transport::Identity& identity) {
+  if (node == kCoordinatorNode) delivered_up_ = true;
   most_.direct_most = std::max(most_.direct_most, tree_.direct_nodes());
   most_.relayed_most = std::max(most_.relayed_most, tree_.relayed_nodes());
   events_->peer_up(node, identity);
 }
 
-void PeerLinks::tell_lost(NodeId node, const Status& why) {
-  if (node == kCoordinatorNode) told_up_ = false;
+void PeerLinks::deliver_lost(NodeId node, const Status& why) {
+  if (node == kCoordinatorNode) delivered_up_ = false;
   events_->peer_lost(node, why);
 }
 
@@ -240,18 +240,18 @@ void PeerLinks::admit(NodeId node, const transport::Identity& identity) {
   if (answer.is_direct) {
     up_[node] = identity;
     if (coordinates_ && node != kCoordinatorNode) send_link(node, link::Welcome{});
-    return tell_up(node, identity);
+    return deliver_up(node, identity);
   }
   if (answer.asks) {
     send_link(*answer.asks, link::ServeAsRelay{static_cast<uint32_t>(tree_.direct_max())});
   }
   elsewhere_[node] = identity;
-  send_link(node, link::GoBy{answer.go_by, answer.go_by.empty() ? tree_.no_relay_cause() : ""});
+  send_link(node, link::UseRelay{answer.go_by, answer.go_by.empty() ? tree_.no_relay_cause() : ""});
 }
 
 void PeerLinks::on_message(transport::PeerId peer, Bytes message) {
-  auto said = decode_link(message);
-  if (said.ok() && *said) return on_link(peer, std::move(**said));
+  auto body = decode_link(message);
+  if (body.ok() && *body) return on_link(peer, std::move(**body));
   NodeId node = kThisNode;
   {
     std::lock_guard lock(mutex_);
@@ -299,15 +299,15 @@ void PeerLinks::on_peer_lost(transport::PeerId peer, const Status& why) {
     if (relay_ != nullptr) relay_->close();
     is_welcome_ = false;
     via_.clear();  // if it was a relay, the coordinator is asked for another one
-    was_up = was_up || told_up_;
+    was_up = was_up || delivered_up_;
     coordinator_lost_ = why;
     connect_not_before_ = steady_now() + back_off(failures_++);
   }
   changed_.notify_all();
-  if (events_ != nullptr && was_up) tell_lost(node, why);
+  if (events_ != nullptr && was_up) deliver_lost(node, why);
   for (NodeId child : tree_.lost(node)) {
     up_.erase(child);
-    if (events_ != nullptr) tell_lost(child, why.with_context("its relay"));
+    if (events_ != nullptr) deliver_lost(child, why.with_context("its relay"));
   }
 }
 

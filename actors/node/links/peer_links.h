@@ -66,7 +66,7 @@ class PeerLinks final : public transport::TransportHandler {
   // up again. Leaves the session with an earlier coordinator without a message.
   void redirect(uint32_t epoch, const std::string& address);
   // Any thread. Sends once to the node that listens at `address`, if there is one.
-  void tell(const std::string& address, const WireMessage& message);
+  void notify(const std::string& address, const WireMessage& message);
 
   // Any thread; never blocks. Drops what cannot be sent: roles resend. If the session with the coordinator is
   // lost, connects again, within the back-off.
@@ -94,26 +94,26 @@ class PeerLinks final : public transport::TransportHandler {
  private:
   std::optional<transport::PeerId> session_to(NodeId to);
   void wait_to_connect(uint32_t wait_ms);
-  void leave_coordinator(const Status& why);
+  void drain_coordinator(const Status& why);
   NodeId node_of(transport::PeerId peer);
   void admit(NodeId node, const transport::Identity& identity);
-  void tell_up(NodeId node, const transport::Identity& identity);
-  void tell_lost(NodeId node, const Status& why);
+  void deliver_up(NodeId node, const transport::Identity& identity);
+  void deliver_lost(NodeId node, const Status& why);
   void send_link(NodeId to, const LinkMessage& message);
   void on_link(transport::PeerId peer, LinkMessage message);
-  void on_relay_word(NodeId relay, LinkMessage message);
-  void on_coordinator_word(LinkMessage message);
-  void go_by(const link::GoBy& said);
-  void child_came(NodeId relay, const link::ChildUp& child);
+  void on_relay_message(NodeId relay, LinkMessage message);
+  void on_coordinator_link(LinkMessage message);
+  void go_by(const link::UseRelay& body);
+  void child_up(NodeId relay, const link::ChildUp& child);
   void hand_on(NodeId from, transport::PeerId session, Bytes message);
 
   transport::Transport& transport_;
   const bool coordinates_;
   std::string coordinator_;
-  std::string via_;          // address of the relay that this node uses; "": none
-  bool is_welcome_ = false;  // the session with the coordinator is accepted as this node's place
-  bool told_up_ = false;     // the coordinator was delivered as up, and not as lost since
-  uint32_t epoch_ = 0;       // of the coordinator, if known
+  std::string via_;            // address of the relay that this node uses; "": none
+  bool is_welcome_ = false;    // the session with the coordinator is accepted as this node's place
+  bool delivered_up_ = false;  // the coordinator was delivered as up, and not as lost since
+  uint32_t epoch_ = 0;         // of the coordinator, if known
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   PeerEvents* events_ = nullptr;

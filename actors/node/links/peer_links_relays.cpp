@@ -10,16 +10,16 @@ namespace shoal::actors {
 void PeerLinks::on_link(transport::PeerId peer, LinkMessage message) {
   std::unique_lock lock(mutex_);
   NodeId node = node_of(peer);
-  if (node == kCoordinatorNode) return on_coordinator_word(std::move(message));
+  if (node == kCoordinatorNode) return on_coordinator_link(std::move(message));
   auto* from_child = std::get_if<link::FromChild>(&message);
-  if (from_child == nullptr) return on_relay_word(node, std::move(message));
+  if (from_child == nullptr) return on_relay_message(node, std::move(message));
   auto child = tree_.child_of(node, from_child->child);
   if (!child) return send_link(node, link::DropChild{from_child->child, "the coordinator does not know it"});
   lock.unlock();
   hand_on(*child, peer, std::move(from_child->message));
 }
 
-void PeerLinks::on_relay_word(NodeId relay, LinkMessage message) {
+void PeerLinks::on_relay_message(NodeId relay, LinkMessage message) {
   if (std::holds_alternative<link::ServeAsRelay>(message)) {  // another coordinator sent it to this one
     send_link(relay, link::RelayFailed{"this node coordinates"});
   } else if (const auto* ready = std::get_if<link::RelayReady>(&message)) {
@@ -27,17 +27,17 @@ void PeerLinks::on_relay_word(NodeId relay, LinkMessage message) {
   } else if (const auto* failed = std::get_if<link::RelayFailed>(&message)) {
     tree_.cannot_serve(relay, failed->cause);
   } else if (const auto* up = std::get_if<link::ChildUp>(&message)) {
-    child_came(relay, *up);
+    child_up(relay, *up);
   } else if (const auto* lost = std::get_if<link::ChildLost>(&message)) {
-    auto child = tree_.child_left(relay, lost->child);
+    auto child = tree_.child_lost(relay, lost->child);
     if (!child) return;
     up_.erase(*child);
-    tell_lost(*child, Status(Code::unavailable, lost->cause));
+    deliver_lost(*child, Status(Code::unavailable, lost->cause));
   }
 }
 
-void PeerLinks::child_came(NodeId relay, const link::ChildUp& child) {
-  if (events_ == nullptr || !tree_.child_came(relay, child.child, next_node_, child.incarnation)) {
+void PeerLinks::child_up(NodeId relay, const link::ChildUp& child) {
+  if (events_ == nullptr || !tree_.child_up(relay, child.child, next_node_, child.incarnation)) {
     return send_link(relay, link::DropChild{child.child, "the relay has no place for it"});
   }
   auto through = up_.find(relay);
@@ -46,11 +46,11 @@ void PeerLinks::child_came(NodeId relay, const link::ChildUp& child) {
   identity.incarnation = child.incarnation;
   up_[next_node_] = identity;
   send_link(next_node_, link::Welcome{});
-  tell_up(next_node_++, identity);
+  deliver_up(next_node_++, identity);
 }
 
-void PeerLinks::on_coordinator_word(LinkMessage message) {
-  if (const auto* elsewhere = std::get_if<link::GoBy>(&message)) return go_by(*elsewhere);
+void PeerLinks::on_coordinator_link(LinkMessage message) {
+  if (const auto* elsewhere = std::get_if<link::UseRelay>(&message)) return go_by(*elsewhere);
   if (std::holds_alternative<link::Welcome>(message)) {
     is_welcome_ = true;
     changed_.notify_all();
@@ -68,19 +68,20 @@ void PeerLinks::on_coordinator_word(LinkMessage message) {
 }
 
 // Roles do not notice, unless the relay cannot be reached either.
-void PeerLinks::go_by(const link::GoBy& said) {
+void PeerLinks::go_by(const link::UseRelay& received) {
   if (!via_.empty()) return;  // only the coordinator itself sends nodes to relays
-  leave_coordinator(Status(Code::unavailable, said.address.empty() ? said.cause : "goes by way of a relay"));
+  drain_coordinator(
+      Status(Code::unavailable, received.address.empty() ? received.cause : "goes by way of a relay"));
   connect_not_before_ = 0;
   changed_.notify_all();
-  if (!said.address.empty()) {
-    via_ = said.address;
+  if (!received.address.empty()) {
+    via_ = received.address;
     session_to(kCoordinatorNode);
     return;
   }
-  coordinator_lost_ = Status(Code::busy, said.cause);
+  coordinator_lost_ = Status(Code::busy, received.cause);
   wait_to_connect(kReconnectFirstMs);
-  if (events_ != nullptr && told_up_) tell_lost(kCoordinatorNode, coordinator_lost_);
+  if (events_ != nullptr && delivered_up_) deliver_lost(kCoordinatorNode, coordinator_lost_);
 }
 
 }  // namespace shoal::actors

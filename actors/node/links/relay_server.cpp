@@ -8,7 +8,7 @@
 
 #include "actors/node/descriptors.h"
 #include "actors/node/links/own_address.h"
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 namespace shoal::actors {
 
@@ -99,10 +99,11 @@ void RelayServer::change(std::unique_lock<std::mutex>& lock) {
   std::unique_ptr<transport::Transport> transport;
   Bytes answer;
   if (wanted) {
-    auto said = start_listening(*wanted, &transport);
-    answer = encode_link(said.ok() ? *said : LinkMessage(link::RelayFailed{said.status().message()}));
-    settings_.log(said.ok() ? fmt::format("serves as a relay at {}", transport->listen_address())
-                            : fmt::format("cannot serve as a relay: {}", said.status().to_string()));
+    auto received = start_listening(*wanted, &transport);
+    answer =
+        encode_link(received.ok() ? *received : LinkMessage(link::RelayFailed{received.status().message()}));
+    settings_.log(received.ok() ? fmt::format("serves as a relay at {}", transport->listen_address())
+                                : fmt::format("cannot serve as a relay: {}", received.status().to_string()));
   }
   lock.lock();
   queue_.clear();  // of the earlier children
@@ -147,7 +148,7 @@ void RelayServer::pump(std::unique_lock<std::mutex>& lock) {
   ++(sent.ok() ? counts_.messages_up : counts_.dropped);
 }
 
-void RelayServer::say(uint64_t child, const LinkMessage& message, bool must_go) {
+void RelayServer::notify(uint64_t child, const LinkMessage& message, bool must_go) {
   if (!queue_.push(child, encode_link(message), must_go)) ++counts_.dropped;
   changed_.notify_all();
 }
@@ -155,13 +156,13 @@ void RelayServer::say(uint64_t child, const LinkMessage& message, bool must_go) 
 void RelayServer::on_peer_up(transport::PeerId child, const transport::Identity& identity) {
   std::lock_guard lock(mutex_);
   ++counts_.children;
-  say(child, link::ChildUp{child, identity.name, identity.incarnation}, true);
+  notify(child, link::ChildUp{child, identity.name, identity.incarnation}, true);
 }
 
 void RelayServer::on_message(transport::PeerId child, Bytes message) {
   std::lock_guard lock(mutex_);
   if (message.size() <= kMaxRelayedBytes) {
-    say(child, link::FromChild{child, std::move(message)}, false);
+    notify(child, link::FromChild{child, std::move(message)}, false);
   } else {
     ++counts_.dropped;
   }
@@ -170,7 +171,7 @@ void RelayServer::on_message(transport::PeerId child, Bytes message) {
 void RelayServer::on_peer_lost(transport::PeerId child, const Status& why) {
   std::lock_guard lock(mutex_);
   if (counts_.children > 0) --counts_.children;
-  say(child, link::ChildLost{child, why.message()}, true);
+  notify(child, link::ChildLost{child, why.message()}, true);
 }
 
 void RelayServer::on_refused(const std::string& address, const Status& why) {

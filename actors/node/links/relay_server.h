@@ -65,7 +65,7 @@ class RelayServer final : private transport::TransportHandler {
   void change(std::unique_lock<std::mutex>& lock);
   Result<LinkMessage> start_listening(const Grant& grant, std::unique_ptr<transport::Transport>* transport);
   void pump(std::unique_lock<std::mutex>& lock);
-  void say(uint64_t child, const LinkMessage& message, bool must_go);
+  void notify(uint64_t child, const LinkMessage& message, bool must_go);
 
   const Settings settings_;
   const SendUp send_up_;

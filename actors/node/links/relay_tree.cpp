@@ -76,7 +76,7 @@ void RelayTree::cannot_serve(NodeId node, const std::string& cause) {
   last_failure_ = cause;
 }
 
-bool RelayTree::child_came(NodeId relay, uint64_t child, NodeId as, const Nonce& incarnation) {
+bool RelayTree::child_up(NodeId relay, uint64_t child, NodeId as, const Nonce& incarnation) {
   auto found = relays_.find(relay);
   if (found == relays_.end() || found->second.children.size() >= found->second.children_max) return false;
   if (!found->second.children.emplace(child, as).second) return false;
@@ -86,7 +86,7 @@ bool RelayTree::child_came(NodeId relay, uint64_t child, NodeId as, const Nonce&
   return true;
 }
 
-std::optional<NodeId> RelayTree::child_left(NodeId relay, uint64_t child) {
+std::optional<NodeId> RelayTree::child_lost(NodeId relay, uint64_t child) {
   auto known = child_of(relay, child);
   if (!known) return std::nullopt;
   Relay& left = relays_.at(relay);

@@ -43,8 +43,8 @@ class RelayTree {
 
   // A child of a relay is up; `as` is its id from now on. False: there is no such relay, or it used this
   // number before.
-  bool child_came(NodeId relay, uint64_t child, NodeId as, const Nonce& incarnation);
-  std::optional<NodeId> child_left(NodeId relay, uint64_t child);  // the child's id
+  bool child_up(NodeId relay, uint64_t child, NodeId as, const Nonce& incarnation);
+  std::optional<NodeId> child_lost(NodeId relay, uint64_t child);  // the child's id
   // The session of a node has ended. Returns its children, which are lost with it, ascending.
   std::vector<NodeId> lost(NodeId node);
 

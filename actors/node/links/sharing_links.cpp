@@ -8,7 +8,7 @@
 
 #include "actors/node/descriptors.h"
 #include "actors/node/links/own_address.h"
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 namespace shoal::actors {
 
@@ -26,7 +26,7 @@ TimeNs steady_now() {
 }
 
 const Chunk* chunk_of(const WireMessage& message) {
-  const auto* chunk = std::get_if<wire::ChunkIs>(message.body.get());
+  const auto* chunk = std::get_if<wire::ChunkData>(message.body.get());
   return chunk == nullptr ? nullptr : chunk->chunk.get();
 }
 
@@ -34,13 +34,13 @@ const Chunk* chunk_of(const WireMessage& message) {
 size_t bytes_of(const WireMessage& message) {
   constexpr size_t kAround = 4096;
   size_t numbers = 0;
-  if (const auto* wanted = std::get_if<wire::ChunksWanted>(message.body.get()))
+  if (const auto* wanted = std::get_if<wire::ChunkRequest>(message.body.get()))
     numbers = wanted->chunks.size();
-  if (const auto* not_here = std::get_if<wire::ChunksNotHere>(message.body.get()))
+  if (const auto* not_here = std::get_if<wire::ChunksUnavailable>(message.body.get()))
     numbers = not_here->chunks.size();
-  if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(message.body.get()))
-    numbers = not_wanted->chunks.size();
-  if (const auto* coming = std::get_if<wire::ChunksComing>(message.body.get()))
+  if (const auto* cancelled = std::get_if<wire::ChunksCancelled>(message.body.get()))
+    numbers = cancelled->chunks.size();
+  if (const auto* coming = std::get_if<wire::ChunksPending>(message.body.get()))
     numbers = coming->chunks.size();
   const Chunk* chunk = chunk_of(message);
   return kAround + numbers * sizeof(uint64_t) + (chunk == nullptr ? 0 : chunk->bytes.size());
@@ -48,11 +48,11 @@ size_t bytes_of(const WireMessage& message) {
 
 bool is_between_loaders(const WireMessage& message) {
   return message.from == RoleKind::loader && message.to == RoleKind::loader &&
-         (std::holds_alternative<wire::ChunksWanted>(*message.body) ||
-          std::holds_alternative<wire::ChunkIs>(*message.body) ||
-          std::holds_alternative<wire::ChunksNotHere>(*message.body) ||
-          std::holds_alternative<wire::ChunksNotWanted>(*message.body) ||
-          std::holds_alternative<wire::ChunksComing>(*message.body));
+         (std::holds_alternative<wire::ChunkRequest>(*message.body) ||
+          std::holds_alternative<wire::ChunkData>(*message.body) ||
+          std::holds_alternative<wire::ChunksUnavailable>(*message.body) ||
+          std::holds_alternative<wire::ChunksCancelled>(*message.body) ||
+          std::holds_alternative<wire::ChunksPending>(*message.body));
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ void SharingLinks::send(NodeId to, const WireMessage& message, SendId id) {
   auto peer = peers_.find(to);
   if (peer == peers_.end() || ends_) {
     ++counts_.dropped;
-    return tell_left(id);
+    return report_left(id);
   }
   hold(peer->second, message, id);
 }
@@ -167,15 +167,15 @@ void SharingLinks::hold(transport::PeerId peer, const WireMessage& message, Send
   if (to.is_ending || to.held.size() >= kMaxHeldMessagesForSharer ||
       to.held_bytes + bytes > kMaxHeldForSharer) {
     ++counts_.dropped;
-    return tell_left(id);
+    return report_left(id);
   }
   to.held.emplace_back(message, id);
   to.held_bytes += bytes;
   changed_.notify_all();
 }
 
-void SharingLinks::tell_left(SendId id) const {
-  if (id != 0 && settings_.has_left) settings_.has_left(id);
+void SharingLinks::report_left(SendId id) const {
+  if (id != 0 && settings_.on_left) settings_.on_left(id);
 }
 
 SharingLinks::Session& SharingLinks::session(transport::PeerId peer) {
@@ -225,9 +225,9 @@ bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId
   if (!is_taken) {
     ++counts_.dropped;
     found = sessions_.find(peer);
-    if (found == sessions_.end()) return true;  // has_left was called when the session ended
+    if (found == sessions_.end()) return true;  // on_left was called when the session ended
     found->second.in_transport.pop_back();
-    tell_left(id);
+    report_left(id);
   } else if (const Chunk* chunk = chunk_of(message)) {
     ++counts_.chunks_sent;
     counts_.bytes_sent += chunk->size;
@@ -255,7 +255,7 @@ void SharingLinks::end(transport::PeerId peer, Session& session, const Status& w
 void SharingLinks::drop_held(Session& session) {
   counts_.dropped += session.held.size();
   session.held_bytes = 0;
-  for (const auto& [message, id] : std::exchange(session.held, {})) tell_left(id);
+  for (const auto& [message, id] : std::exchange(session.held, {})) report_left(id);
 }
 
 // --- what the transport says ---
@@ -299,7 +299,7 @@ void SharingLinks::on_sent(transport::PeerId peer, size_t messages) {
   if (found == sessions_.end()) return;
   std::deque<SendId>& in_transport = found->second.in_transport;
   for (size_t i = 0; i < messages && !in_transport.empty(); ++i) {
-    tell_left(in_transport.front());
+    report_left(in_transport.front());
     in_transport.pop_front();
   }
   changed_.notify_all();  // there is room for more
@@ -310,7 +310,7 @@ void SharingLinks::on_peer_lost(transport::PeerId peer, const Status& /*why*/) {
   auto found = sessions_.find(peer);
   if (found == sessions_.end()) return;
   drop_held(found->second);
-  for (SendId id : found->second.in_transport) tell_left(id);
+  for (SendId id : found->second.in_transport) report_left(id);
   peers_.erase(found->second.node);
   sessions_.erase(found);
 }

@@ -57,7 +57,7 @@ class SharingLinks final : private transport::TransportHandler {
     // The message that send() took with this id is no longer held: the transport has sent it, or it was
     // dropped. Called once for each id, except for messages that are held at stop(). Any thread; must not
     // block, and must not call SharingLinks.
-    std::function<void(SendId id)> has_left;
+    std::function<void(SendId id)> on_left;
   };
   // False: there is no room for the message. Called on the transport's thread; must not block.
   using Receive = std::function<bool(NodeId from, WireMessage message, size_t encoded_bytes)>;
@@ -105,7 +105,7 @@ class SharingLinks final : private transport::TransportHandler {
   bool pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId peer);
   Session& session(transport::PeerId peer);
   void hold(transport::PeerId peer, const WireMessage& message, SendId id);
-  void tell_left(SendId id) const;
+  void report_left(SendId id) const;
   void drop_held(Session& session);
   void end(transport::PeerId peer, Session& session, const Status& why);
 

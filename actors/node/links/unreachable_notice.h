@@ -10,8 +10,8 @@
 
 namespace shoal::actors {
 
-inline constexpr TimeNs kSayUnreachableFirstNs = 2'000 * kMillisecond;  // doubled after each line ...
-inline constexpr TimeNs kSayUnreachableMostNs = 60'000 * kMillisecond;  // ... up to this
+inline constexpr TimeNs kReportUnreachableFirstNs = 2'000 * kMillisecond;  // doubled after each line ...
+inline constexpr TimeNs kReportUnreachableMostNs = 60'000 * kMillisecond;  // ... up to this
 
 class UnreachableNotice {
  public:
@@ -25,11 +25,11 @@ class UnreachableNotice {
     }
     if (!since_) {
       since_ = now;
-      pause_ = kSayUnreachableFirstNs;
+      pause_ = kReportUnreachableFirstNs;
       next_ = now + pause_;
     }
     if (now < next_) return std::nullopt;
-    pause_ = std::min(2 * pause_, kSayUnreachableMostNs);
+    pause_ = std::min(2 * pause_, kReportUnreachableMostNs);
     next_ = now + pause_;
     const TimeNs seconds = (now - *since_) / (1'000 * kMillisecond);
     return "cannot reach the coordinator at " + address + " for " + std::to_string(seconds) + " s: " + cause +

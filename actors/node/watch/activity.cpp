@@ -36,10 +36,10 @@ void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessag
   } else if (const auto* written = std::get_if<local::Written>(&message)) {
     auto found = clients_.find(client);
     Save* save = open(now, {generation_, written->step, written->attempt});
-    if (save != nullptr && found != clients_.end()) save->shares[found->second].is_written = true;
-  } else if (const auto* wanted = std::get_if<local::PlanWanted>(&message)) {
+    if (save != nullptr && found != clients_.end()) save->ranks[found->second].is_written = true;
+  } else if (const auto* wanted = std::get_if<local::PlanRequest>(&message)) {
     open(now, {generation_, wanted->step, wanted->attempt});
-  } else if (const auto* plans = std::get_if<local::PlanExchange>(&message)) {
+  } else if (const auto* plans = std::get_if<local::PlanGathering>(&message)) {
     open(now, {generation_, plans->step, plans->attempt});
   } else if (const auto* missing = std::get_if<local::NotStaged>(&message)) {
     if (Save* save = open(now, {generation_, missing->step, missing->attempt})) {
@@ -55,12 +55,12 @@ void Activity::staged(TimeNs now, ClientId client, const local::Staged& staged) 
   if (found == clients_.end()) return;
   Save* save = open(now, {generation_, staged.step, staged.attempt});
   if (save == nullptr) return;
-  Share& share = save->shares[found->second];
-  share.client = client;
-  share.is_planned = !staged.roster_id.is_zero();
+  RankProgress& progress = save->ranks[found->second];
+  progress.client = client;
+  progress.is_planned = !staged.roster_id.is_zero();
   uint64_t bytes = 0;
   for (const local::StagedPiece& piece : staged.pieces) bytes += piece.bytes;
-  share.bytes_staged = bytes;
+  progress.bytes_staged = bytes;
   if (!staged.again) counts_.node.bytes_staged += bytes;
   save->last_rank = found->second;
 }
@@ -76,7 +76,7 @@ void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage&
     auto save = saves_.find({generation_, free->step, free->attempt});
     auto rank = clients_.find(client);
     if (save == saves_.end() || rank == clients_.end() || !free->durable) return;
-    save->second.shares[rank->second].is_written = true;
+    save->second.ranks[rank->second].is_written = true;
     save->second.last_rank = rank->second;
   } else if (const auto* decided = std::get_if<local::Decided>(&message)) {
     AttemptKey key{generation_, decided->step, decided->attempt};
@@ -131,9 +131,9 @@ void Activity::operation_began(TimeNs now, const Operation& operation) {
   if (const auto* write = std::get_if<operation::WriteShard>(&operation)) {
     Save* save = open(now, write->key);
     if (save == nullptr) return;
-    Share& share = save->shares[write->rank];
-    share.bytes_begun += bytes_of(*write);
-    ++share.writes_running;
+    RankProgress& progress = save->ranks[write->rank];
+    progress.bytes_begun += bytes_of(*write);
+    ++progress.writes_running;
   } else if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
     auto save = saves_.find(publish->key);
     if (save != saves_.end()) save->second.is_publishing = true;
@@ -176,10 +176,10 @@ void Activity::write_ended(const operation::WriteShard& write, const Result<Oper
   if (result.ok()) counts_.node.bytes_written += std::get<storage::WrittenShard>(*result).payload_bytes;
   auto save = saves_.find(write.key);
   if (save == saves_.end()) return;
-  Share& share = save->second.shares[write.rank];
-  if (share.writes_running > 0) --share.writes_running;
+  RankProgress& progress = save->second.ranks[write.rank];
+  if (progress.writes_running > 0) --progress.writes_running;
   if (result.ok()) {
-    share.bytes_written += std::get<storage::WrittenShard>(*result).payload_bytes;
+    progress.bytes_written += std::get<storage::WrittenShard>(*result).payload_bytes;
   } else {
     note(&save->second.trouble, result.status().to_string());
   }
@@ -241,12 +241,12 @@ ActivityCounts Activity::counts() const {
   return out;
 }
 
-bool Activity::is_written(const Share& share) const {
-  if (share.is_written) return true;
+bool Activity::is_written(const RankProgress& progress) const {
+  if (progress.is_written) return true;
   // A trainer that ended after staging receives no SlabFree. If the writes of its share began and ended well,
   // it counts.
-  return !clients_.contains(share.client) && share.writes_running == 0 && share.bytes_begun > 0 &&
-         share.bytes_written == share.bytes_begun;
+  return !clients_.contains(progress.client) && progress.writes_running == 0 && progress.bytes_begun > 0 &&
+         progress.bytes_written == progress.bytes_begun;
 }
 
 local::SaveStatus Activity::describe(TimeNs now, bool coordinates, const AttemptKey& key,
@@ -257,14 +257,14 @@ local::SaveStatus Activity::describe(TimeNs now, bool coordinates, const Attempt
   out.trouble = save.trouble;
   std::set<Rank> here, written;
   for (const auto& [client, rank] : clients_) here.insert(rank);
-  for (const auto& [rank, share] : save.shares) {
+  for (const auto& [rank, progress] : save.ranks) {
     here.insert(rank);
     ++out.ranks_staged;
-    out.bytes_staged += share.bytes_staged;
+    out.bytes_staged += progress.bytes_staged;
     out.bytes_to_write +=
-        share.is_planned ? std::max(share.bytes_staged, share.bytes_begun) : share.bytes_begun;
-    out.bytes_written += share.bytes_written;
-    if (is_written(share)) written.insert(rank);
+        progress.is_planned ? std::max(progress.bytes_staged, progress.bytes_begun) : progress.bytes_begun;
+    out.bytes_written += progress.bytes_written;
+    if (is_written(progress)) written.insert(rank);
   }
   out.ranks_here = static_cast<uint32_t>(here.size());
   out.ranks_written = static_cast<uint32_t>(written.size());
@@ -273,7 +273,7 @@ local::SaveStatus Activity::describe(TimeNs now, bool coordinates, const Attempt
               : out.ranks_written < out.ranks_staged ? local::SavePhase::writing
                                                      : local::SavePhase::waiting;
   for (Rank rank : here) {
-    bool is_staged = save.shares.contains(rank);
+    bool is_staged = save.ranks.contains(rank);
     if (out.phase == local::SavePhase::staging ? is_staged : !is_staged || written.contains(rank)) continue;
     if (out.awaited_count++ < local::kMaxStatusRanks) out.awaited.push_back(rank);
   }

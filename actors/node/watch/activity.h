@@ -59,7 +59,7 @@ class Activity {
   void describe(TimeNs now, bool coordinates, local::NodeStatus* status) const;
 
  private:
-  struct Share {  // of a rank of this host
+  struct RankProgress {  // of a rank of this host
     uint64_t bytes_staged = 0, bytes_begun = 0, bytes_written = 0;
     bool is_planned = false;  // everything that is staged is written
     uint32_t writes_running = 0;
@@ -68,7 +68,7 @@ class Activity {
   };
   struct Save {
     TimeNs began = 0;
-    std::map<Rank, Share> shares;
+    std::map<Rank, RankProgress> ranks;
     std::set<Rank> reported;  // of other hosts
     uint64_t bytes_reported = 0;
     std::optional<Rank> last_rank;  // the last rank that staged or reported
@@ -83,7 +83,7 @@ class Activity {
   void reported(TimeNs now, const wire::ShardsWritten& report);
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
   void add_error(TimeNs now, std::string line);
-  bool is_written(const Share& share) const;
+  bool is_written(const RankProgress& progress) const;
   local::SaveStatus describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const;
   void add_reports(const Save& save, const std::set<Rank>& written_here, local::SaveStatus* out) const;
 

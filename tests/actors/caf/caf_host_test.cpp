@@ -22,8 +22,9 @@ constexpr std::chrono::seconds kPatience{20};
 
 std::string name_of(const actors::Event& event) {
   static constexpr const char* kNames[] = {
-      "started", "received", "client",    "client-lost", "world",    "failed", "timer",          "operation",
-      "peer-up", "gone",     "peer-lost", "ended",       "stopping", "drain",  "committed-alone"};
+      "started",   "received", "client",    "client-lost", "world",
+      "failed",    "timer",    "operation", "peer-up",     "gone",
+      "peer-lost", "ended",    "stopping",  "drain",       "rank-local-committed"};
   std::string name = kNames[event.index()];
   if (auto* timer = std::get_if<actors::event::TimerFired>(&event)) name += fmt::format(" {}", timer->timer);
   if (auto* lost = std::get_if<actors::event::ClientLost>(&event)) name += fmt::format(" {}", lost->client);
@@ -175,7 +176,7 @@ TEST(CafHost, SendsToACoordinatorElsewhereOnceItsOwnHasRetired) {
     effects.push_back(actors::effect::Send{
         actors::kCoordinatorNode,
         {actors::RoleKind::planner, actors::RoleKind::coordinator,
-         std::make_shared<const actors::WireBody>(actors::wire::JoinRefused{"any message"})}});
+         std::make_shared<const actors::WireBody>(actors::wire::JoinRejected{"any message"})}});
   };
   actors::CafHostOptions options;
   options.coordinator_is_here = true;
@@ -203,20 +204,20 @@ TEST(CafHost, DeliversTellsAndSendsToThisNodeAndToItsOwnCoordinatorHere) {
   };
   actors::CafHost host(
       {.coordinator_is_here = true},
-      roles_of({{actors::RoleKind::planner,
-                 [](actors::TimeNs, const actors::Event& event, actors::Effects& effects) {
-                   if (!std::holds_alternative<actors::event::Started>(event)) return;
-                   effects.push_back(actors::effect::Send{
-                       actors::kCoordinatorNode,
-                       pending(actors::RoleKind::planner, actors::RoleKind::coordinator)});
-                   effects.push_back(actors::effect::Send{
-                       actors::kThisNode,
-                       pending(actors::RoleKind::planner, actors::RoleKind::shard_writer)});
-                   effects.push_back(actors::effect::Tell{actors::RoleKind::loader, actors::event::Drain{}});
-                 }},
-                {actors::RoleKind::coordinator, report("coordinator")},
-                {actors::RoleKind::shard_writer, report("shard writer")},
-                {actors::RoleKind::loader, report("loader")}}),
+      roles_of(
+          {{actors::RoleKind::planner,
+            [](actors::TimeNs, const actors::Event& event, actors::Effects& effects) {
+              if (!std::holds_alternative<actors::event::Started>(event)) return;
+              effects.push_back(
+                  actors::effect::Send{actors::kCoordinatorNode,
+                                       pending(actors::RoleKind::planner, actors::RoleKind::coordinator)});
+              effects.push_back(actors::effect::Send{
+                  actors::kThisNode, pending(actors::RoleKind::planner, actors::RoleKind::shard_writer)});
+              effects.push_back(actors::effect::ToRole{actors::RoleKind::loader, actors::event::Drain{}});
+            }},
+           {actors::RoleKind::coordinator, report("coordinator")},
+           {actors::RoleKind::shard_writer, report("shard writer")},
+           {actors::RoleKind::loader, report("loader")}}),
       recorder);
   EXPECT_TRUE(recorder.wait_for("coordinator heard node 0"));
   EXPECT_TRUE(recorder.wait_for("shard writer heard node 0"));
@@ -344,7 +345,7 @@ TEST(CafHostOnVirtualTime, RunsEventsTimersAndOperationsInOneOrderOnEveryRun) {
           effects.push_back(actors::effect::SetTimer{2, now + 10});
           effects.push_back(actors::effect::SetTimer{3, now + 5});
           effects.push_back(actors::effect::Start{1, actors::operation::CheckFiles{}});
-          effects.push_back(actors::effect::Tell{other, actors::event::Drain{}});
+          effects.push_back(actors::effect::ToRole{other, actors::event::Drain{}});
         }
         if (auto* timer = std::get_if<actors::event::TimerFired>(&event);
             timer != nullptr && timer->timer == 3) {

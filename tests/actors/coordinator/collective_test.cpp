@@ -35,7 +35,7 @@ TEST_F(CollectiveSave, IsCommittedAndLoadsOnOtherRanks) {
   job_.run(kPatience);
   expect_committed(1);
   EXPECT_THAT(host_.transcript(), Not(Contains(HasSubstr("JoinRanks"))));
-  EXPECT_THAT(host_.transcript(), Not(Contains(HasSubstr("RosterIs"))));
+  EXPECT_THAT(host_.transcript(), Not(Contains(HasSubstr("RosterUpdate"))));
   expect_loads(1, 1);
 }
 
@@ -76,11 +76,11 @@ TEST_F(CollectiveSave, PlansThatStayTravelAsTheirHash) {
   const uint64_t second = host_.wire_bytes() - first;
   expect_committed(2);
   for (auto& trainer : job_.trainers) {
-    EXPECT_EQ(trainer->plans_told(), 1u);
+    EXPECT_EQ(trainer->plans_sent(), 1u);
     EXPECT_EQ(trainer->plans_kept(), 1u);
   }
   EXPECT_LT(second, first / 2);
-  EXPECT_EQ(count_lines(host_.transcript(), 0, "LayoutsWanted"), 1u);  // each layout once
+  EXPECT_EQ(count_lines(host_.transcript(), 0, "LayoutRequest"), 1u);  // each layout once
 }
 
 TEST_F(CollectiveSave, WhereSomeRanksChangeOnlyTheirPlansTravel) {
@@ -198,11 +198,11 @@ TEST_F(CollectiveSave, CommitsUnderACoordinatorThatComesBackAtAnyMoment) {
       for (auto& trainer : job.trainers) trainer->listen();
     }
     host.kill_node(0);
-    NodeFacts facts = sim::facts_of(1);
-    facts.host = "host0";
-    facts.expected_ranks = {0, 1, 2, 3};
-    const size_t node = host.add_node(facts, true);
-    for (Rank rank = 0; rank < 4; ++rank) job.trainers[rank]->come_back(node, kRanks);
+    NodeConfig config = sim::facts_of(1);
+    config.host = "host0";
+    config.expected_ranks = {0, 1, 2, 3};
+    const size_t node = host.add_node(config, true);
+    for (Rank rank = 0; rank < 4; ++rank) job.trainers[rank]->trainers_return(node, kRanks);
     host.run_for(20'000 * kMillisecond);
     job.run(kPatience);
     host.run_for(20'000 * kMillisecond);
@@ -221,11 +221,11 @@ TEST_F(CollectiveSave, GoesOnWhereANodeIsStartedAgainAfterItsRanksWereTold) {
   job_.run(kPatience);
   host_.kill_node(1);
   for (Rank rank = 4; rank < 8; ++rank) {
-    ASSERT_EQ(job_.trainers[rank]->plans_told(), 1u);
+    ASSERT_EQ(job_.trainers[rank]->plans_sent(), 1u);
     job_.trainers[rank]->only_ask(false);
   }
   replace_node(1, false);
-  for (Rank rank = 4; rank < 8; ++rank) job_.trainers[rank]->stage_told(1);
+  for (Rank rank = 4; rank < 8; ++rank) job_.trainers[rank]->stage_made(1);
   host_.run_for(20'000 * kMillisecond);
   job_.run(kPatience);
   expect_committed(1);

@@ -18,19 +18,19 @@ namespace shoal::actors {
 inline constexpr NodeId kNode = kFirstPeerNode;
 inline constexpr NodeId kOther = kFirstPeerNode + 1;
 
-inline NodeFacts facts_of_one() {
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.epoch = 1;
-  facts.job_id = "job-1";
-  facts.host = "host0";
-  return facts;
+inline NodeConfig facts_of_one() {
+  NodeConfig config;
+  config.generation = 1;
+  config.epoch = 1;
+  config.job_id = "job-1";
+  config.host = "host0";
+  return config;
 }
 
 class ACoordinatorByItself : public ::testing::Test {
  protected:
-  explicit ACoordinatorByItself(const NodeFacts& facts = facts_of_one())
-      : ACoordinatorByItself(make_coordinator(facts)) {
+  explicit ACoordinatorByItself(const NodeConfig& config = facts_of_one())
+      : ACoordinatorByItself(make_coordinator(config)) {
     role_.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
     role_.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{}));
   }
@@ -40,8 +40,8 @@ class ACoordinatorByItself : public ::testing::Test {
 
   static std::vector<LayoutPtr> layouts() { return sim::pipeline_job(2, 1, 1); }
   wire::JoinRanks join(Rank rank) const {
-    wire::JoinRanks said{"host" + std::to_string(rank), 2, {{rank, layouts()[rank]->id()}}, {}};
-    return said;
+    wire::JoinRanks message{"host" + std::to_string(rank), 2, {{rank, layouts()[rank]->id()}}, {}};
+    return message;
   }
   void both_join() {
     role_.receive(kNode, RoleKind::planner, join(0));
@@ -55,7 +55,7 @@ class ACoordinatorByItself : public ::testing::Test {
         std::make_shared<const storage::EpochRecord>(storage::EpochRecord{1, "node0", "job-1", {}})))) {
     }
   }
-  void roster_stands() {
+  void roster_exists() {
     both_join();
     in_office();
     OperationId id = 0;
@@ -66,11 +66,11 @@ class ACoordinatorByItself : public ::testing::Test {
   }
   wire::ShardsWritten report(const AttemptKey& key, Rank rank) const {
     const SavePlan plan = *plan_save(*world_, rank, {});
-    wire::ShardsWritten said{key, world_->roster.id(), {{rank, plan.id}}, {}, user_};
+    wire::ShardsWritten message{key, world_->roster.id(), {{rank, plan.id}}, {}, user_};
     for (uint32_t file = 0; file < plan.files; ++file) {
-      said.files.push_back({rank, file, uint64_t{1} << 30, {}, uint64_t{1} << 29});
+      message.files.push_back({rank, file, uint64_t{1} << 30, {}, uint64_t{1} << 29});
     }
-    return said;
+    return message;
   }
   void both_report(const AttemptKey& key) {
     role_.receive(kNode, RoleKind::shard_writer, report(key, 0));

@@ -31,7 +31,7 @@ TEST(ARecentMap, ForgetsWhatWasPutFirstNotTheSmallestKey) {
 }
 
 TEST_F(ACoordinatorByItself, RemembersTheDecisionOfARollbackAmongAThousandOfLaterSteps) {
-  roster_stands();
+  roster_exists();
   for (uint64_t step = 0; step < 1024; ++step) abort({1, 10'000 + step, 1});
   abort({1, 1, 1});  // rolled back
   role_.sends.clear();
@@ -41,7 +41,7 @@ TEST_F(ACoordinatorByItself, RemembersTheDecisionOfARollbackAmongAThousandOfLate
 }
 
 TEST_F(ACoordinatorByItself, PublishesTheMetadataThatAllRanksGave) {
-  roster_stands();
+  roster_exists();
   user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
   both_report({1, 5, 1});
   OperationId id = 0;
@@ -51,7 +51,7 @@ TEST_F(ACoordinatorByItself, PublishesTheMetadataThatAllRanksGave) {
 }
 
 TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
-  roster_stands();
+  roster_exists();
   const AttemptKey key{1, 5, 1};
   user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}, {"seed", "7"}});
   const wire::ShardsWritten first = report(key, 0);
@@ -68,7 +68,7 @@ TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
 }
 
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
-  roster_stands();
+  roster_exists();
   both_report({1, 5, 1});
   ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
   for (NodeId node : {kNode, kOther}) {
@@ -85,12 +85,12 @@ TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
 
 // What was not reported may be in the root all the same. What is wrong is aborted, whatever the root has.
 TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComplete) {
-  roster_stands();
-  auto completes = [&](uint64_t step, const WireBody& said) -> std::optional<bool> {
+  roster_exists();
+  auto completes = [&](uint64_t step, const WireBody& received) -> std::optional<bool> {
     role_.starts.clear();
     role_.receive(kNode, RoleKind::shard_writer, report({1, step, 1}, 0));
     role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
-    role_.receive(kOther, RoleKind::shard_writer, said);
+    role_.receive(kOther, RoleKind::shard_writer, received);
     in_office();
     OperationId id = 0;
     auto publish = role_.take_start<operation::PublishDecision>(&id);
@@ -103,7 +103,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComp
   wire::ShardsWritten wrong = report({1, 7, 1}, 1);
   wrong.plans[0].plan_id = {};
   EXPECT_EQ(completes(7, wrong), false);
-  EXPECT_EQ(completes(8, wire::RanksGone{{{1, "exit 1"}}, {}, "host1", {}}), true);
+  EXPECT_EQ(completes(8, wire::RanksEnded{{{1, "exit 1"}}, {}, "host1", {}}), true);
   role_.starts.clear();
   role_.receive(kNode, RoleKind::shard_writer, report({1, 9, 1}, 0));
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
@@ -115,7 +115,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComp
 }
 
 TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
-  roster_stands();
+  roster_exists();
   both_report({1, 5, 1});
   size_t tries = 0;
   while (role_.answer<operation::PublishDecision>(Status(Code::io, "input/output error"))) {
@@ -129,7 +129,7 @@ TEST_F(ACoordinatorByItself, TriesToPublishWithBackOffAndNotForEver) {
 
 // Regression: after the root had been moved away, trainers were notified of failed saves two minutes late.
 TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRecorded) {
-  roster_stands();
+  roster_exists();
   role_.receive(kNode, RoleKind::shard_writer,
                 wire::SaveFailed{{1, 5, 1}, 0, Status(Code::no_space, "disk full")});
   in_office();
@@ -150,12 +150,12 @@ TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
   both_join();
   in_office();
   ASSERT_TRUE(role_.answer<operation::PublishRoster>(read_only()));
-  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
-  EXPECT_THAT(role_.sent<wire::JoinRefused>(kOther)[0].cause, HasSubstr("Read-only file system"));
+  ASSERT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::JoinRejected>(kOther)[0].cause, HasSubstr("Read-only file system"));
 }
 
 TEST_F(ACoordinatorByItself, CommitsThoughANodeReportedAgainAndAgainBeforeTheRosterWasKnown) {
-  roster_stands();
+  roster_exists();
   RoleByItself again(make_coordinator(facts_of_one()));
   again.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{}));
   for (int i = 0; i < 5000; ++i) again.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
@@ -166,7 +166,7 @@ TEST_F(ACoordinatorByItself, CommitsThoughANodeReportedAgainAndAgainBeforeTheRos
 }
 
 TEST_F(ACoordinatorByItself, SweepsAgainWhenANodeSpeaksOfAnAbortedAttempt) {
-  roster_stands();
+  roster_exists();
   abort({1, 5, 1});
   const wire::SaveFailed late{{1, 5, 1}, 1, Status(Code::aborted, "its files were written after the abort")};
   role_.receive(kOther, RoleKind::shard_writer, late);
@@ -179,7 +179,7 @@ TEST_F(ACoordinatorByItself, SweepsAgainWhenANodeSpeaksOfAnAbortedAttempt) {
 }
 
 TEST_F(ACoordinatorByItself, SweepsAnAbortedAttemptAgainAfterTheNodesDeadline) {
-  roster_stands();
+  roster_exists();
   abort({1, 5, 1});
   role_.pass(299'000 * kMillisecond);
   EXPECT_EQ(role_.started<operation::SweepAttempt>(), 0u);
@@ -188,34 +188,34 @@ TEST_F(ACoordinatorByItself, SweepsAnAbortedAttemptAgainAfterTheNodesDeadline) {
 }
 
 TEST_F(ACoordinatorByItself, RefusesAHostOfAnotherWorldSizeWhenTheRosterStands) {
-  roster_stands();
+  roster_exists();
   wire::JoinRanks other = join(1);
   other.world_size = 3;
   role_.receive(kOther, RoleKind::planner, other);
-  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
-  EXPECT_EQ(role_.sent<wire::JoinRefused>(kOther)[0].cause,
+  ASSERT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
+  EXPECT_EQ(role_.sent<wire::JoinRejected>(kOther)[0].cause,
             "host host1 says a world of 3 ranks, the roster of this run has 2");
 }
 
 TEST_F(ACoordinatorByItself, SendsTheRosterAgainOnlyToWhoAsksAfterItMustHaveCome) {
-  roster_stands();
-  auto told = [&] { return role_.sent<wire::RosterIs>(kOther).size(); };
-  ASSERT_EQ(told(), 1u);
+  roster_exists();
+  auto notified = [&] { return role_.sent<wire::RosterUpdate>(kOther).size(); };
+  ASSERT_EQ(notified(), 1u);
   role_.pass(3000 * kMillisecond);  // sending to all nodes took this long
   role_.receive(kNode, RoleKind::planner, wire::Layouts{});
   for (int asked = 0; asked < 3; ++asked) {
     role_.receive(kOther, RoleKind::planner, join(1));
     role_.pass(1000 * kMillisecond);
   }
-  EXPECT_EQ(told(), 1u);
+  EXPECT_EQ(notified(), 1u);
   role_.pass(1000 * kMillisecond);
   role_.receive(kOther, RoleKind::planner, join(1));
-  EXPECT_EQ(told(), 2u);  // the first was lost
+  EXPECT_EQ(notified(), 2u);  // the first was lost
   role_.receive(kOther, RoleKind::planner, join(1));
-  EXPECT_EQ(told(), 2u);
+  EXPECT_EQ(notified(), 2u);
   role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "session ended")});
   role_.receive(kOther, RoleKind::planner, join(1));
-  EXPECT_EQ(told(), 3u);  // with its session everything on the way is gone
+  EXPECT_EQ(notified(), 3u);  // with its session everything on the way is gone
 }
 
 TEST_F(ACoordinatorByItself, AsksOneNodeForALayoutThatManyHaveAndAnotherWhereThatIsLost) {
@@ -224,7 +224,7 @@ TEST_F(ACoordinatorByItself, AsksOneNodeForALayoutThatManyHaveAndAnotherWhereTha
     const std::string host = "host" + std::to_string(rank);
     role_.receive(node, RoleKind::planner, wire::JoinRanks{host, 3, {{rank, id}}, {}});
   };
-  auto asked = [&](NodeId node) { return role_.sent<wire::LayoutsWanted>(node).size(); };
+  auto asked = [&](NodeId node) { return role_.sent<wire::LayoutRequest>(node).size(); };
   const NodeId third = kFirstPeerNode + 2;
   join_alike(kNode, 0);
   join_alike(kOther, 1);
@@ -243,10 +243,10 @@ TEST_F(ACoordinatorByItself, AsksOneNodeForALayoutThatManyHaveAndAnotherWhereTha
 
 class ACoordinatorOfSmallMessages : public ACoordinatorByItself {
  protected:
-  static NodeFacts small() {
-    NodeFacts facts = facts_of_one();
-    facts.message_bytes_max = 5000;
-    return facts;
+  static NodeConfig small() {
+    NodeConfig config = facts_of_one();
+    config.message_bytes_max = 5000;
+    return config;
   }
   ACoordinatorOfSmallMessages() : ACoordinatorByItself(small()) {}
 };
@@ -254,8 +254,8 @@ class ACoordinatorOfSmallMessages : public ACoordinatorByItself {
 TEST_F(ACoordinatorOfSmallMessages, RefusesARosterThatFitsIntoNoMessageNamingSizeAndBound) {
   both_join();
   EXPECT_EQ(role_.started<operation::PublishRoster>(), 0u);
-  ASSERT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
-  EXPECT_THAT(role_.sent<wire::JoinRefused>(kOther)[0].cause,
+  ASSERT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
+  EXPECT_THAT(role_.sent<wire::JoinRejected>(kOther)[0].cause,
               HasSubstr("bytes, a message takes at most 5000"));
 }
 
@@ -265,7 +265,7 @@ class ASupersededCoordinator : public ACoordinatorByItself {
 };
 
 TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
-  roster_stands();
+  roster_exists();
   role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
   role_.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
@@ -307,7 +307,7 @@ TEST_F(ASupersededCoordinator, AsksTheRootWhenItIsToldAndBelievesNothingElse) {
 }
 
 TEST_F(ASupersededCoordinator, GoesOnWhileTheEpochsCannotBeRead) {
-  roster_stands();
+  roster_exists();
   role_.receive(kNode, RoleKind::shard_writer, wire::SaveFailed{{1, 5, 1}, 0, Status(Code::no_space, "x")});
   ASSERT_TRUE(role_.answer<operation::ReadEpoch>(Status(Code::io, "input/output error")));
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
@@ -351,7 +351,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
 }
 
 TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
-  roster_stands();
+  roster_exists();
   const AttemptKey key{1, 5, 1};
   role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
@@ -376,10 +376,10 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
 
 // Another job trains on this root. Its attempts, epochs and checkpoints are no business of this one.
 TEST(ACoordinatorOfAJobThatOnlyReads, ChoosesForItsNodesAndDoesNothingElse) {
-  NodeFacts facts = facts_of_one();
-  facts.read_only = true;
-  facts.retention.keep_last = 1;
-  RoleByItself role(make_coordinator(facts));
+  NodeConfig config = facts_of_one();
+  config.read_only = true;
+  config.retention.keep_last = 1;
+  RoleByItself role(make_coordinator(config));
   EXPECT_TRUE(role.starts.empty()) << operation_name(role.starts.front().operation);
   EXPECT_FALSE(role.has_timers());
   role.receive(kNode, RoleKind::coordinator, wire::Superseded{7, "node7"});

@@ -14,13 +14,13 @@ using ::testing::HasSubstr;
 
 constexpr TimeNs kPatience = 1000 * kMillisecond;
 
-NodeFacts facts_of(const std::string& host) {
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.epoch = 1;
-  facts.job_id = "job-1";
-  facts.host = host;
-  return facts;
+NodeConfig facts_of(const std::string& host) {
+  NodeConfig config;
+  config.generation = 1;
+  config.epoch = 1;
+  config.job_id = "job-1";
+  config.host = host;
+  return config;
 }
 
 // A coordinator without trainers (node 0), and two hosts of two ranks each (nodes 1 and 2).
@@ -29,9 +29,9 @@ class Epochs : public ::testing::Test {
   Epochs() : job_{host_, {}} {
     host_.add_node(facts_of("c"), true);
     for (size_t node : {1, 2}) {
-      NodeFacts facts = facts_of("host" + std::to_string(node));
-      facts.expected_ranks = {static_cast<Rank>(2 * node - 2), static_cast<Rank>(2 * node - 1)};
-      host_.add_node(facts, false);
+      NodeConfig config = facts_of("host" + std::to_string(node));
+      config.expected_ranks = {static_cast<Rank>(2 * node - 2), static_cast<Rank>(2 * node - 1)};
+      host_.add_node(config, false);
     }
     const auto layouts = sim::pipeline_job(4, 1, 2);
     for (Rank rank = 0; rank < 4; ++rank) {
@@ -144,7 +144,7 @@ TEST_F(Epochs, WhatACoordinatorDecidedBeforeItWasLostIsHeardFromTheRoot) {
 }
 
 TEST_F(Epochs, AnotherJobThatTakesTheRootOverEndsEverySaveByItsName) {
-  NodeFacts other = facts_of("x");
+  NodeConfig other = facts_of("x");
   other.generation = 2;
   other.job_id = "job-2";
   save(1);

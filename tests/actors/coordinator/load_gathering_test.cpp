@@ -41,15 +41,15 @@ class GatheringRole final : public Role {
   }
 
  private:
-  const NodeFacts facts_{};
+  const NodeConfig config_{};
   PendingOperations operations_;
   PendingTimers timers_;
-  LoadGathering gathering_{operations_, timers_, facts_};
+  LoadGathering gathering_{operations_, timers_, config_};
 };
 
 class AGathering : public testing::Test {
  protected:
-  const RoleTimes times_{};
+  const Timeouts times_{};
   const TimeNs quiet_ = TimeNs{times_.load_gather_quiet_ms} * kMillisecond;
   const TimeNs longest_ = TimeNs{times_.load_gather_longest_ms} * kMillisecond;
   const TimeNs most_ = TimeNs{times_.load_gather_most_ms} * kMillisecond;
@@ -57,11 +57,11 @@ class AGathering : public testing::Test {
   // Ranks [first, first + count) of a host, all of one layout; without an address it shares nothing.
   void join(NodeId node, const std::string& address, Rank first, uint32_t count, uint8_t of_layout = 1,
             const wire::LoadId& id = kLatest) {
-    wire::JoinLoad said{id, world_size_, address, {}, patience_ms_};
+    wire::JoinLoad report{id, world_size_, address, {}, patience_ms_};
     for (Rank rank = first; !address.empty() && rank < first + count; ++rank) {
-      said.ranks.push_back({rank, layout(of_layout)});
+      report.ranks.push_back({rank, layout(of_layout)});
     }
-    coordinator_.receive(node, RoleKind::loader, std::move(said));
+    coordinator_.receive(node, RoleKind::loader, std::move(report));
   }
   // The choice in the root.
   void choose() { ASSERT_TRUE(coordinator_.answer<operation::ReadLoadChoice>(OperationResult(choice()))); }
@@ -71,7 +71,9 @@ class AGathering : public testing::Test {
     choice.key = kKey;
     return choice;
   }
-  std::vector<wire::LoadRoster> told(NodeId node) const { return coordinator_.sent<wire::LoadRoster>(node); }
+  std::vector<wire::LoadRoster> notified(NodeId node) const {
+    return coordinator_.sent<wire::LoadRoster>(node);
+  }
 
   uint32_t world_size_ = 8;
   uint32_t patience_ms_ = times_.load_gather_quiet_ms;  // of who joins
@@ -81,12 +83,12 @@ class AGathering : public testing::Test {
 TEST_F(AGathering, ChoosesOnceAndTellsAllAsSoonAsEveryRankHasCome) {
   join(kA, "a:1", 0, 4);
   join(kB, "b:1", 4, 4);
-  EXPECT_TRUE(told(kA).empty()) << "nothing is chosen yet";
+  EXPECT_TRUE(notified(kA).empty()) << "nothing is chosen yet";
   EXPECT_EQ(coordinator_.started<operation::ReadLoadChoice>(), 1u);
   choose();
   for (NodeId node : {kA, kB}) {
-    ASSERT_EQ(told(node).size(), 1u);
-    const wire::LoadRoster roster = told(node)[0];
+    ASSERT_EQ(notified(node).size(), 1u);
+    const wire::LoadRoster roster = notified(node)[0];
     EXPECT_TRUE(roster.outcome.ok());
     EXPECT_EQ(roster.key, kKey);
     EXPECT_THAT(roster.groups, ElementsAre(layout(1)));
@@ -104,10 +106,10 @@ TEST_F(AGathering, WaitsUntilNobodyHasComeForAWhile) {
   coordinator_.pass(quiet_ / 2);
   join(kB, "b:1", 2, 2);
   coordinator_.pass(quiet_ / 2);
-  EXPECT_TRUE(told(kA).empty()) << "another one has come since";
+  EXPECT_TRUE(notified(kA).empty()) << "another one has come since";
   coordinator_.pass(quiet_ / 2);
-  ASSERT_EQ(told(kA).size(), 1u);
-  EXPECT_THAT(told(kA)[0].addresses, ElementsAre("a:1", "b:1"));
+  ASSERT_EQ(notified(kA).size(), 1u);
+  EXPECT_THAT(notified(kA)[0].addresses, ElementsAre("a:1", "b:1"));
 }
 
 TEST_F(AGathering, WaitsForNoLongerThanItMayHoweverManyCome) {
@@ -116,7 +118,7 @@ TEST_F(AGathering, WaitsForNoLongerThanItMayHoweverManyCome) {
     const TimeNs until = coordinator_.now + std::min(15 * quiet, most_);
     world_size_ = 64;
     patience_ms_ = static_cast<uint32_t>(quiet / kMillisecond);
-    const size_t before = told(kA).size();
+    const size_t before = notified(kA).size();
     join(kA, "a:1", 0, 1, 1, id);
     storage::AttemptList there;
     there.attempts.push_back({{1, id.step, 1}, storage::AttemptInfo::State::committed});
@@ -125,9 +127,9 @@ TEST_F(AGathering, WaitsForNoLongerThanItMayHoweverManyCome) {
       coordinator_.pass(quiet / 2);
       join(node, "node" + std::to_string(node), 1, 1, 1, id);  // all of them claim to be rank 1
     }
-    EXPECT_EQ(told(kA).size(), before);
+    EXPECT_EQ(notified(kA).size(), before);
     coordinator_.pass(quiet / 2);
-    EXPECT_EQ(told(kA).size(), before + 1);
+    EXPECT_EQ(notified(kA).size(), before + 1);
   }
 }
 
@@ -141,10 +143,10 @@ TEST_F(AGathering, WaitsAsLongAsTheMostPatientOfItsMembers) {
   patience_ms_ = 0;
   join(kC, "c:1", 4, 1);
   coordinator_.pass(1'999 * kMillisecond);
-  EXPECT_TRUE(told(kA).empty());
+  EXPECT_TRUE(notified(kA).empty());
   coordinator_.pass(kMillisecond);
-  ASSERT_EQ(told(kA).size(), 1u);
-  EXPECT_THAT(told(kA)[0].addresses, ElementsAre("a:1", "b:1", "c:1"));
+  ASSERT_EQ(notified(kA).size(), 1u);
+  EXPECT_THAT(notified(kA)[0].addresses, ElementsAre("a:1", "b:1", "c:1"));
 }
 
 TEST_F(AGathering, WaitsNoLongerThanIsUsefulWhateverItIsTold) {
@@ -152,16 +154,16 @@ TEST_F(AGathering, WaitsNoLongerThanIsUsefulWhateverItIsTold) {
   join(kA, "a:1", 0, 2);
   choose();
   coordinator_.pass(longest_ - kMillisecond);
-  EXPECT_TRUE(told(kA).empty());
+  EXPECT_TRUE(notified(kA).empty());
   coordinator_.pass(kMillisecond);
-  EXPECT_EQ(told(kA).size(), 1u);
+  EXPECT_EQ(notified(kA).size(), 1u);
 }
 
 TEST_F(AGathering, WaitsForNobodyWhereNobodyIsWorthIt) {
   patience_ms_ = 0;
   join(kA, "a:1", 0, 2);
   choose();
-  EXPECT_EQ(told(kA).size(), 1u);
+  EXPECT_EQ(notified(kA).size(), 1u);
 }
 
 TEST_F(AGathering, TellsOfTheRanksThatAHostNamedLater) {
@@ -171,10 +173,10 @@ TEST_F(AGathering, TellsOfTheRanksThatAHostNamedLater) {
   coordinator_.pass(quiet_ / 2);
   join(kA, "a:1", 0, 3);
   coordinator_.pass(quiet_ / 2);
-  EXPECT_TRUE(told(kA).empty()) << "which is news";
+  EXPECT_TRUE(notified(kA).empty()) << "which is news";
   join(kA, "a:1", 0, 4);
-  ASSERT_EQ(told(kB).size(), 1u) << "now all have come";
-  EXPECT_EQ(told(kB)[0].members.at(0).count, 4u);
+  ASSERT_EQ(notified(kB).size(), 1u) << "now all have come";
+  EXPECT_EQ(notified(kB)[0].members.at(0).count, 4u);
 }
 
 TEST_F(AGathering, TellsThoseOfEachLayoutOfEachOther) {
@@ -182,50 +184,50 @@ TEST_F(AGathering, TellsThoseOfEachLayoutOfEachOther) {
   join(kB, "b:1", 2, 2, 2);
   join(kC, "c:1", 4, 4, 1);
   choose();
-  ASSERT_EQ(told(kA).size(), 1u);
-  EXPECT_THAT(told(kA)[0].addresses, ElementsAre("a:1", "c:1"));
-  EXPECT_THAT(told(kB)[0].addresses, ElementsAre("b:1"));
-  EXPECT_THAT(told(kB)[0].groups, ElementsAre(layout(2)));
+  ASSERT_EQ(notified(kA).size(), 1u);
+  EXPECT_THAT(notified(kA)[0].addresses, ElementsAre("a:1", "c:1"));
+  EXPECT_THAT(notified(kB)[0].addresses, ElementsAre("b:1"));
+  EXPECT_THAT(notified(kB)[0].groups, ElementsAre(layout(2)));
 }
 
 TEST_F(AGathering, TellsWhoComesLateTheCheckpointAlone) {
   join(kA, "a:1", 0, 4);
   choose();
   coordinator_.pass(quiet_);
-  ASSERT_EQ(told(kA).size(), 1u);
+  ASSERT_EQ(notified(kA).size(), 1u);
   join(kB, "b:1", 4, 4);
-  ASSERT_EQ(told(kB).size(), 1u);
-  EXPECT_EQ(told(kB)[0].key, kKey);
-  EXPECT_TRUE(told(kB)[0].addresses.empty());
+  ASSERT_EQ(notified(kB).size(), 1u);
+  EXPECT_EQ(notified(kB)[0].key, kKey);
+  EXPECT_TRUE(notified(kB)[0].addresses.empty());
   join(kA, "a:1", 0, 4);  // its answer was lost
-  ASSERT_EQ(told(kA).size(), 2u);
-  EXPECT_THAT(told(kA)[1].addresses, ElementsAre("a:1"));
+  ASSERT_EQ(notified(kA).size(), 2u);
+  EXPECT_THAT(notified(kA)[1].addresses, ElementsAre("a:1"));
   EXPECT_EQ(coordinator_.started<operation::ReadLoadChoice>(), 0u) << "nothing is chosen anew";
 }
 
 TEST_F(AGathering, TellsWhoSharesNothingTheCheckpointAsSoonAsItIsChosen) {
   join(kA, "a:1", 0, 4);
   join(kB, "", 4, 4);
-  EXPECT_TRUE(told(kB).empty());
+  EXPECT_TRUE(notified(kB).empty());
   choose();
-  ASSERT_EQ(told(kB).size(), 1u);
-  EXPECT_EQ(told(kB)[0].key, kKey);
-  EXPECT_TRUE(told(kB)[0].addresses.empty());
-  EXPECT_TRUE(told(kA).empty()) << "which waits for others";
+  ASSERT_EQ(notified(kB).size(), 1u);
+  EXPECT_EQ(notified(kB)[0].key, kKey);
+  EXPECT_TRUE(notified(kB)[0].addresses.empty());
+  EXPECT_TRUE(notified(kA).empty()) << "which waits for others";
 }
 
 TEST_F(AGathering, BeginsToWaitWithTheFirstThatShares) {
   join(kA, "", 0, 4);
   choose();
-  EXPECT_EQ(told(kA).size(), 1u);
+  EXPECT_EQ(notified(kA).size(), 1u);
   coordinator_.pass(most_);
   join(kB, "b:1", 4, 2);
   coordinator_.pass(quiet_ / 2);
   join(kC, "c:1", 6, 2);
-  EXPECT_TRUE(told(kB).empty());
+  EXPECT_TRUE(notified(kB).empty());
   coordinator_.pass(quiet_);
-  ASSERT_EQ(told(kB).size(), 1u);
-  EXPECT_THAT(told(kB)[0].addresses, ElementsAre("b:1", "c:1"));
+  ASSERT_EQ(notified(kB).size(), 1u);
+  EXPECT_THAT(notified(kB)[0].addresses, ElementsAre("b:1", "c:1"));
 }
 
 TEST_F(AGathering, NamesNoHostOfARankThatTwoSayTheyHave) {
@@ -233,9 +235,9 @@ TEST_F(AGathering, NamesNoHostOfARankThatTwoSayTheyHave) {
   join(kB, "b:1", 3, 5);
   choose();
   coordinator_.pass(quiet_);
-  ASSERT_EQ(told(kA).size(), 1u);
+  ASSERT_EQ(notified(kA).size(), 1u);
   uint32_t of_rank_3 = 0;
-  const wire::LoadRoster roster = told(kA)[0];
+  const wire::LoadRoster roster = notified(kA)[0];
   for (const wire::LoadMembers& members : roster.members) {
     of_rank_3 += members.first <= 3 && 3 < members.first + members.count ? 1 : 0;
   }
@@ -248,9 +250,9 @@ TEST_F(AGathering, ForgetsANodeThatIsLostBeforeTheOthersAreTold) {
   coordinator_.handle(event::PeerLost{kB, Status(Code::unavailable, "gone")});
   choose();
   coordinator_.pass(quiet_);
-  ASSERT_EQ(told(kA).size(), 1u);
-  EXPECT_THAT(told(kA)[0].addresses, ElementsAre("a:1"));
-  EXPECT_TRUE(told(kB).empty());
+  ASSERT_EQ(notified(kA).size(), 1u);
+  EXPECT_THAT(notified(kA)[0].addresses, ElementsAre("a:1"));
+  EXPECT_TRUE(notified(kB).empty());
 }
 
 TEST_F(AGathering, TellsAllWhyNothingCanBeLoaded) {
@@ -258,8 +260,8 @@ TEST_F(AGathering, TellsAllWhyNothingCanBeLoaded) {
   join(kB, "b:1", 4, 2, 1, kStep);
   ASSERT_TRUE(coordinator_.answer<operation::ListAttemptsOfStep>(OperationResult(storage::AttemptList{})));
   for (NodeId node : {kA, kB}) {
-    ASSERT_EQ(told(node).size(), 1u) << "at once";
-    EXPECT_EQ(told(node)[0].outcome.code(), Code::not_found);
+    ASSERT_EQ(notified(node).size(), 1u) << "at once";
+    EXPECT_EQ(notified(node)[0].outcome.code(), Code::not_found);
   }
 }
 
@@ -268,9 +270,9 @@ TEST_F(AGathering, KnowsSoManyLoadsAndTakesAnOlderOneForNew) {
     join(kA, "a:1", 0, 8, 1, {true, 0, i + 1, 0});
     choose();
   }
-  EXPECT_EQ(told(kA).size(), kMaxLoadsGathered + 1);
+  EXPECT_EQ(notified(kA).size(), kMaxLoadsGathered + 1);
   join(kA, "a:1", 0, 8, 1, {true, 0, 2, 0});
-  EXPECT_EQ(told(kA).size(), kMaxLoadsGathered + 2);
+  EXPECT_EQ(notified(kA).size(), kMaxLoadsGathered + 2);
   join(kA, "a:1", 0, 8, 1, {true, 0, 1, 0});
   EXPECT_EQ(coordinator_.started<operation::ReadLoadChoice>(), 1u);
 }

@@ -15,15 +15,15 @@ constexpr TimeNs kPatience = 1000 * kMillisecond;
 constexpr uint32_t kRanks = 8;
 constexpr Rank kPlanner = 5;  // on the third of four hosts, of which the first coordinates
 
-NodeFacts facts_of_run() {
-  NodeFacts facts;
-  facts.generation = facts.epoch = 1;
-  return facts;
+NodeConfig facts_of_run() {
+  NodeConfig config;
+  config.generation = config.epoch = 1;
+  return config;
 }
 
-class PlanExchange : public ::testing::Test {
+class PlanGathering : public ::testing::Test {
  protected:
-  PlanExchange()
+  PlanGathering()
       : job_(sim::VirtualJob::start(host_, facts_of_run(), 4, kRanks, sim::pipeline_job(kRanks, 2, 2))) {
     SaveOptions options;
     options.mode = SaveMode::collective;
@@ -42,8 +42,8 @@ class PlanExchange : public ::testing::Test {
       ASSERT_TRUE(trainer.decided().contains({step, 1})) << "rank " << rank;
       const Status& outcome = trainer.decided().at({step, 1}).outcome;
       EXPECT_TRUE(outcome.ok()) << outcome.to_string();
-      ASSERT_TRUE(trainer.told_by_planner().contains(step)) << "rank " << rank;
-      EXPECT_EQ(trainer.told_by_planner().at(step), sim::VirtualTrainer::made_for(rank, step));
+      ASSERT_TRUE(trainer.sent_by_planner().contains(step)) << "rank " << rank;
+      EXPECT_EQ(trainer.sent_by_planner().at(step), sim::VirtualTrainer::made_for(rank, step));
     }
   }
   void expect_aborted(uint64_t step, const std::vector<Rank>& ranks, const std::string& cause) {
@@ -56,12 +56,12 @@ class PlanExchange : public ::testing::Test {
     }
   }
   void replace_node(uint32_t host, bool coordinates) {
-    NodeFacts facts = facts_of_run();
-    facts.host = "host" + std::to_string(host);
-    facts.expected_ranks = {2 * host, 2 * host + 1};
-    const size_t node = host_.add_node(facts, coordinates);
-    for (Rank rank : facts.expected_ranks) {
-      job_.trainers[rank]->come_back(node, kRanks);
+    NodeConfig config = facts_of_run();
+    config.host = "host" + std::to_string(host);
+    config.expected_ranks = {2 * host, 2 * host + 1};
+    const size_t node = host_.add_node(config, coordinates);
+    for (Rank rank : config.expected_ranks) {
+      job_.trainers[rank]->trainers_return(node, kRanks);
       host_.run_for(sim::kBetweenReturnsNs);
     }
   }
@@ -77,7 +77,7 @@ class PlanExchange : public ::testing::Test {
   sim::VirtualJob job_;
 };
 
-TEST_F(PlanExchange, TellsEachRankWhatOnePlannerMadeOfAll) {
+TEST_F(PlanGathering, TellsEachRankWhatOnePlannerMadeOfAll) {
   for (uint64_t step : {1, 2}) {
     save_all(step);
     job_.run(kPatience);
@@ -88,19 +88,19 @@ TEST_F(PlanExchange, TellsEachRankWhatOnePlannerMadeOfAll) {
   }
 }
 
-TEST_F(PlanExchange, IsOneMessageAHostToTheCoordinatorAndOneBack) {
+TEST_F(PlanGathering, IsOneMessageAHostToTheCoordinatorAndOneBack) {
   save_all(1);
   job_.run(kPatience);
   size_t lines = 0;
   for (const std::string& line : host_.transcript()) {
-    if (line.find(": PlanExchange") != std::string::npos) ++lines;
+    if (line.find(": PlanGathering") != std::string::npos) ++lines;
   }
   // Offered by three other hosts, gathered, made, and sent to three hosts. Messages within the coordinator's
   // host do not count.
   EXPECT_EQ(lines, 3u + 1u + 1u + 3u);
 }
 
-TEST_F(PlanExchange, APlannerThatFailsEndsTheSaveForAll) {
+TEST_F(PlanGathering, APlannerThatFailsEndsTheSaveForAll) {
   job_.trainers[kPlanner]->fail_to_make_plans();
   save_all(1);
   job_.run(kPatience);
@@ -108,7 +108,7 @@ TEST_F(PlanExchange, APlannerThatFailsEndsTheSaveForAll) {
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);  // no deadline was waited for
 }
 
-TEST_F(PlanExchange, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
+TEST_F(PlanGathering, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
   for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
   pass(50 * kMillisecond);
   job_.trainers[2]->end();
@@ -120,14 +120,14 @@ TEST_F(PlanExchange, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
   expect_aborted(1, {6}, "rank 2: unavailable: its trainer ended");
 }
 
-TEST_F(PlanExchange, ARankThatOffersNothingIsNamedAtTheDeadline) {
+TEST_F(PlanGathering, ARankThatOffersNothingIsNamedAtTheDeadline) {
   for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
   host_.run_for(200'000 * kMillisecond);
   job_.run(kPatience);
   expect_aborted(1, {0, 4, 6}, "rank 7 did not say what its planner holds within 2 min");
 }
 
-TEST_F(PlanExchange, RanksWithoutAGlobalPlanAmongThemAreNamedAtOnce) {
+TEST_F(PlanGathering, RanksWithoutAGlobalPlanAmongThemAreNamedAtOnce) {
   for (Rank rank = 0; rank < kRanks; ++rank) {
     if (rank >= 6)
       job_.trainers[rank] = std::make_unique<sim::VirtualTrainer>(host_, 3, rank, kRanks,
@@ -142,7 +142,7 @@ TEST_F(PlanExchange, RanksWithoutAGlobalPlanAmongThemAreNamedAtOnce) {
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);
 }
 
-TEST_F(PlanExchange, HostsThatNameDifferentCoordinatorRanksAreNamed) {
+TEST_F(PlanGathering, HostsThatNameDifferentCoordinatorRanksAreNamed) {
   for (Rank rank : {6, 7}) job_.trainers[rank]->exchange_first(0);
   save_all(1);
   job_.run(kPatience);
@@ -151,12 +151,12 @@ TEST_F(PlanExchange, HostsThatNameDifferentCoordinatorRanksAreNamed) {
 
 // The node of the planner dies before any rank has its result, and its ranks connect to the next node. To
 // that node, the offer of the other rank is as new as the result.
-TEST_F(PlanExchange, AnOfferToTheNextNodeOfThePlannerIsSaidAtOnce) {
+TEST_F(PlanGathering, AnOfferToTheNextNodeOfThePlannerIsSaidAtOnce) {
   save_all(1);
   while (job_.trainers[kPlanner]->plans_made() == 0) pass(kMillisecond);
   host_.kill_node(2);
   pass(5'000 * kMillisecond);
-  ASSERT_FALSE(job_.trainers[0]->told_by_planner().contains(1));
+  ASSERT_FALSE(job_.trainers[0]->sent_by_planner().contains(1));
   const TimeNs begun = host_.now();
   replace_node(2, false);
   pass(1'000 * kMillisecond);
@@ -165,7 +165,7 @@ TEST_F(PlanExchange, AnOfferToTheNextNodeOfThePlannerIsSaidAtOnce) {
 }
 
 // Gathering, planning, telling, and all that follows.
-class PlanExchangeAtAnyMoment : public PlanExchange, public ::testing::WithParamInterface<TimeNs> {};
+class PlanExchangeAtAnyMoment : public PlanGathering, public ::testing::WithParamInterface<TimeNs> {};
 
 TEST_P(PlanExchangeAtAnyMoment, CommitsUnderACoordinatorThatComesBack) {
   save_all(1);

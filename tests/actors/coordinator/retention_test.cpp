@@ -26,10 +26,10 @@ LayoutPtr two_ranks() {
 class RetainedJob : public ::testing::Test {
  protected:
   RetainedJob() {
-    facts_.generation = facts_.epoch = 1;
-    facts_.retention.keep_last = 1;
+    config_.generation = config_.epoch = 1;
+    config_.retention.keep_last = 1;
     job_ = std::make_unique<sim::VirtualJob>(
-        sim::VirtualJob::start(host_, facts_, 2, 2, {two_ranks(), two_ranks()}));
+        sim::VirtualJob::start(host_, config_, 2, 2, {two_ranks(), two_ranks()}));
     for (auto& trainer : job_->trainers) trainer->declare();
     job_->run(kPatience);
   }
@@ -48,7 +48,7 @@ class RetainedJob : public ::testing::Test {
   std::vector<storage::Mark> pins() {
     return storage::list_marks(host_.storage(), storage::MarkKind::pin)->marks;
   }
-  TimeNs lease_ttl() const { return facts_.times.lease_ttl_ms * kMillisecond; }
+  TimeNs lease_ttl() const { return config_.timeouts.lease_ttl_ms * kMillisecond; }
   // Rank 1 begins to load step 1 and takes nothing in yet; then step 2 commits.
   void load_while_another_commits() {
     save(1);
@@ -60,7 +60,7 @@ class RetainedJob : public ::testing::Test {
     host_.run_for(500 * kMillisecond);
   }
 
-  NodeFacts facts_;
+  NodeConfig config_;
   sim::VirtualHost host_;
   std::unique_ptr<sim::VirtualJob> job_;
 };
@@ -105,7 +105,7 @@ TEST_F(RetainedJob, DeletesWhatADeadNodeWasLoadingOnceItsLeaseHasEnded) {
 TEST_F(RetainedJob, ALoadWhoseLeaseWasEndedFailsByName) {
   load_while_another_commits();
   ASSERT_TRUE(storage::remove_mark(host_.storage(), storage::MarkKind::pin, pins()[0].name).ok());
-  host_.run_for(2 * facts_.times.lease_renew_ms * kMillisecond);
+  host_.run_for(2 * config_.timeouts.lease_renew_ms * kMillisecond);
   job_->run(kPatience);
   ASSERT_TRUE(job_->trainers[1]->load_done().has_value());
   EXPECT_THAT(job_->trainers[1]->load_done()->outcome.to_string(),
@@ -130,7 +130,7 @@ TEST_F(RetainedJob, ADeletionThatStoppedHalfWayIsFinishedByTheNextCoordinator) {
   storage::Decision tombstone{
       key, {}, host_.root_id(), 0, storage::Tombstone{storage::Tombstone::Reason::deleted, "a test"}};
   ASSERT_TRUE(*storage::mark_deleted(host_.storage(), tombstone));
-  NodeFacts next = facts_;
+  NodeConfig next = config_;
   next.generation = next.epoch = 2;
   next.retention = {};
   host_.add_node(next, true);

@@ -105,7 +105,7 @@ class StatesOfACoordinator : public ACoordinatorByItself {
 // --- an attempt ---
 
 TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasCommittedIsClosedAtTheFirstReport) {
-  roster_stands();
+  roster_exists();
   report_of(0);
   role_.answer<operation::ReadDecision>(committed());
   EXPECT_EQ(taken("attempt", "reading_decision", "committed"), 1u);
@@ -115,7 +115,7 @@ TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasCommittedIsClosedAtTheFirstR
 }
 
 TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasAbortedIsClosedAtTheFirstReport) {
-  roster_stands();
+  roster_exists();
   report_of(0);
   role_.answer<operation::ReadDecision>(aborted(kKey, "rank 9: disk full"));
   EXPECT_EQ(taken("attempt", "reading_decision", "aborted"), 1u);
@@ -126,14 +126,14 @@ TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasAbortedIsClosedAtTheFirstRep
 
 // The failure of a rank and the root's answer come at the same time.
 TEST_F(StatesOfACoordinator, AnAttemptThatIsGivenUpEndsAsTheRootHasDecidedIt) {
-  roster_stands();
+  roster_exists();
   fail();
   role_.answer<operation::ReadDecision>(committed());
   EXPECT_EQ(taken("attempt", "aborting", "committed"), 1u);
 }
 
 TEST_F(StatesOfACoordinator, FilesThatAreNotThereAbortAnAttemptThatAllRanksReported) {
-  roster_stands();
+  roster_exists();
   report_of(0);
   report_of(1);
   none_decided();
@@ -148,7 +148,7 @@ TEST_F(StatesOfACoordinator, FilesThatAreNotThereAbortAnAttemptThatAllRanksRepor
 }
 
 TEST_F(StatesOfACoordinator, ACommitThatComesAfterAnotherPartysTombstoneIsAnAbort) {
-  roster_stands();
+  roster_exists();
   both_report(kKey);
   role_.answer<operation::PublishDecision>(aborted(kKey, "a node gave it up"));
   EXPECT_EQ(taken("attempt", "committing", "aborted"), 1u);
@@ -189,7 +189,7 @@ class AnAttemptInState : public StatesOfACoordinator, public ::testing::WithPara
   void reach(AttemptState state) {
     switch (state) {
       case AttemptState::reading_decision:
-        roster_stands();
+        roster_exists();
         return report_of(0);
       case AttemptState::gathering:
         reach(AttemptState::reading_decision);
@@ -203,10 +203,10 @@ class AnAttemptInState : public StatesOfACoordinator, public ::testing::WithPara
         reach(AttemptState::gathering);
         return report_of(1);
       case AttemptState::committing:
-        roster_stands();
+        roster_exists();
         return both_report(kKey);
       case AttemptState::aborting:
-        roster_stands();
+        roster_exists();
         return fail();
       case AttemptState::committed:
       case AttemptState::aborted:
@@ -257,7 +257,7 @@ INSTANTIATE_TEST_SUITE_P(In, AnAttemptWithoutADecision,
 
 // A node may send its report again before the process ends.
 TEST_F(StatesOfACoordinator, AnOperationOfAnAttemptThatWasHandedOverDoesNotChangeTheOneOpenedAgain) {
-  roster_stands();
+  roster_exists();
   report_of(0);  // reads the decision
   hand_over();
   report_of(0);  // opens the attempt again, and reads the decision again
@@ -281,7 +281,7 @@ TEST_F(ACoordinatorThatStarts, RefusesAllIfItsPlannerFailsBeforeTheRootHasAnswer
   role_.receive(kNode, RoleKind::planner, join(0));
   role_.handle(event::PlanningFailed{Status(Code::refused, "host0: its ranks declare different options")});
   EXPECT_EQ(taken("first roster", "reading", "refused"), 1u);
-  EXPECT_EQ(role_.sent<wire::JoinRefused>(kNode).size(), 1u);
+  EXPECT_EQ(role_.sent<wire::JoinRejected>(kNode).size(), 1u);
 }
 
 // Hosts in different modes: a collective save makes a roster while that of the joining ranks is published.
@@ -296,7 +296,7 @@ TEST_F(StatesOfACoordinator, ARosterThatCannotBePublishedIsRefusedThoughACollect
   EXPECT_EQ(taken("first roster", "publishing", "known"), 1u);
   role_.handle(event::OperationDone{joined, Status(Code::refused, "Read-only file system")});
   EXPECT_EQ(taken("first roster", "known", "refused"), 1u);
-  EXPECT_EQ(role_.sent<wire::JoinRefused>(kOther).size(), 1u);
+  EXPECT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
 }
 
 // --- stopping ---
@@ -309,7 +309,7 @@ TEST_F(StatesOfACoordinator, GoesByTheTrainersThatLiveWhenItDrains) {
 }
 
 TEST_F(StatesOfACoordinator, DecidesWhatIsInFlightIfItsTrainersHaveEndedWhileItStopped) {
-  roster_stands();
+  roster_exists();
   report_of(0);
   none_decided();
   role_.handle(event::Stopping{true});

@@ -307,7 +307,7 @@ TEST_F(RunnerTest, ReadsFromManyThreads) {
 TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
   using DecisionPtr = std::shared_ptr<const storage::Decision>;
   EXPECT_EQ(run<DecisionPtr>(operation::ReadDecision{kKey}).status().code(), Code::not_found);
-  auto published = run<DecisionPtr>(abort_of(kKey, GiveUp::rank_gone, "rank 1 is gone"));
+  auto published = run<DecisionPtr>(abort_of(kKey, GiveUp::rank_ended, "rank 1 is gone"));
   ASSERT_OK(published.status());
   EXPECT_EQ((*published)->nonce, storage::nonce_of(1001));
   EXPECT_EQ((*published)->root_id, storage::nonce_of(77));
@@ -345,10 +345,10 @@ TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
       kKey, std::make_shared<const storage::DecisionBody>(storage::sample_manifest(kKey).manifest())});
   ASSERT_OK(committed.status());
   ASSERT_OK(run(operation::RecordDecision{*committed}).status());
-  auto stands =
+  auto existing =
       run<std::shared_ptr<const storage::Decision>>(abort_of(kKey, GiveUp::unproven, "left undecided"));
-  ASSERT_OK(stands.status());
-  EXPECT_TRUE((*stands)->committed());
+  ASSERT_OK(existing.status());
+  EXPECT_TRUE((*existing)->committed());
   ASSERT_OK(storage->remove(storage::decision_path(kKey)));
   const Status refused = runner.run(abort_of(kKey, GiveUp::unproven, "left undecided")).status();
   EXPECT_EQ(refused.code(), Code::corrupt);
@@ -377,16 +377,16 @@ class WholeAttempt : public RunnerTest {
 
 // Regression: the save of a host that died before its report was aborted, and its shards swept.
 TEST_F(WholeAttempt, IsCommittedByWhoGivesUpWhatDidNotCome) {
-  auto stands = abort(GiveUp::host_lost, "host b is lost");
-  ASSERT_OK(stands.status());
-  EXPECT_TRUE((*stands)->committed());
-  EXPECT_EQ((*stands)->manifest().files.size(), 4u);
+  auto existing = abort(GiveUp::host_lost, "host b is lost");
+  ASSERT_OK(existing.status());
+  EXPECT_TRUE((*existing)->committed());
+  EXPECT_EQ((*existing)->manifest().files.size(), 4u);
 }
 
 TEST_F(WholeAttempt, IsAbortedWhereAReportIsWrong) {
-  auto stands = abort(GiveUp::contradiction, "rank 1 wrote by another plan");
-  ASSERT_OK(stands.status());
-  EXPECT_EQ((*stands)->tombstone().cause, "rank 1 wrote by another plan");
+  auto existing = abort(GiveUp::contradiction, "rank 1 wrote by another plan");
+  ASSERT_OK(existing.status());
+  EXPECT_EQ((*existing)->tombstone().cause, "rank 1 wrote by another plan");
 }
 
 // A node that has lost its coordinator may not have heard of the later run.
@@ -395,26 +395,26 @@ TEST_F(WholeAttempt, IsNotCommittedByARunThatALaterOneHasPassed) {
     ASSERT_OK(
         storage::claim_generation(*storage, "job-" + std::to_string(run), storage::nonce_of(run)).status());
   }
-  auto stands = abort(GiveUp::no_coordinator, "host a has lost the coordinator");
-  ASSERT_OK(stands.status());
-  EXPECT_FALSE((*stands)->committed());
+  auto existing = abort(GiveUp::no_coordinator, "host a has lost the coordinator");
+  ASSERT_OK(existing.status());
+  EXPECT_FALSE((*existing)->committed());
 }
 
 TEST_F(WholeAttempt, IsAbortedOnceAShardIsMissing) {
   ASSERT_OK(storage->remove(storage::shard_path(kKey, 2, 0)));
-  auto stands = abort(GiveUp::host_lost, "host b is lost");
-  ASSERT_OK(stands.status());
-  EXPECT_EQ((*stands)->tombstone().cause, "host b is lost");
+  auto existing = abort(GiveUp::host_lost, "host b is lost");
+  ASSERT_OK(existing.status());
+  EXPECT_EQ((*existing)->tombstone().cause, "host b is lost");
 }
 
 TEST_F(WholeAttempt, IsNeitherWhileTheRootCannotBeRead) {
   for (uint64_t call = 0;; ++call) {
     const uint64_t at = storage.files.operations() + call;
     storage.files.fail_at(at, EIO);
-    auto stands = abort(GiveUp::host_lost, "host b is lost");
+    auto existing = abort(GiveUp::host_lost, "host b is lost");
     const bool has_failed = storage.files.operations() > at;
     storage.files.stop_failing();
-    EXPECT_TRUE(!stands.ok() || (*stands)->committed()) << "call " << call;
+    EXPECT_TRUE(!existing.ok() || (*existing)->committed()) << "call " << call;
     if (!has_failed) break;
     const Status removed = storage->remove(storage::decision_path(kKey));
     ASSERT_TRUE(removed.ok() || removed.code() == Code::not_found);

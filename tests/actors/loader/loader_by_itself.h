@@ -8,7 +8,7 @@ namespace shoal::actors {
 
 class LoaderByItself : public RoleByItself {
  public:
-  explicit LoaderByItself(bool read_only = false) : RoleByItself(make_loader(facts(read_only))) {}
+  explicit LoaderByItself(bool read_only = false) : RoleByItself(make_loader(config(read_only))) {}
 
   // Carries out the oldest pending operation.
   void finish(Result<OperationResult> result) {
@@ -19,12 +19,12 @@ class LoaderByItself : public RoleByItself {
   }
 
  private:
-  static NodeFacts facts(bool read_only) {
-    NodeFacts facts;
-    facts.read_only = read_only;
-    facts.generation = 2;
-    facts.host = "a";
-    return facts;
+  static NodeConfig config(bool read_only) {
+    NodeConfig config;
+    config.read_only = read_only;
+    config.generation = 2;
+    config.host = "a";
+    return config;
   }
 };
 

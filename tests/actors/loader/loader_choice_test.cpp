@@ -72,10 +72,10 @@ class LoaderChoice : public testing::Test {
     finish(OperationResult(std::make_shared<const storage::Mark>()));
     expect<operation::ReadDecision>();
     finish(std::move(decision));
-    return told();
+    return notified();
   }
-  Status told() const {
-    const auto found = loader_.told<local::Found>(kClient);
+  Status notified() const {
+    const auto found = loader_.notified<local::Found>(kClient);
     return found.size() == 1 ? found[0].outcome : Status(Code::internal, "it was not answered once");
   }
 
@@ -161,8 +161,8 @@ TEST_F(FallbackChoice, OfNothingButDamageIsCorruptAndPublishesNothing) {
   finish_verifying(kCommitted, Status(Code::corrupt, "a shard is missing"));
   finish_all({{kCommitted, State::committed}}, {{kNewest, damage_}});
   EXPECT_TRUE(loader_.starts.empty());
-  EXPECT_EQ(told().code(), Code::corrupt);
-  EXPECT_THAT(told().message(),
+  EXPECT_EQ(notified().code(), Code::corrupt);
+  EXPECT_THAT(notified().message(),
               HasSubstr("every checkpoint of this root is damaged (2), the newest is step 30"));
 }
 
@@ -170,14 +170,14 @@ TEST_F(FallbackChoice, TakesWhatCannotBeReadForNoDamage) {
   finish_all({{kCommitted, State::committed}, {kNewest, State::committed}});
   finish_verifying(kNewest, Status(Code::io, "the disk does not answer"));
   EXPECT_TRUE(loader_.starts.empty());
-  EXPECT_EQ(told().code(), Code::io);
-  EXPECT_THAT(told().message(), HasSubstr("step 30 (g1a1) was not verified: the disk does not answer"));
+  EXPECT_EQ(notified().code(), Code::io);
+  EXPECT_THAT(notified().message(), HasSubstr("step 30 (g1a1) was not verified: the disk does not answer"));
 }
 
 TEST_F(FallbackChoice, TakesADecisionThatCannotBeReadForNoDamage) {
   finish_all({{kCommitted, State::committed}}, {{kNewest, Status(Code::unavailable, "stale handle")}});
   EXPECT_TRUE(loader_.starts.empty());
-  EXPECT_EQ(told().code(), Code::unavailable);
+  EXPECT_EQ(notified().code(), Code::unavailable);
 }
 
 TEST_F(FallbackChoice, SeesDecidedWhatStandsBetweenTheDamagedAndTheSound) {
@@ -198,9 +198,9 @@ TEST_F(FallbackChoice, VerifiesOnceForAllRanksOfANode) {
   finish_all({{kNewest, State::committed}});
   finish_verifying(kNewest, Status(Code::io, "the disk does not answer"));
   EXPECT_TRUE(loader_.starts.empty());
-  EXPECT_EQ(told().code(), Code::io);
-  ASSERT_EQ(loader_.told<local::Found>(kClient + 1).size(), 1u);
-  EXPECT_EQ(loader_.told<local::Found>(kClient + 1)[0].outcome.code(), Code::io);
+  EXPECT_EQ(notified().code(), Code::io);
+  ASSERT_EQ(loader_.notified<local::Found>(kClient + 1).size(), 1u);
+  EXPECT_EQ(loader_.notified<local::Found>(kClient + 1)[0].outcome.code(), Code::io);
 }
 
 TEST_F(LoaderChoice, OfADamagedNewestIsAnErrorThatNamesIt) {
@@ -213,8 +213,8 @@ TEST_F(LoaderChoice, OfADamagedNewestIsAnErrorThatNamesIt) {
   list.damaged = {{kAborted, Status(Code::corrupt, "its digest differs")}};
   finish(OperationResult(list));
   EXPECT_TRUE(loader_.starts.empty());
-  EXPECT_EQ(told().code(), Code::corrupt);
-  EXPECT_THAT(told().message(), HasSubstr("the newest checkpoint, step 20 (g1a1), cannot be read"));
+  EXPECT_EQ(notified().code(), Code::corrupt);
+  EXPECT_THAT(notified().message(), HasSubstr("the newest checkpoint, step 20 (g1a1), cannot be read"));
 }
 
 TEST_F(LoaderChoice, TellsTheClientWhatItPassedOver) {
@@ -229,7 +229,7 @@ TEST_F(LoaderChoice, TellsTheClientWhatItPassedOver) {
   finish(OperationResult(std::make_shared<const storage::Decision>(
       storage::Decision{kCommitted, storage::nonce_of(1), storage::nonce_of(77), 0,
                         storage::sample_manifest(kCommitted).manifest()})));
-  const auto found = loader_.told<local::Found>(kClient);
+  const auto found = loader_.notified<local::Found>(kClient);
   ASSERT_EQ(found.size(), 1u);
   ASSERT_TRUE(found[0].outcome.ok()) << found[0].outcome.to_string();
   ASSERT_NE(found[0].passed_over, nullptr);
@@ -273,28 +273,29 @@ TEST_F(LoaderChoice, LooksAgainWhenADecisionIsAnotherThanItSaw) {
 
 // Regression: each of these was not_found, which a job that starts afresh takes for an empty root.
 TEST_F(LoaderChoice, OfACheckpointThatWasDeletedSinceIsToBeMadeAgain) {
-  const Status told = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
-  EXPECT_EQ(told.code(), Code::unavailable);
-  EXPECT_THAT(told.message(), HasSubstr("step 10 (g1a1) was deleted since it was chosen: too late"));
+  const Status notified = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
+  EXPECT_EQ(notified.code(), Code::unavailable);
+  EXPECT_THAT(notified.message(), HasSubstr("step 10 (g1a1) was deleted since it was chosen: too late"));
 }
 
 TEST_F(LoaderChoice, OfACheckpointThatWasAbortedSinceSaysSo) {
-  const Status told = told_of(tombstone(kCommitted));
-  EXPECT_EQ(told.code(), Code::aborted);
-  EXPECT_THAT(told.message(), HasSubstr("it was aborted: too late"));
+  const Status notified = told_of(tombstone(kCommitted));
+  EXPECT_EQ(notified.code(), Code::aborted);
+  EXPECT_THAT(notified.message(), HasSubstr("it was aborted: too late"));
 }
 
 TEST_F(LoaderChoice, OfACheckpointWhoseDecisionIsMissingNamesThatFile) {
-  const Status told = told_of(Status(Code::not_found, "no such file"));
-  EXPECT_EQ(told.code(), Code::corrupt);
-  EXPECT_THAT(told.message(), HasSubstr("step-00000010/g1a1/manifest.shoal is missing now (no such file)"));
+  const Status notified = told_of(Status(Code::not_found, "no such file"));
+  EXPECT_EQ(notified.code(), Code::corrupt);
+  EXPECT_THAT(notified.message(),
+              HasSubstr("step-00000010/g1a1/manifest.shoal is missing now (no such file)"));
 }
 
 TEST_F(LoaderChoice, OfARootThatIsMissingIsNotThatThereIsNone) {
   finish(Status(Code::not_found, "no choice"));
   expect<operation::ListNewestAttempts>();
   finish(Status(Code::not_found, "/ckpt/run7: no such folder"));
-  EXPECT_EQ(told(), Status(Code::corrupt, "/ckpt/run7: no such folder"));
+  EXPECT_EQ(notified(), Status(Code::corrupt, "/ckpt/run7: no such folder"));
 }
 
 TEST_F(LoaderChoice, WithoutAnyCheckpointSaysThatThereIsNone) {
@@ -302,7 +303,7 @@ TEST_F(LoaderChoice, WithoutAnyCheckpointSaysThatThereIsNone) {
   finish_listing({});
   expect<operation::PublishLoadChoice>();
   finish(OperationResult(storage::LoadChoice{}));
-  EXPECT_EQ(told(), Status(Code::not_found, "there is no committed checkpoint in this root"));
+  EXPECT_EQ(notified(), Status(Code::not_found, "there is no committed checkpoint in this root"));
 }
 
 TEST_F(LoaderChoice, OfWhatIsTheLatestIsNotThatThereIsNoneWhenADecisionVanishes) {
@@ -311,7 +312,7 @@ TEST_F(LoaderChoice, OfWhatIsTheLatestIsNotThatThereIsNoneWhenADecisionVanishes)
   finish_listing({{kCommitted, State::committed}});
   expect<operation::ReadDecision>();
   finish(Status(Code::not_found, "no such file"));
-  EXPECT_EQ(told().code(), Code::corrupt);
+  EXPECT_EQ(notified().code(), Code::corrupt);
 }
 
 TEST_F(LoaderChoice, ListsCheckpointsForWhoeverAsks) {
@@ -323,17 +324,18 @@ TEST_F(LoaderChoice, ListsCheckpointsForWhoeverAsks) {
   finish(OperationResult(std::shared_ptr<const CheckpointList>(list)));
   loader_.from_client(kClient, local::List{6, 1});
   finish(Status(Code::io, "the root cannot be read"));
-  const auto told = loader_.told<local::Listing>(kClient);
-  ASSERT_EQ(told.size(), 2u);
-  EXPECT_EQ(told[0].request_id, 5u);
-  EXPECT_EQ(told[0].list->attempts.at(0).key, kCommitted);
-  EXPECT_EQ(told[1].outcome.code(), Code::io);
+  const auto notified = loader_.notified<local::Listing>(kClient);
+  ASSERT_EQ(notified.size(), 2u);
+  EXPECT_EQ(notified[0].request_id, 5u);
+  EXPECT_EQ(notified[0].list->attempts.at(0).key, kCommitted);
+  EXPECT_EQ(notified[1].outcome.code(), Code::io);
 }
 
 TEST_F(ReaderChoice, OfACheckpointThatWasDeletedSinceIsFollowedByAnother) {
-  const Status told = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
-  EXPECT_EQ(told.code(), Code::aborted) << "a client that hears unavailable asks for the same choice again";
-  EXPECT_THAT(told.message(), testing::HasSubstr("load again, which chooses what is the newest then"));
+  const Status notified = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
+  EXPECT_EQ(notified.code(), Code::aborted)
+      << "a client that hears unavailable asks for the same choice again";
+  EXPECT_THAT(notified.message(), testing::HasSubstr("load again, which chooses what is the newest then"));
 }
 
 // Another job may be writing it: a reader that waited for its decision would publish one in the end.
@@ -364,7 +366,7 @@ TEST_F(ReaderChoice, OfAStepCompletesNothing) {
   list.attempts.back().rank_manifests = list.attempts.back().rank_world = 2;
   finish(OperationResult(list));
   EXPECT_TRUE(loader_.starts.empty());
-  EXPECT_EQ(loader_.told<local::Found>(kClient).at(0).outcome.code(), Code::not_found);
+  EXPECT_EQ(loader_.notified<local::Found>(kClient).at(0).outcome.code(), Code::not_found);
 }
 
 TEST_F(ReaderChoice, AskedForTheLatestCompletesNothing) {

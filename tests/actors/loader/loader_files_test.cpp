@@ -67,14 +67,14 @@ class LoaderFiles : public testing::Test {
   void read(std::vector<local::UnreadRange> unread = {}, uint32_t batch = 0) {
     loader_.from_client(kClient, local::FilesRead{1, batch, std::move(unread)});
   }
-  std::vector<local::LoadDone> ends() { return loader_.told<local::LoadDone>(kClient); }
+  std::vector<local::LoadDone> ends() { return loader_.notified<local::LoadDone>(kClient); }
   // Carries out one ReadBatch and places it; its ranges.
   std::vector<operation::ReadRange> read_into_window() {
     OperationId id = 0;
     auto batch = loader_.take_start<operation::ReadBatch>(&id);
     if (!batch) return {};
     loader_.handle(event::OperationDone{id, OperationResult(operation::Done{})});
-    const auto loaded = loader_.told<local::Loaded>(kClient);
+    const auto loaded = loader_.notified<local::Loaded>(kClient);
     EXPECT_EQ(loaded.size(), 1u);
     EXPECT_EQ(loaded.back().pieces.size(), batch->ranges.size());
     for (size_t i = 0; i < batch->ranges.size(); ++i) {
@@ -94,17 +94,17 @@ class LoaderFiles : public testing::Test {
 
 TEST_F(LoaderFiles, AreToldWithTheirDigestsAndThatIsAll) {
   locate();
-  const auto told = loader_.told<local::FilesToRead>(kClient);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].request_id, 1u);
-  ASSERT_EQ(told[0].ranges.size(), ranges_.size());
-  EXPECT_EQ(told[0].digests.size(), ranges_.size());
+  const auto notified = loader_.notified<local::FilesToRead>(kClient);
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_EQ(notified[0].request_id, 1u);
+  ASSERT_EQ(notified[0].ranges.size(), ranges_.size());
+  EXPECT_EQ(notified[0].digests.size(), ranges_.size());
   for (size_t i = 0; i < ranges_.size(); ++i) {
-    const local::FileRange& range = told[0].ranges[i];
+    const local::FileRange& range = notified[0].ranges[i];
     EXPECT_EQ(range.target, 0u);
     EXPECT_EQ(range.box, ranges_[i].piece->box);
     EXPECT_EQ(range.bytes, ranges_[i].end - ranges_[i].begin);
-    EXPECT_EQ(told[0].files.at(range.file), ranges_[i].piece->file_name);
+    EXPECT_EQ(notified[0].files.at(range.file), ranges_[i].piece->file_name);
     EXPECT_EQ(range.file_offset, 4096 + i);
   }
   EXPECT_TRUE(ends().empty());
@@ -132,10 +132,10 @@ TEST_F(LoaderFiles, ThatTheClientCouldNotReadAreReadIntoItsWindow) {
 
 TEST_F(LoaderFiles, WithoutAPlaceAreReadIntoTheWindowOnceTheClientHasReadTheOthers) {
   locate({0, 2});
-  const auto told = loader_.told<local::FilesToRead>(kClient);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].ranges.size(), ranges_.size() - 2);
-  EXPECT_EQ(told[0].ranges[1].box, ranges_[3].piece->box);
+  const auto notified = loader_.notified<local::FilesToRead>(kClient);
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_EQ(notified[0].ranges.size(), ranges_.size() - 2);
+  EXPECT_EQ(notified[0].ranges[1].box, ranges_[3].piece->box);
   EXPECT_EQ(loader_.started<operation::ReadBatch>(), 0u);
   read({{1, 0, ranges_[3].end}});  // as the message says: the fourth range
   const auto again = read_into_window();
@@ -149,7 +149,7 @@ TEST_F(LoaderFiles, WithoutAPlaceAreReadIntoTheWindowOnceTheClientHasReadTheOthe
 
 TEST_F(LoaderFiles, ThatNobodyCanLocateAreReadByTheNode) {
   loader_.handle(event::OperationDone{locating_, Status(Code::unavailable, "not here")});
-  EXPECT_TRUE(loader_.told<local::FilesToRead>(kClient).empty());
+  EXPECT_TRUE(loader_.notified<local::FilesToRead>(kClient).empty());
   EXPECT_EQ(read_into_window().size(), ranges_.size());
   ASSERT_EQ(ends().size(), 1u);
   EXPECT_TRUE(ends()[0].outcome.ok());
@@ -201,7 +201,7 @@ TEST_F(LoaderFiles, OfAClientThatDiedAreNobodysAnyMore) {
 TEST_F(LoaderFiles, OfAClientThatDiedBeforeTheyWereLocatedToo) {
   loader_.handle(event::ClientLost{kClient});
   locate();
-  EXPECT_TRUE(loader_.told<local::FilesToRead>(kClient).empty());
+  EXPECT_TRUE(loader_.notified<local::FilesToRead>(kClient).empty());
 }
 
 }  // namespace

@@ -71,12 +71,12 @@ class LoaderOpen : public testing::Test {
   }
   // The two answers to a load of no targets.
   std::pair<local::Found, local::LoadDone> answers() {
-    auto said = std::exchange(loader_.said, {});
-    if (said.size() != 2) {
-      ADD_FAILURE() << said.size() << " answers";
+    auto received = std::exchange(loader_.received, {});
+    if (received.size() != 2) {
+      ADD_FAILURE() << received.size() << " answers";
       return {};
     }
-    return {std::get<local::Found>(said[0].second), std::get<local::LoadDone>(said[1].second)};
+    return {std::get<local::Found>(received[0].second), std::get<local::LoadDone>(received[1].second)};
   }
 
   LoaderByItself loader_;
@@ -122,8 +122,8 @@ TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
   loader_.from_client(7, local::Close{1});
   EXPECT_EQ(carry_out(), Names{"RemovePin"});
   load(7, 4, 1, false);
-  ASSERT_EQ(loader_.said.size(), 1u);
-  EXPECT_EQ(std::get<local::Found>(loader_.said[0].second).outcome.code(), Code::unavailable);
+  ASSERT_EQ(loader_.received.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(loader_.received[0].second).outcome.code(), Code::unavailable);
 }
 
 TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
@@ -146,8 +146,8 @@ TEST_F(LoaderOpen, LayoutsAreToldBeforeTheNodeDecodesThem) {
   while (operation_name(loader_.starts.front().operation) != "DecodeDecision") {
     loader_.finish(answer(loader_.starts.front().operation));
   }
-  ASSERT_EQ(loader_.said.size(), 1u);
-  const auto found = std::get<local::Found>(loader_.said[0].second);
+  ASSERT_EQ(loader_.received.size(), 1u);
+  const auto found = std::get<local::Found>(loader_.received[0].second);
   EXPECT_TRUE(found.layouts && found.layouts->encoded);
   EXPECT_EQ(found.checkpoint.world_size, 4u);
   EXPECT_EQ(carry_out(), Names{"DecodeDecision"});
@@ -159,10 +159,10 @@ TEST_F(LoaderOpen, OneWhoseLayoutsAreDamagedIsNotKept) {
   load(7, 1);
   carry_out();
   EXPECT_EQ(answers().second.outcome.code(), Code::corrupt);
-  loader_.said.clear();
+  loader_.received.clear();
   load(7, 2, 1);
-  ASSERT_EQ(loader_.said.size(), 1u);
-  EXPECT_EQ(std::get<local::Found>(loader_.said[0].second).outcome.code(), Code::unavailable);
+  ASSERT_EQ(loader_.received.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(loader_.received[0].second).outcome.code(), Code::unavailable);
 }
 
 TEST_F(LoaderOpen, WhoGoesWhileItIsDecodedLeavesNoPin) {
@@ -177,12 +177,12 @@ TEST_F(LoaderOpen, WhoGoesWhileItIsDecodedLeavesNoPin) {
 TEST_F(LoaderOpen, IsForgottenWithItsPin) {
   load(7, 1);
   carry_out();
-  loader_.pass(TimeNs{RoleTimes().lease_renew_ms} * kMillisecond);
+  loader_.pass(TimeNs{Timeouts().lease_renew_ms} * kMillisecond);
   EXPECT_EQ(carry_out(), Names{"RenewPin"});  // the renewal fails
-  loader_.said.clear();
+  loader_.received.clear();
   load(7, 2, 1);
-  ASSERT_EQ(loader_.said.size(), 1u);
-  EXPECT_THAT(std::get<local::Found>(loader_.said[0].second).outcome.message(),
+  ASSERT_EQ(loader_.received.size(), 1u);
+  EXPECT_THAT(std::get<local::Found>(loader_.received[0].second).outcome.message(),
               HasSubstr("no such checkpoint open"));
   load(7, 3);
   EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision"}));
@@ -191,10 +191,10 @@ TEST_F(LoaderOpen, IsForgottenWithItsPin) {
 TEST_F(LoaderOpen, SoManyAreKeptForAClientAndNoMore) {
   for (uint32_t id = 1; id <= kMaxOpenCheckpoints; ++id) load(7, id);
   carry_out();
-  loader_.said.clear();
+  loader_.received.clear();
   load(7, 1000);
-  ASSERT_EQ(loader_.said.size(), 1u);
-  EXPECT_EQ(std::get<local::Found>(loader_.said[0].second).outcome.code(), Code::busy);
+  ASSERT_EQ(loader_.received.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(loader_.received[0].second).outcome.code(), Code::busy);
   loader_.from_client(7, local::Close{1});
   load(7, 1001);
   EXPECT_EQ(carry_out(), Names{"ListAttemptsOfStep"});

@@ -40,7 +40,7 @@ class ALoader : public LoaderByItself {
     load.step = kKey.step;
     load.slab_id = 1;
     load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
-    load.sharing = local::Load::Sharing{LoadWay::two_stage, rank, 2, 0, both_want(), {}};
+    load.sharing = local::Load::Sharing{LoadMethod::two_stage, rank, 2, 0, both_want(), {}};
     from_client(kClient, load);
     pass(1000 * kMillisecond);
     EXPECT_TRUE(answer<operation::ListenToPeers>(OperationResult(address_of(rank))));
@@ -63,7 +63,7 @@ class ALoader : public LoaderByItself {
   std::vector<uint64_t> wanted_of_its_peer() const {
     std::vector<uint64_t> numbers;
     for (const effect::SendTo& each : sent_to) {
-      const auto* wanted = std::get_if<wire::ChunksWanted>(each.message.body.get());
+      const auto* wanted = std::get_if<wire::ChunkRequest>(each.message.body.get());
       if (wanted != nullptr) numbers.insert(numbers.end(), wanted->chunks.begin(), wanted->chunks.end());
     }
     return numbers;
@@ -71,7 +71,7 @@ class ALoader : public LoaderByItself {
   // The node has all bytes, and so has its client.
   void end() {
     for (uint64_t number : wanted_of_its_peer()) {
-      receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, chunk_of(24)});
+      receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, number, chunk_of(24)});
     }
     const OperationResult done{operation::Done{}};
     while (answer<operation::ReadHeader>(OperationResult(chunk_of(4096))) ||
@@ -79,10 +79,10 @@ class ALoader : public LoaderByItself {
            answer<operation::ReadChunk>(OperationResult(chunk_of(96))) ||
            answer<operation::CheckChunk>(done) || answer<operation::CopyChunk>(done)) {
     }
-    const auto loaded = told<local::Loaded>(kClient);
+    const auto loaded = notified<local::Loaded>(kClient);
     for (const local::Loaded& each : loaded) from_client(kClient, local::Placed{1, each.batch});
   }
-  bool has_ended() const { return !told<local::LoadDone>(kClient).empty(); }
+  bool has_ended() const { return !notified<local::LoadDone>(kClient).empty(); }
 
  private:
   static std::string address_of(Rank rank) { return "host" + std::to_string(rank); }
@@ -97,37 +97,37 @@ std::vector<uint64_t> wanted_by(Rank rank) {
 
 TEST(ALoaderThatIsAskedBeforeItBegins, SaysThatTheChunksCome) {
   ALoader loader(0);
-  loader.receive(kPeer, RoleKind::loader, wire::ChunksWanted{kLoad, {5, 7}});
+  loader.receive(kPeer, RoleKind::loader, wire::ChunkRequest{kLoad, {5, 7}});
   loader.pass(kDeadline - kMillisecond);
-  const auto said = loader.sent<wire::ChunksComing>(kPeer);
-  ASSERT_GE(said.size(), 1u) << "before it is given up";
-  EXPECT_EQ(said[0].chunks, (std::vector<uint64_t>{5, 7}));
+  const auto received = loader.sent<wire::ChunksPending>(kPeer);
+  ASSERT_GE(received.size(), 1u) << "before it is given up";
+  EXPECT_EQ(received[0].chunks, (std::vector<uint64_t>{5, 7}));
   loader.pass(20 * kDeadline);
-  const size_t all = loader.sent<wire::ChunksComing>(kPeer).size();
+  const size_t all = loader.sent<wire::ChunksPending>(kPeer).size();
   EXPECT_LE(all, 12u * 5 / 2 + 1) << "it may never begin";
   loader.pass(4 * kDeadline);
-  EXPECT_EQ(loader.sent<wire::ChunksComing>(kPeer).size(), all);
+  EXPECT_EQ(loader.sent<wire::ChunksPending>(kPeer).size(), all);
 }
 
 // Regression: such a message was lost, and the sender kept chunks for a node that had read them itself.
 TEST(ALoaderThatIsAskedBeforeItBegins, KeepsNothingForAPeerThatReadsItItself) {
   const std::vector<uint64_t> wanted = wanted_by(1);
   ASSERT_FALSE(wanted.empty());
-  for (bool is_told : {false, true}) {
+  for (bool is_notified : {false, true}) {
     ALoader loader(0);
-    if (is_told) loader.receive(kPeer, RoleKind::loader, wire::ChunksNotWanted{kLoad, wanted});
+    if (is_notified) loader.receive(kPeer, RoleKind::loader, wire::ChunksCancelled{kLoad, wanted});
     loader.begin();
     loader.end();
     EXPECT_TRUE(loader.has_ended());
     loader.pass(kDeadline / 2);
-    EXPECT_EQ(loader.has_timers(), !is_told) << "its exchange is over";
+    EXPECT_EQ(loader.has_timers(), !is_notified) << "its exchange is over";
   }
 }
 
 // Of a weight that all of four ranks want.
 class ManyRanks : public LoaderByItself {
  public:
-  void load(Rank rank, LoadWay way, uint64_t rows = 8) {
+  void load(Rank rank, LoadMethod way, uint64_t rows = 8) {
     LayoutBuilder builder;
     builder.add_tensor("weight", DType::f32, {rows, 1024}, Mesh::contiguous({4}), {Placement::replicate()});
     const ClientId client = kClient + rank;
@@ -149,11 +149,11 @@ class ManyRanks : public LoaderByItself {
 
 TEST(ALoaderThatAsksWhoSharesWithIt, SaysHowLongOthersAreWorthWaitingFor) {
   const uint64_t gib = (uint64_t{1} << 30) / 4096;  // rows
-  const std::vector<std::tuple<LoadWay, uint64_t, uint32_t>> cases = {
-      {LoadWay::two_stage, 8, 3'000},
-      {LoadWay::automatic, gib / 16, 200},
-      {LoadWay::automatic, 4 * gib, 1'024},  // as long as it would read
-      {LoadWay::automatic, 100 * gib, 3'000}};
+  const std::vector<std::tuple<LoadMethod, uint64_t, uint32_t>> cases = {
+      {LoadMethod::two_stage, 8, 3'000},
+      {LoadMethod::automatic, gib / 16, 200},
+      {LoadMethod::automatic, 4 * gib, 1'024},  // as long as it would read
+      {LoadMethod::automatic, 100 * gib, 3'000}};
   for (const auto& [way, rows, quiet_ms] : cases) {
     ManyRanks host;
     host.load(0, way, rows);
@@ -167,28 +167,28 @@ TEST(ALoaderThatAsksWhoSharesWithIt, SaysHowLongOthersAreWorthWaitingFor) {
 // Regression: a rank that came 50 ms after the others of its host read directly.
 TEST(ALoaderThatAsksWhoSharesWithIt, NamesTheRanksThatCameSince) {
   ManyRanks host;
-  host.load(0, LoadWay::two_stage);
+  host.load(0, LoadMethod::two_stage);
   host.pass(50 * kMillisecond);
-  host.load(1, LoadWay::two_stage);
+  host.load(1, LoadMethod::two_stage);
   host.listen();
   ASSERT_EQ(host.joins().size(), 1u);
   EXPECT_EQ(host.joins()[0].ranks.size(), 2u);
   host.pass(100 * kMillisecond);
-  host.load(2, LoadWay::two_stage);
+  host.load(2, LoadMethod::two_stage);
   host.pass(50 * kMillisecond);
   ASSERT_EQ(host.joins().size(), 2u);
   EXPECT_EQ(host.joins()[1].ranks.size(), 3u);
-  host.load(3, LoadWay::two_stage);
+  host.load(3, LoadMethod::two_stage);
   ASSERT_EQ(host.joins().size(), 3u) << "at once: all have come";
   EXPECT_EQ(host.joins()[2].ranks.size(), 4u);
 }
 
 TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowOf) {
   ManyRanks host;
-  host.load(0, LoadWay::two_stage);
+  host.load(0, LoadMethod::two_stage);
   host.pass(50 * kMillisecond);
   host.listen();
-  host.load(1, LoadWay::two_stage);
+  host.load(1, LoadMethod::two_stage);
   const LayoutId group = host.joins().at(0).ranks.at(0).layout_id;
   host.receive(kCoordinatorNode, RoleKind::coordinator,
                wire::LoadRoster{kLoad, {}, kKey, {group}, {"a:1", "b:1"}, {{0, 1, 0, 0}, {2, 1, 1, 0}}});

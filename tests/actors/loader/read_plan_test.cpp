@@ -123,14 +123,14 @@ TEST_F(TouchedBlocks, AreReadOnceEachAndNoOthersInBatchesThatFit) {
     const ReadBatches batches(plan->pieces, plan->reads, part_bytes);
     for (size_t number = 0; number < batches.size(); ++number) {
       const ReadBatchPlan batch = batches[number];
-      const std::vector<operation::ReadRange> told = batches.ranges_of(number, 7 * part_bytes);
-      ASSERT_EQ(told.size(), batch.reads.size());
+      const std::vector<operation::ReadRange> notified = batches.ranges_of(number, 7 * part_bytes);
+      ASSERT_EQ(notified.size(), batch.reads.size());
       uint64_t used = 0;
       for (size_t i = 0; i < batch.reads.size(); ++i) {
         const PlannedRead& range = batch.reads[i];
-        const operation::PieceRef& piece = *told[i].piece;
-        ASSERT_EQ(told[i].slab_offset, 7 * part_bytes + used);
-        ASSERT_EQ(std::pair(told[i].begin, told[i].end), std::pair(range.begin, range.end));
+        const operation::PieceRef& piece = *notified[i].piece;
+        ASSERT_EQ(notified[i].slab_offset, 7 * part_bytes + used);
+        ASSERT_EQ(std::pair(notified[i].begin, notified[i].end), std::pair(range.begin, range.end));
         ASSERT_EQ(files_.at({piece.file_name, piece.piece_key}), piece.box);
         ASSERT_EQ(range.piece_bytes, piece.box.elements() * *dtype_bytes(dtype_));
         ASSERT_EQ(range.begin % base::kDigestBlockBytes, 0u);

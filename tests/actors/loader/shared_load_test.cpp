@@ -35,8 +35,8 @@ TEST_F(SharedLoad, OfHostsThatNeedTheSameOneReadsTheHeaderOfEachFile) {
   start(20, 20);
   size_t passed = 0;
   host_.corrupt_messages([&](size_t, WireMessage& message) {
-    const auto* said = std::get_if<wire::ChunkIs>(message.body.get());
-    if (said != nullptr && said->chunk->size % 4096 == 0 && said->chunk->size <= 16384) ++passed;
+    const auto* received = std::get_if<wire::ChunkData>(message.body.get());
+    if (received != nullptr && received->chunk->size % 4096 == 0 && received->chunk->size <= 16384) ++passed;
   });
   for (auto& reader : readers_) reader->load();
   run();
@@ -49,8 +49,8 @@ TEST_F(SharedLoad, OfHostsThatNeedTheSameOneReadsTheHeaderOfEachFile) {
 TEST_F(SharedLoad, ALoadThatIsTooSmallOrDirectAsksNobody) {
   ASSERT_NO_FATAL_FAILURE(save(kReplicated));
   start(2, 2);
-  readers_[0]->load(LoadWay::direct);
-  readers_[1]->load(LoadWay::automatic);
+  readers_[0]->load(LoadMethod::direct);
+  readers_[1]->load(LoadMethod::automatic);
   run();
   expect_all_loaded();
   EXPECT_GE(bytes_read_, 2 * tensor_bytes());
@@ -155,7 +155,7 @@ TEST_P(ADeath, IsMadeUpForByTheOthers) {
   const TimeNs began = host_.now();
   run();
   ASSERT_FALSE(host_.alive(nodes_[death.host]));
-  EXPECT_LT(host_.now() - began, 2 * RoleTimes().chunk_deadline_ms * kMillisecond);
+  EXPECT_LT(host_.now() - began, 2 * Timeouts().chunk_deadline_ms * kMillisecond);
   for (size_t rank = 0; rank < 4; ++rank) {
     if (rank != death.host) {
       EXPECT_EQ(readers_[rank]->check(1), "") << rank;
@@ -190,12 +190,13 @@ TEST_F(SharedLoad, AChunkThatItsSenderHoldsWronglyIsReadFromStorage) {
   start(3, 3);
   size_t passed = 0;
   host_.corrupt_messages([&](size_t from, WireMessage& message) {
-    const auto* said = std::get_if<wire::ChunkIs>(message.body.get());
-    if (from != nodes_[1] || said == nullptr) return;
+    const auto* received = std::get_if<wire::ChunkData>(message.body.get());
+    if (from != nodes_[1] || received == nullptr) return;
     ++passed;
-    auto wrong = std::make_shared<Chunk>(*said->chunk);
+    auto wrong = std::make_shared<Chunk>(*received->chunk);
     wrong->bytes[wrong->size / 2] ^= std::byte{4};
-    message.body = std::make_shared<const WireBody>(wire::ChunkIs{said->id, said->number, std::move(wrong)});
+    message.body =
+        std::make_shared<const WireBody>(wire::ChunkData{received->id, received->number, std::move(wrong)});
   });
   for (auto& reader : readers_) reader->load();
   run();
@@ -212,16 +213,17 @@ TEST_F(SharedLoad, AForgedHeaderIsReadFromStorage) {
   start(3, 3);
   size_t forged = 0;
   host_.corrupt_messages([&](size_t, WireMessage& message) {
-    const auto* said = std::get_if<wire::ChunkIs>(message.body.get());
-    if (said == nullptr) return;
-    const std::string_view text = as_text(said->chunk->bytes);
+    const auto* received = std::get_if<wire::ChunkData>(message.body.get());
+    if (received == nullptr) return;
+    const std::string_view text = as_text(received->chunk->bytes);
     const size_t at = text.substr(0, 4096).find("shoal_digests");
     if (at == std::string_view::npos) return;
     ++forged;
-    auto wrong = std::make_shared<Chunk>(*said->chunk);
+    auto wrong = std::make_shared<Chunk>(*received->chunk);
     std::byte& digit = wrong->bytes[at + std::string_view(R"(shoal_digests":")").size()];
     digit = digit == std::byte{'0'} ? std::byte{'1'} : std::byte{'0'};
-    message.body = std::make_shared<const WireBody>(wire::ChunkIs{said->id, said->number, std::move(wrong)});
+    message.body =
+        std::make_shared<const WireBody>(wire::ChunkData{received->id, received->number, std::move(wrong)});
   });
   for (auto& reader : readers_) reader->load();
   run();
@@ -261,7 +263,7 @@ TEST_F(SharedLoad, OnlyTheGroupThatIsNamedShares) {
   ASSERT_NO_FATAL_FAILURE(save(kReplicated));
   start(4, 4);
   for (Rank rank = 0; rank < 4; ++rank) {
-    readers_[rank]->load(LoadWay::two_stage, rank < 2 ? std::vector<Rank>{0, 1} : std::vector<Rank>{2, 3});
+    readers_[rank]->load(LoadMethod::two_stage, rank < 2 ? std::vector<Rank>{0, 1} : std::vector<Rank>{2, 3});
   }
   run();
   expect_all_loaded();
@@ -272,7 +274,7 @@ TEST_F(SharedLoad, AnotherLoadOfTheSameRanksIsSharedAgain) {
   ASSERT_NO_FATAL_FAILURE(save(kReplicated));
   start(2, 2);
   for (uint32_t round = 0; round < 2; ++round) {
-    for (auto& reader : readers_) reader->load(LoadWay::two_stage, {}, round);
+    for (auto& reader : readers_) reader->load(LoadMethod::two_stage, {}, round);
     run();
     expect_all_loaded();
   }

@@ -27,7 +27,7 @@ wire::JoinRanks sample_join() {
           {{2, storage::nonce_of(1)}, {3, storage::nonce_of(1)}, {7, storage::nonce_of(2)}},
           {Dedupe::lowest_rank, 4096}};
 }
-wire::RosterIs sample_roster() {
+wire::RosterUpdate sample_roster() {
   return {storage::sample_world(), {Dedupe::none, uint64_t{1} << 20}, kRuleVersion};
 }
 wire::ShardsWritten sample_written() {
@@ -55,10 +55,15 @@ wire::GlobalPlan sample_global_plan() {
   return {kKey, plan->roster_id, {{0, nullptr}, {1, plan}}};
 }
 
-wire::PlanExchange sample_exchange() {
+wire::PlanGathering sample_exchange() {
   auto text = [](const char* plan) { return std::make_shared<const std::string>(plan); };
-  return {kKey, plan::ExchangeStage::made,           "host-a", 8, sample_local_plans().options,
-          5,    {{2, text("a plan")}, {7, text("")}}};
+  return {kKey,
+          plan::GatherStage::made,
+          "host-a",
+          8,
+          sample_local_plans().options,
+          5,
+          {{2, text("a plan")}, {7, text("")}}};
 }
 
 constexpr wire::LoadId kLoad = {true, 0, 3, 1};
@@ -75,7 +80,7 @@ wire::LoadRoster sample_load_roster() {
           std::move(passed_over)};
 }
 
-wire::ChunkIs sample_chunk() {
+wire::ChunkData sample_chunk() {
   auto chunk = std::make_shared<Chunk>();
   chunk->bytes.resize(100, std::byte{7});
   chunk->size = chunk->bytes.size();
@@ -87,10 +92,10 @@ std::vector<WireMessage> samples() {
   RoleKind planner = RoleKind::planner, writer = RoleKind::shard_writer, coordinator = RoleKind::coordinator;
   return {
       message_of(sample_join(), planner, coordinator),
-      message_of(wire::LayoutsWanted{{storage::nonce_of(1), storage::nonce_of(2)}}, coordinator, planner),
+      message_of(wire::LayoutRequest{{storage::nonce_of(1), storage::nonce_of(2)}}, coordinator, planner),
       message_of(wire::Layouts{storage::sample_world()->layouts}, planner, coordinator),
       message_of(sample_roster(), coordinator, planner),
-      message_of(wire::JoinRefused{"two hosts are called 'a'"}, coordinator, planner),
+      message_of(wire::JoinRejected{"two hosts are called 'a'"}, coordinator, planner),
       message_of(sample_written(), writer, coordinator),
       message_of(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full")}, writer, coordinator),
       message_of(wire::Pending{kKey}, coordinator, writer),
@@ -99,8 +104,8 @@ std::vector<WireMessage> samples() {
       message_of(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")}, coordinator, writer),
       message_of(wire::LayoutsStaged{kKey, {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}}, writer,
                  coordinator),
-      message_of(wire::PlanBy{kKey, storage::nonce_of(9)}, coordinator, writer),
-      message_of(wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {kKey}}, writer, coordinator),
+      message_of(wire::AttemptRoster{kKey, storage::nonce_of(9)}, coordinator, writer),
+      message_of(wire::RanksEnded{{{2, "exit status 1"}, {3, ""}}, {kKey}}, writer, coordinator),
       message_of(sample_local_plans(), writer, coordinator),
       message_of(sample_global_plan(), coordinator, writer),
       message_of(sample_exchange(), writer, coordinator),
@@ -108,11 +113,11 @@ std::vector<WireMessage> samples() {
           wire::JoinLoad{kLoad, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
           RoleKind::loader, coordinator),
       message_of(sample_load_roster(), coordinator, RoleKind::loader),
-      message_of(wire::ChunksWanted{kLoad, {99, 7}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunkRequest{kLoad, {99, 7}}, RoleKind::loader, RoleKind::loader),
       message_of(sample_chunk(), RoleKind::loader, RoleKind::loader),
-      message_of(wire::ChunksNotHere{kLoad, {7}}, RoleKind::loader, RoleKind::loader),
-      message_of(wire::ChunksNotWanted{kLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
-      message_of(wire::ChunksComing{kLoad, {7, 8, 9}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksUnavailable{kLoad, {7}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksCancelled{kLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksPending{kLoad, {7, 8, 9}}, RoleKind::loader, RoleKind::loader),
   };
 }
 
@@ -146,7 +151,7 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(join.world_size, 8u);
   EXPECT_EQ(join.ranks, sample_join().ranks);
   EXPECT_EQ(join.options, sample_join().options);
-  wire::RosterIs roster = passed_on(sample_roster());
+  wire::RosterUpdate roster = passed_on(sample_roster());
   EXPECT_EQ(roster.world->roster.id(), storage::sample_world()->roster.id());
   EXPECT_EQ(roster.world->layouts[0]->entries(), storage::sample_world()->layouts[0]->entries());
   EXPECT_EQ(roster.options, sample_roster().options);
@@ -170,10 +175,10 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(staged.key, kKey);
   EXPECT_EQ(staged.ranks,
             (std::vector<wire::RankLayout>{{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}));
-  wire::PlanBy plan_by = passed_on(wire::PlanBy{kKey, storage::nonce_of(9)});
+  wire::AttemptRoster plan_by = passed_on(wire::AttemptRoster{kKey, storage::nonce_of(9)});
   EXPECT_EQ(plan_by.key, kKey);
   EXPECT_EQ(plan_by.roster_id, storage::nonce_of(9));
-  wire::RanksGone gone = passed_on(wire::RanksGone{{{2, "exit status 1"}, {3, ""}}, {kKey}});
+  wire::RanksEnded gone = passed_on(wire::RanksEnded{{{2, "exit status 1"}, {3, ""}}, {kKey}});
   ASSERT_EQ(gone.ranks.size(), 2u);
   EXPECT_EQ(gone.ranks[0].rank, 2u);
   EXPECT_EQ(gone.ranks[0].end, "exit status 1");
@@ -181,11 +186,11 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(gone.staged, std::vector<AttemptKey>{kKey});
   EXPECT_FALSE(gone.may_return);
   EXPECT_FALSE(gone.rank_local);
-  gone = passed_on(wire::RanksGone{{}, {}, "host-a", {2, 3}, true, false});
+  gone = passed_on(wire::RanksEnded{{}, {}, "host-a", {2, 3}, true, false});
   EXPECT_EQ(gone.host, "host-a");
   EXPECT_EQ(gone.here, (std::vector<Rank>{2, 3}));
   EXPECT_TRUE(gone.may_return);
-  EXPECT_TRUE(passed_on(wire::RanksGone{{}, {}, "host-a", {2}, false, true}).rank_local);
+  EXPECT_TRUE(passed_on(wire::RanksEnded{{}, {}, "host-a", {2}, false, true}).rank_local);
   wire::LocalPlans local = passed_on(sample_local_plans());
   EXPECT_EQ(local.host, "host-a");
   EXPECT_EQ(local.world_size, 8u);
@@ -201,9 +206,9 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_FALSE(local.follows_planner);
   local.follows_planner = true;
   EXPECT_TRUE(passed_on(local).follows_planner);
-  wire::PlanExchange exchange = passed_on(sample_exchange());
+  wire::PlanGathering exchange = passed_on(sample_exchange());
   EXPECT_EQ(exchange.key, kKey);
-  EXPECT_EQ(exchange.stage, plan::ExchangeStage::made);
+  EXPECT_EQ(exchange.stage, plan::GatherStage::made);
   EXPECT_EQ(exchange.host, "host-a");
   EXPECT_EQ(exchange.world_size, 8u);
   EXPECT_EQ(exchange.options, sample_local_plans().options);
@@ -220,7 +225,7 @@ TEST(Wire, CausesAreCutAndMadeOneLine) {
   wire::Decided decided = passed_on(wire::Decided{kKey, false, cause});
   EXPECT_EQ(decided.cause.size(), storage::kMaxCauseBytes);
   EXPECT_THAT(decided.cause, HasSubstr("first line second xxx"));
-  EXPECT_EQ(passed_on(wire::JoinRefused{cause}).cause.size(), storage::kMaxCauseBytes);
+  EXPECT_EQ(passed_on(wire::JoinRejected{cause}).cause.size(), storage::kMaxCauseBytes);
   EXPECT_EQ(passed_on(wire::SaveFailed{kKey, 0, Status(Code::io, cause)}).why.message().size(),
             storage::kMaxCauseBytes);
 }
@@ -240,9 +245,9 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
       refusal_of(wire::LayoutsStaged{kKey, {{5, storage::nonce_of(3)}, {2, storage::nonce_of(4)}}}).code(),
       Code::corrupt)
       << "ranks out of order";
-  EXPECT_EQ(refusal_of(wire::RanksGone{{{5, ""}, {2, ""}}, {}}).code(), Code::corrupt)
+  EXPECT_EQ(refusal_of(wire::RanksEnded{{{5, ""}, {2, ""}}, {}}).code(), Code::corrupt)
       << "ranks out of order";
-  EXPECT_EQ(refusal_of(wire::RanksGone{{}, {kKey, kKey}}).code(), Code::corrupt) << "a save twice";
+  EXPECT_EQ(refusal_of(wire::RanksEnded{{}, {kKey, kKey}}).code(), Code::corrupt) << "a save twice";
   wire::LocalPlans local = sample_local_plans();
   local.known.pop_back();
   EXPECT_EQ(refusal_of(local).code(), Code::corrupt) << "a rank without its word of what it knows";
@@ -255,14 +260,14 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   global = sample_global_plan();
   global.roster_id = storage::nonce_of(9);
   EXPECT_EQ(refusal_of(global).code(), Code::corrupt) << "a plan of another roster";
-  wire::PlanExchange exchange = sample_exchange();
+  wire::PlanGathering exchange = sample_exchange();
   std::swap(exchange.plans[0], exchange.plans[1]);
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "ranks out of order";
   exchange = sample_exchange();
   exchange.coordinator_rank = 8;
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a coordinator_rank beyond the world";
   exchange = sample_exchange();
-  exchange.stage = static_cast<plan::ExchangeStage>(plan::kExchangeStages);
+  exchange.stage = static_cast<plan::GatherStage>(plan::kExchangeStages);
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a stage that there is not";
   join = sample_join();
   join.world_size = 7;
@@ -277,7 +282,7 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   EXPECT_EQ(refusal_of(join).code(), Code::corrupt) << "a host of two lines";
   join.host = std::string(10'000, 'a');
   EXPECT_EQ(refusal_of(join).code(), Code::too_large);
-  EXPECT_EQ(refusal_of(wire::LayoutsWanted{std::vector<LayoutId>(kMaxRanksPerNode + 1)}).code(),
+  EXPECT_EQ(refusal_of(wire::LayoutRequest{std::vector<LayoutId>(kMaxRanksPerNode + 1)}).code(),
             Code::too_large);
   LayoutPtr layout = storage::sample_world()->layouts[0];
   EXPECT_EQ(refusal_of(wire::Layouts{{layout, layout}}).code(), Code::corrupt) << "a layout twice";
@@ -289,7 +294,7 @@ TEST(Wire, RostersThatDoNotFitTheirLayoutsAreRefused) {
   LayoutBuilder builder;
   builder.add_tensor("other", DType::f32, {4}, Mesh::contiguous({4}), {Placement::shard(0)});
   world.layouts[0] = *std::move(builder).build();
-  wire::RosterIs roster = sample_roster();
+  wire::RosterUpdate roster = sample_roster();
   roster.world = std::make_shared<const World>(world);
   EXPECT_THAT(refusal_of(roster).message(), HasSubstr("a layout is not the one that it names"));
   world.layouts.clear();
@@ -400,20 +405,20 @@ TEST(Describe, SaysKindKeysAndCounts) {
   for (const WireMessage& message : samples()) lines.push_back(describe(*message.body));
   EXPECT_THAT(
       lines, testing::ElementsAre(
-                 "JoinRanks host-a: 3 ranks of 8", "LayoutsWanted: 2 layouts", "Layouts: 1 layout",
-                 "RosterIs: 4 ranks, 1 layout", "JoinRefused: two hosts are called 'a'",
+                 "JoinRanks host-a: 3 ranks of 8", "LayoutRequest: 2 layouts", "Layouts: 1 layout",
+                 "RosterUpdate: 4 ranks, 1 layout", "JoinRejected: two hosts are called 'a'",
                  "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
                  "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
                  "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
                  "Undecided step 3 (g1a1): refused: /root: read-only", "LayoutsStaged step 3 (g1a1): 2 ranks",
-                 "PlanBy step 3 (g1a1)", "RanksGone: 2 ranks, 1 save staged",
+                 "AttemptRoster step 3 (g1a1)", "RanksEnded: 2 ranks, 1 save staged",
                  "LocalPlans step 3 (g1a1): 2 ranks of 8, 1 plan known",
                  "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
-                 "PlanExchange step 3 (g1a1): 2 plans made",
+                 "PlanGathering step 3 (g1a1): 2 plans made",
                  "JoinLoad latest-3.1: 2 ranks of 8, shares, waits 700 ms",
-                 "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunksWanted latest-3.1: 2 chunks",
-                 "ChunkIs latest-3.1: 100 bytes", "ChunksNotHere latest-3.1: 1 chunk",
-                 "ChunksNotWanted latest-3.1: 2 chunks", "ChunksComing latest-3.1: 3 chunks"));
+                 "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunkRequest latest-3.1: 2 chunks",
+                 "ChunkData latest-3.1: 100 bytes", "ChunksUnavailable latest-3.1: 1 chunk",
+                 "ChunksCancelled latest-3.1: 2 chunks", "ChunksPending latest-3.1: 3 chunks"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

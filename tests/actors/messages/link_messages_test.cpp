@@ -20,8 +20,8 @@ std::vector<LinkMessage> one_of_each() {
   return {link::ServeAsRelay{12},
           link::RelayReady{"10.0.0.1:7", 12},
           link::RelayFailed{"no room"},
-          link::GoBy{"10.0.0.1:7", "full"},
-          link::GoBy{"", "not yet"},
+          link::UseRelay{"10.0.0.1:7", "full"},
+          link::UseRelay{"", "not yet"},
           link::ChildUp{5, "host:12", nonce},
           link::ChildLost{5, "died"},
           link::FromChild{5, kMessage},
@@ -59,7 +59,7 @@ TEST(LinkMessages, ThatAreDamagedAreErrorsAndNoMore) {
       (void)decode_link(bytes);
     }
   }
-  EXPECT_FALSE(decode_link(encode_link(link::GoBy{"nowhere", ""})).ok());
+  EXPECT_FALSE(decode_link(encode_link(link::UseRelay{"nowhere", ""})).ok());
   EXPECT_FALSE(decode_link(encode_link(link::RelayReady{"", 4})).ok());
   EXPECT_FALSE(decode_link(encode_link(link::ChildUp{5, std::string(300, 'x'), {}})).ok());
   EXPECT_FALSE(decode_link(encode_link(link::ChildUp{5, "a\nb", {}})).ok());

@@ -16,17 +16,17 @@ using testing::Not;
 
 TEST(Descriptors, GrowByWhatEachPeerAndEachTrainerCosts) {
   DescriptorDemand demand{.listens = true, .peers = 0, .trainers = 8};
-  uint64_t alone = descriptors_needed(demand);
+  uint64_t rank_local = descriptors_needed(demand);
   demand.peers = 1000;
-  EXPECT_EQ(descriptors_needed(demand), alone + 1000 * transport::kDescriptorsPerPeer);
+  EXPECT_EQ(descriptors_needed(demand), rank_local + 1000 * transport::kDescriptorsPerPeer);
   demand = {.listens = true, .peers = 0, .trainers = 9};
-  EXPECT_EQ(descriptors_needed(demand), alone + kDescriptorsPerTrainer);
+  EXPECT_EQ(descriptors_needed(demand), rank_local + kDescriptorsPerTrainer);
   demand = {.listens = false, .peers = 0, .trainers = 8};
-  EXPECT_EQ(descriptors_needed(demand), alone - kDescriptorsOfDoor);
+  EXPECT_EQ(descriptors_needed(demand), rank_local - kDescriptorsOfDoor);
 }
 
 // Runs in a child process with these limits; returns its output.
-std::string said_with_limits(rlim_t soft, rlim_t hard, const DescriptorDemand& demand, uint64_t peers_max) {
+std::string stated_with_limits(rlim_t soft, rlim_t hard, const DescriptorDemand& demand, uint64_t peers_max) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   pid_t child = fork();
@@ -35,9 +35,9 @@ std::string said_with_limits(rlim_t soft, rlim_t hard, const DescriptorDemand& d
     setrlimit(RLIMIT_NOFILE, &limit);
     auto peers = ensure_descriptors(demand, peers_max);
     getrlimit(RLIMIT_NOFILE, &limit);
-    std::string said = peers.ok() ? "peers " + std::to_string(*peers) : peers.status().to_string();
-    said += "; soft limit " + std::to_string(limit.rlim_cur);
-    if (write(ends[1], said.data(), said.size()) < 0) _exit(1);
+    std::string message = peers.ok() ? "peers " + std::to_string(*peers) : peers.status().to_string();
+    message += "; soft limit " + std::to_string(limit.rlim_cur);
+    if (write(ends[1], message.data(), message.size()) < 0) _exit(1);
     _exit(0);
   }
   close(ends[1]);
@@ -51,22 +51,23 @@ std::string said_with_limits(rlim_t soft, rlim_t hard, const DescriptorDemand& d
 TEST(Descriptors, TheSoftLimitIsRaisedToWhatIsNeededAndNoFurther) {
   DescriptorDemand demand{.listens = true, .peers = 10, .trainers = 4};
   std::string needed = std::to_string(descriptors_needed(demand));
-  EXPECT_EQ(said_with_limits(64, 5'000, demand, 10), "peers 10; soft limit " + needed);
-  EXPECT_EQ(said_with_limits(2000, 5'000, demand, 10), "peers 10; soft limit 2000") << "never lowered";
+  EXPECT_EQ(stated_with_limits(64, 5'000, demand, 10), "peers 10; soft limit " + needed);
+  EXPECT_EQ(stated_with_limits(2000, 5'000, demand, 10), "peers 10; soft limit 2000") << "never lowered";
 }
 
 TEST(Descriptors, SayHowManyPeersTheHardLimitAllows) {
   DescriptorDemand demand{.listens = true, .peers = 10, .trainers = 4};
   uint64_t hard = descriptors_needed(demand) + 90 * transport::kDescriptorsPerPeer + 1;
-  EXPECT_EQ(said_with_limits(64, hard, demand, 5000), "peers 100; soft limit " + std::to_string(hard));
+  EXPECT_EQ(stated_with_limits(64, hard, demand, 5000), "peers 100; soft limit " + std::to_string(hard));
 }
 
 TEST(Descriptors, ThatCannotBeHadAreRefusedWithBothFiguresAndTheRemedy) {
   DescriptorDemand demand{.listens = true, .peers = 1000, .trainers = 8};
-  std::string said = said_with_limits(64, 900, demand, 16384);
-  EXPECT_THAT(said, HasSubstr("needs " + std::to_string(descriptors_needed(demand)) + " file descriptors"));
-  EXPECT_THAT(said, HasSubstr("may have 900; ulimit -n, or LimitNOFILE="));
-  EXPECT_THAT(said, Not(HasSubstr("\n")));
+  std::string message = stated_with_limits(64, 900, demand, 16384);
+  EXPECT_THAT(message,
+              HasSubstr("needs " + std::to_string(descriptors_needed(demand)) + " file descriptors"));
+  EXPECT_THAT(message, HasSubstr("may have 900; ulimit -n, or LimitNOFILE="));
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
 }
 
 TEST(HostCount, TakesHostsToBeAlikeWhereThisOneIsKnown) {

@@ -21,14 +21,14 @@ class ThreeHosts : public ::testing::Test {
  protected:
   explicit ThreeHosts(sim::VirtualDelays delays = {}) : host_(delays), job_{host_, {}} {
     for (Rank rank = 0; rank < kHosts; ++rank) {
-      NodeFacts facts;
-      facts.generation = 1;
-      facts.epoch = 1;
-      facts.job_id = "job-1";
-      facts.host = "host" + std::to_string(rank);
-      facts.world_size = kHosts;
-      facts.expected_ranks = {rank};
-      host_.add_node(facts, rank == 0);
+      NodeConfig config;
+      config.generation = 1;
+      config.epoch = 1;
+      config.job_id = "job-1";
+      config.host = "host" + std::to_string(rank);
+      config.world_size = kHosts;
+      config.expected_ranks = {rank};
+      host_.add_node(config, rank == 0);
     }
   }
   void attach(Rank rank) {
@@ -51,17 +51,17 @@ class ThreeHosts : public ::testing::Test {
   }
   // A new node replaces the node of this host. Its trainer finds it half a second later.
   void follow(Rank rank) {
-    NodeFacts facts;
-    facts.generation = 1;
-    facts.job_id = "job-1";
-    facts.host = "host" + std::to_string(rank);
-    facts.expected_ranks = {rank};
-    const size_t node = host_.add_node(facts, rank == 0);
+    NodeConfig config;
+    config.generation = 1;
+    config.job_id = "job-1";
+    config.host = "host" + std::to_string(rank);
+    config.expected_ranks = {rank};
+    const size_t node = host_.add_node(config, rank == 0);
     run_for(500 * kMillisecond);
-    job_.trainers[rank]->come_back(node, kHosts);
+    job_.trainers[rank]->trainers_return(node, kHosts);
   }
   // The outcome that the n-th attached trainer received for its first save of this step.
-  Status heard(size_t n, uint64_t step) const {
+  Status notified(size_t n, uint64_t step) const {
     const auto& decided = job_.trainers[n]->decided();
     auto found = decided.find({step, 1});
     return found == decided.end() ? Status(Code::unavailable, "nothing yet") : found->second.outcome;
@@ -79,13 +79,13 @@ TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBeforeItEverAttached) {
   host_.end_trainer(2, 2, "exit status 7");
   run_for(1'000 * kMillisecond);
   for (size_t n : {0, 1}) {
-    EXPECT_EQ(heard(n, 1).message(),
+    EXPECT_EQ(notified(n, 1).message(),
               "rank 2: its trainer ended before it had staged this save: exit status 7");
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
-  EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: its trainer ended"));
-  EXPECT_THAT(heard(1, 2).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(notified(0, 2).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(notified(1, 2).message(), HasSubstr("rank 2: its trainer ended"));
 }
 
 TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBetweenSaves) {
@@ -95,8 +95,8 @@ TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBetweenSaves) {
   run_for(100 * kMillisecond);
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
   run_for(100 * kMillisecond);
-  EXPECT_THAT(heard(0, 1).message(), HasSubstr("rank 2: its trainer ended"));
-  EXPECT_THAT(heard(1, 1).message(), HasSubstr("signal 9 (Killed)"));
+  EXPECT_THAT(notified(0, 1).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(notified(1, 1).message(), HasSubstr("signal 9 (Killed)"));
 }
 
 TEST_F(ThreeHosts, CommitWhatARankStagedBeforeItEnded) {
@@ -106,8 +106,8 @@ TEST_F(ThreeHosts, CommitWhatARankStagedBeforeItEnded) {
   job_.trainers[2]->end();
   host_.end_trainer(2, 2, "exit status 0");
   run_for(1'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1), ok_status());
-  EXPECT_EQ(heard(1, 1), ok_status());
+  EXPECT_EQ(notified(0, 1), ok_status());
+  EXPECT_EQ(notified(1, 1), ok_status());
 }
 
 TEST_F(ThreeHosts, AreToldWhichRanksNeverCame) {
@@ -115,10 +115,10 @@ TEST_F(ThreeHosts, AreToldWhichRanksNeverCame) {
   attach(2);
   for (auto& trainer : job_.trainers) trainer->save(1);
   run_for(119'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(2'000 * kMillisecond);
   for (size_t n : {0, 1}) {
-    EXPECT_THAT(heard(n, 1).message(),
+    EXPECT_THAT(notified(n, 1).message(),
                 AllOf(HasSubstr("only 2 of 3 ranks said what they hold"), HasSubstr("rank 1 never came"),
                       HasSubstr("rank 0 is on host host0, rank 2 is on host host2")));
   }
@@ -131,10 +131,10 @@ TEST_F(ThreeHosts, FindTheirRosterLateAndCommitWhatTheyHadStagedBefore) {
   run_for(60'000 * kMillisecond);
   attach(1);
   run_for(5'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");  // it has declared its layout and staged nothing
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");  // it has declared its layout and staged nothing
   job_.trainers[2]->save(1);
   run_for(1'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
@@ -168,7 +168,7 @@ TEST_F(ThreeHosts, ThatAreStoppedTogetherLeaveToTheNextNodesWhatATrainerHasNotSt
   run_for(10'000 * kMillisecond);
   job_.trainers[2]->save(1);
   run_for(10'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status()) << n;
 }
 
 // Regression: a node whose coordinator had ended first published tombstones of what all had staged.
@@ -187,7 +187,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterTheirCoordinatorLeaveWhatIsStagedToTheNext
   }
   for (Rank rank = 0; rank < kHosts; ++rank) follow(rank);
   run_for(10'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status()) << n;
 }
 
 TEST_F(ThreeHosts, ThatAreStoppedBeforeThereIsARosterWaitForNoRankThatHasNotAttached) {
@@ -197,7 +197,7 @@ TEST_F(ThreeHosts, ThatAreStoppedBeforeThereIsARosterWaitForNoRankThatHasNotAtta
   run_for(1'000 * kMillisecond);
   stop_all();
   run_for(100 * kMillisecond);
-  EXPECT_THAT(heard(0, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+  EXPECT_THAT(notified(0, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
 }
 
@@ -208,7 +208,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   run_for(100 * kMillisecond);
   host_.kill_node(2);
   run_for(5'000 * kMillisecond);  // the loss is detected by now; the host may come back
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   for (size_t n : {0, 1}) job_.trainers[n]->end();
   for (size_t node : {0, 1}) host_.drain(node);
   run_for(6'000 * kMillisecond);
@@ -230,12 +230,12 @@ class ThreeHostsWhoseCoordinatorIsStopped : public ThreeHosts, public ::testing:
     host_.kill_node(0);
   }
   void start_coordinator() {
-    NodeFacts facts;
-    facts.generation = 1;
-    facts.job_id = "job-1";
-    facts.host = "host0";
-    facts.expected_ranks = {0};
-    job_.trainers[0]->come_back(host_.add_node(facts, true), kHosts);
+    NodeConfig config;
+    config.generation = 1;
+    config.job_id = "job-1";
+    config.host = "host0";
+    config.expected_ranks = {0};
+    job_.trainers[0]->trainers_return(host_.add_node(config, true), kHosts);
     run_for(10'000 * kMillisecond);
   }
 };
@@ -248,10 +248,10 @@ TEST_P(ThreeHostsWhoseCoordinatorIsStopped, CommitWithTheNextOneWhatOneRankHadNo
   run_for(1'000 * kMillisecond);
   stop_coordinator();
   start_coordinator();
-  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(1, 1).message(), "nothing yet");
   job_.trainers[GetParam()]->save(1);
   run_for(10'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status()) << n;
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status()) << n;
 }
 
 INSTANTIATE_TEST_SUITE_P(RankThatIsLate, ThreeHostsWhoseCoordinatorIsStopped, ::testing::Values(0u, 1u, 2u));
@@ -262,7 +262,7 @@ TEST_F(ThreeHosts, CommitWhatAllHaveStagedThoughTheCoordinatorIsStopped) {
   host_.run_for(5'000);  // staged, and not written
   host_.drain(0);
   run_for(1'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
   EXPECT_TRUE(host_.drained(0));
 }
 
@@ -274,16 +274,16 @@ TEST_F(ThreeHosts, AbortASaveThatWaitsForAHostThatDied) {
   run_for(100 * kMillisecond);
   host_.kill_node(2);
   run_for(16'000 * kMillisecond);  // 2.5 s until it is known
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(3'000 * kMillisecond);
   const std::string cause =
       "host host2 (rank 2) is lost: neither its node nor its trainers came back within 15.00 s";
   for (size_t n : {0, 1}) {
-    EXPECT_EQ(heard(n, 1), Status(Code::aborted, cause));
+    EXPECT_EQ(notified(n, 1), Status(Code::aborted, cause));
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 2), Status(Code::aborted, cause));
+  EXPECT_EQ(notified(0, 2), Status(Code::aborted, cause));
 }
 
 TEST_F(ThreeHosts, CommitWhatAHostHadReportedBeforeItDied) {
@@ -294,7 +294,7 @@ TEST_F(ThreeHosts, CommitWhatAHostHadReportedBeforeItDied) {
   run_for(60'000 * kMillisecond);
   job_.trainers[0]->save(1);
   run_for(1'000 * kMillisecond);
-  for (size_t n : {0, 1}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 // Regression: such a save was aborted after 15 s, and its shards were swept.
@@ -306,9 +306,9 @@ TEST_F(ThreeHosts, CommitWhatAHostHadWrittenThoughItDiedBeforeItsReport) {
   for (auto& trainer : job_.trainers) trainer->save(1);
   run_for(16'000 * kMillisecond);  // 2.5 s until it is known
   ASSERT_FALSE(host_.alive(2));
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(3'000 * kMillisecond);
-  for (size_t n : {0, 1}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 TEST_F(ThreeHosts, CommitWhatAllHadWrittenThoughTheCoordinatorsHostDied) {
@@ -321,7 +321,7 @@ TEST_F(ThreeHosts, CommitWhatAllHadWrittenThoughTheCoordinatorsHostDied) {
   for (auto& trainer : job_.trainers) trainer->save(1);
   run_for(20'000 * kMillisecond);
   ASSERT_FALSE(host_.alive(0));
-  for (size_t n : {1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 TEST_F(ThreeHosts, CommitWhereTheNodeThatEndedIsFollowedInTime) {
@@ -330,15 +330,15 @@ TEST_F(ThreeHosts, CommitWhereTheNodeThatEndedIsFollowedInTime) {
   host_.run_for(5'000);  // staged, and not written
   host_.kill_node(2);
   run_for(12'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.job_id = "job-1";
-  facts.host = "host2";
-  facts.expected_ranks = {2};
-  job_.trainers[2]->come_back(host_.add_node(facts, false), kHosts);
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
+  NodeConfig config;
+  config.generation = 1;
+  config.job_id = "job-1";
+  config.host = "host2";
+  config.expected_ranks = {2};
+  job_.trainers[2]->trainers_return(host_.add_node(config, false), kHosts);
   run_for(20'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 // The node has a new session, and no save in flight to report.
@@ -350,10 +350,10 @@ TEST_F(ThreeHosts, WaitForAHostWhoseSessionBrokeAndStandsAgain) {
   run_for(30'000 * kMillisecond);
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
   run_for(30'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   job_.trainers[2]->save(1);
   run_for(1'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 TEST_F(ThreeHosts, AbortWhatWaitsForACoordinatorWhoseHostDied) {
@@ -362,11 +362,11 @@ TEST_F(ThreeHosts, AbortWhatWaitsForACoordinatorWhoseHostDied) {
   run_for(100 * kMillisecond);
   host_.kill_node(0);
   run_for(16'000 * kMillisecond);
-  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(1, 1).message(), "nothing yet");
   run_for(3'000 * kMillisecond);
   for (size_t n : {1, 2}) {
-    EXPECT_EQ(heard(n, 1).code(), Code::aborted);
-    EXPECT_THAT(heard(n, 1).message(),
+    EXPECT_EQ(notified(n, 1).code(), Code::aborted);
+    EXPECT_THAT(notified(n, 1).message(),
                 HasSubstr("heard no decision within 15.00 s: it has lost the coordinator"));
   }
 }
@@ -378,17 +378,17 @@ TEST_F(ThreeHosts, AbortWhatWaitsForAHostThatDiedWithTheCoordinatorBeforeTheNext
   run_for(100 * kMillisecond);
   host_.kill_node(0);
   host_.kill_node(2);
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.job_id = "job-1";
-  facts.host = "host0";
-  facts.expected_ranks = {0};
-  job_.trainers[0]->come_back(host_.add_node(facts, true), kHosts);
+  NodeConfig config;
+  config.generation = 1;
+  config.job_id = "job-1";
+  config.host = "host0";
+  config.expected_ranks = {0};
+  job_.trainers[0]->trainers_return(host_.add_node(config, true), kHosts);
   job_.trainers[0]->save(1);
   run_for(10'000 * kMillisecond);
-  EXPECT_EQ(heard(1, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(1, 1).message(), "nothing yet");
   run_for(10'000 * kMillisecond);
-  EXPECT_EQ(heard(1, 1).message(), "the host of rank 2 is lost: no node has spoken for it within 15.00 s");
+  EXPECT_EQ(notified(1, 1).message(), "the host of rank 2 is lost: no node has spoken for it within 15.00 s");
 }
 
 TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
@@ -399,18 +399,18 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
   run_for(1'000 * kMillisecond);
   ASSERT_TRUE(host_.drained(2));
   host_.kill_node(2);
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.job_id = "job-1";
-  facts.host = "host2";
-  facts.expected_ranks = {2};
-  const size_t next = host_.add_node(facts, false);
-  job_.trainers[2]->come_back(next, kHosts);
+  NodeConfig config;
+  config.generation = 1;
+  config.job_id = "job-1";
+  config.host = "host2";
+  config.expected_ranks = {2};
+  const size_t next = host_.add_node(config, false);
+  job_.trainers[2]->trainers_return(next, kHosts);
   run_for(10'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   job_.trainers[2]->save(1);
   run_for(1'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 // Regression: a node that was killed could be replaced three times as late as one that was stopped.
@@ -424,10 +424,10 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayBeFollowedAsLateAsOneThatWasKilled)
   run_for(11'000 * kMillisecond);
   follow(2);
   run_for(10'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   job_.trainers[2]->save(1);
   run_for(1'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
@@ -438,14 +438,14 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
   host_.run_for(1'000 * kMillisecond);
   host_.kill_node(2);
   run_for(6'000 * kMillisecond);
-  EXPECT_EQ(heard(0, 1).message(), "nothing yet");
+  EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(9'000 * kMillisecond);
   for (size_t n : {0, 1}) {
-    EXPECT_THAT(heard(n, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+    EXPECT_THAT(notified(n, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
-  EXPECT_THAT(heard(0, 2).message(), HasSubstr("rank 2: the node of its host is stopping"));
+  EXPECT_THAT(notified(0, 2).message(), HasSubstr("rank 2: the node of its host is stopping"));
 }
 
 // Regression: in mode collective no node joins. A host whose node had been replaced was considered lost, or
@@ -457,7 +457,7 @@ class ThreeHostsOfEachMode : public ThreeHosts, public ::testing::WithParamInter
     attach_all();
     for (auto& trainer : job_.trainers) trainer->save(1);
     run_for(5'000 * kMillisecond);
-    for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+    for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
   }
   // Host `last` comes to this save a second after the others.
   void expect_commits(uint64_t step, Rank last) {
@@ -467,7 +467,7 @@ class ThreeHostsOfEachMode : public ThreeHosts, public ::testing::WithParamInter
     run_for(1'000 * kMillisecond);
     job_.trainers[last]->save(step);
     run_for(5'000 * kMillisecond);
-    for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, step), ok_status()) << n;
+    for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, step), ok_status()) << n;
   }
 };
 
@@ -501,11 +501,11 @@ TEST_P(ThreeHostsOfEachMode, CommitThoughTheHostThatCameBackHeardOfAnAbortFirst)
   run_for(5'000 * kMillisecond);
   for (size_t n : {0, 1}) job_.trainers[n]->save(2);
   run_for(20'000 * kMillisecond);
-  EXPECT_THAT(heard(0, 2).message(), HasSubstr("host2"));
+  EXPECT_THAT(notified(0, 2).message(), HasSubstr("host2"));
   follow(2);
   job_.trainers[2]->save(2);
   run_for(20'000 * kMillisecond);
-  EXPECT_EQ(heard(2, 2).code(), Code::aborted);
+  EXPECT_EQ(notified(2, 2).code(), Code::aborted);
   expect_commits(3, 2);
 }
 
@@ -518,17 +518,17 @@ INSTANTIATE_TEST_SUITE_P(Mode, ThreeHostsOfEachMode,
 // A coordinator on a host without trainers is requested to stop; trainers on other hosts go on.
 TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
   sim::VirtualHost host;
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.job_id = "job-1";
-  facts.world_size = 2;
-  facts.host = "host9";
-  host.add_node(facts, true);
+  NodeConfig config;
+  config.generation = 1;
+  config.job_id = "job-1";
+  config.world_size = 2;
+  config.host = "host9";
+  host.add_node(config, true);
   sim::VirtualJob job{host, {}};
   for (Rank rank : {0u, 1u}) {
-    facts.host = "host" + std::to_string(rank);
-    facts.expected_ranks = {rank};
-    const size_t node = host.add_node(facts, false);
+    config.host = "host" + std::to_string(rank);
+    config.expected_ranks = {rank};
+    const size_t node = host.add_node(config, false);
     job.trainers.push_back(
         std::make_unique<sim::VirtualTrainer>(host, node, rank, 2, sim::flat_job(2, 0)[rank]));
     job.trainers.back()->declare();
@@ -543,9 +543,9 @@ TEST(ACoordinatorWithoutTrainers, LeavesWhatIsUndecidedToTheNextOne) {
   EXPECT_TRUE(host.drained(0));
   EXPECT_EQ(storage::read_decision(host.storage(), {1, 1, 1}).status().code(), Code::not_found);
   host.kill_node(0);
-  facts.host = "host9";
-  facts.expected_ranks.clear();
-  host.add_node(facts, true);
+  config.host = "host9";
+  config.expected_ranks.clear();
+  host.add_node(config, true);
   host.run_for(8'000 * kMillisecond);
   job.trainers[1]->save(1);
   host.run_for(1'000 * kMillisecond);
@@ -568,7 +568,7 @@ TEST_F(ThreeSlowHosts, AreNotTakenForLost) {
   run_for(60'000 * kMillisecond);
   for (auto& trainer : job_.trainers) trainer->save(1);
   run_for(200'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
 
 TEST_F(ThreeSlowHosts, CommitWhatAllHaveStagedThoughTheyAreStoppedTogether) {
@@ -581,34 +581,34 @@ TEST_F(ThreeSlowHosts, CommitWhatAllHaveStagedThoughTheyAreStoppedTogether) {
   run_for(10'000 * kMillisecond);
   for (size_t node = 0; node < kHosts; ++node) EXPECT_FALSE(host_.drained(node)) << node;
   run_for(200'000 * kMillisecond);
-  for (size_t n : {0, 1, 2}) EXPECT_EQ(heard(n, 1), ok_status());
+  for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
 }
 
-NodeFacts facts_of_one() {
-  NodeFacts facts;
-  facts.generation = 1;
-  facts.epoch = 1;
-  facts.host = "host0";
-  facts.expected_ranks = {0, 1};
-  return facts;
+NodeConfig facts_of_one() {
+  NodeConfig config;
+  config.generation = 1;
+  config.epoch = 1;
+  config.host = "host0";
+  config.expected_ranks = {0, 1};
+  return config;
 }
 
 TEST(AShardWriterThatStops, NamesItsRanksEvenThoseThatNeverAttached) {
   RoleByItself role(make_shard_writer(facts_of_one()));
   role.handle(event::Drain{});
   EXPECT_TRUE(role.drained);
-  const auto said = role.sent<wire::RanksGone>(kCoordinatorNode);
-  ASSERT_EQ(said.size(), 1u);
-  ASSERT_EQ(said[0].ranks.size(), 2u);
-  EXPECT_EQ(said[0].ranks[1].rank, 1u);
-  EXPECT_EQ(said[0].ranks[1].end, "");
-  EXPECT_TRUE(said[0].staged.empty());
+  const auto received = role.sent<wire::RanksEnded>(kCoordinatorNode);
+  ASSERT_EQ(received.size(), 1u);
+  ASSERT_EQ(received[0].ranks.size(), 2u);
+  EXPECT_EQ(received[0].ranks[1].rank, 1u);
+  EXPECT_EQ(received[0].ranks[1].end, "");
+  EXPECT_TRUE(received[0].staged.empty());
 }
 
 TEST(AShardWriterThatNobodyNeeds, LeavesItsRanksToTheNextNode) {
   RoleByItself role(make_shard_writer(facts_of_one()));
-  role.handle(event::Drain{.told = false});
+  role.handle(event::Drain{.by_request = false});
   EXPECT_TRUE(role.drained);
   EXPECT_TRUE(role.sends.empty());
 }
@@ -617,18 +617,18 @@ TEST(AShardWriterWhoseTrainerEnded, SaysSoUntilTheRankIsBack) {
   RoleByItself role(make_shard_writer(facts_of_one()));
   role.handle(event::TrainerEnded{1, "exit status 1"});
   role.pass(60'000 * kMillisecond);
-  const size_t said = role.sent<wire::RanksGone>(kCoordinatorNode).size();
-  EXPECT_GE(said, 5u);
-  EXPECT_LE(said, 15u);
-  EXPECT_EQ(role.sent<wire::RanksGone>(kCoordinatorNode)[0].ranks.at(0).end, "exit status 1");
+  const size_t received = role.sent<wire::RanksEnded>(kCoordinatorNode).size();
+  EXPECT_GE(received, 5u);
+  EXPECT_LE(received, 15u);
+  EXPECT_EQ(role.sent<wire::RanksEnded>(kCoordinatorNode)[0].ranks.at(0).end, "exit status 1");
   role.sends.clear();
   local::Attach attach;
   attach.rank = 1;
   attach.world_size = 2;
   role.from_client(3, attach);
   role.pass(60'000 * kMillisecond);
-  ASSERT_EQ(role.sent<wire::RanksGone>(kCoordinatorNode).size(), 1u);
-  EXPECT_TRUE(role.sent<wire::RanksGone>(kCoordinatorNode)[0].ranks.empty());
+  ASSERT_EQ(role.sent<wire::RanksEnded>(kCoordinatorNode).size(), 1u);
+  EXPECT_TRUE(role.sent<wire::RanksEnded>(kCoordinatorNode)[0].ranks.empty());
 }
 
 }  // namespace

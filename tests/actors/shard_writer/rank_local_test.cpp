@@ -30,7 +30,7 @@ class MuteEngine final : public sim::NodeEngine, sim::VirtualWorld {
   TimeNs now() const override { return world_.now(); }
   void schedule(TimeNs at, std::function<void()> action) override { world_.schedule(at, std::move(action)); }
   void send(NodeId to, const WireMessage& message, SendId id) override {
-    if (std::holds_alternative<wire::RanksGone>(*message.body)) return world_.send(to, message, id);
+    if (std::holds_alternative<wire::RanksEnded>(*message.body)) return world_.send(to, message, id);
     ADD_FAILURE() << "sent: " << describe(*message.body);
     std::abort();
   }
@@ -361,10 +361,10 @@ TEST_F(RankLocal, OfACheckpointThatIsDeletedBeforeAllHaveSeenItNothingIsClaimed)
   job_.run(1);
   for (const auto& trainer : job_.trainers) {
     ASSERT_TRUE(trainer->decided().contains({1, 1}));
-    const local::Decided& said = trainer->decided().at({1, 1});
-    EXPECT_EQ(said.outcome.code(), Code::unavailable) << said.outcome.to_string();
-    EXPECT_THAT(said.outcome.message(), HasSubstr("the folder of step 1 (g1a1) is gone"));
-    EXPECT_EQ(said.checkpoint, nullptr);
+    const local::Decided& received = trainer->decided().at({1, 1});
+    EXPECT_EQ(received.outcome.code(), Code::unavailable) << received.outcome.to_string();
+    EXPECT_THAT(received.outcome.message(), HasSubstr("the folder of step 1 (g1a1) is gone"));
+    EXPECT_EQ(received.checkpoint, nullptr);
   }
 }
 

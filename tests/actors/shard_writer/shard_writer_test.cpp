@@ -28,12 +28,12 @@ Status gone() {
 // Of a host with ranks 0 and 1 of a job of 2; the client of rank 0 is attached.
 class AShardWriterByItself : public ::testing::Test {
  protected:
-  static NodeFacts facts() {
-    NodeFacts facts;
-    facts.generation = 1;
-    facts.epoch = 1;
-    facts.host = "host0";
-    return facts;
+  static NodeConfig config() {
+    NodeConfig config;
+    config.generation = 1;
+    config.epoch = 1;
+    config.host = "host0";
+    return config;
   }
   AShardWriterByItself() {
     local::Attach attach;
@@ -108,9 +108,9 @@ class AShardWriterByItself : public ::testing::Test {
     }
   }
   // All outcomes that this rank received for its saves, in order.
-  std::vector<Status> heard(Rank rank = 0) const {
+  std::vector<Status> notified(Rank rank = 0) const {
     std::vector<Status> outcomes;
-    for (const auto& each : role_.told<local::Decided>(kClient + rank)) outcomes.push_back(each.outcome);
+    for (const auto& each : role_.notified<local::Decided>(kClient + rank)) outcomes.push_back(each.outcome);
     return outcomes;
   }
   std::string tombstone_cause(OperationId* id) {
@@ -118,7 +118,7 @@ class AShardWriterByItself : public ::testing::Test {
     return publish ? std::get<storage::Tombstone>(*publish->body).cause : "nothing was published";
   }
 
-  RoleByItself role_{make_shard_writer(facts())};
+  RoleByItself role_{make_shard_writer(config())};
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   UserMetadataPtr user_;
@@ -128,11 +128,11 @@ TEST_F(AShardWriterByItself, TellsItsClientWhyNoDecisionCanBePublished) {
   stage(5);
   role_.pass(300'000 * kMillisecond);
   ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
-  const auto told = role_.told<local::Decided>(kClient);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].outcome.code(), Code::refused);
-  EXPECT_THAT(told[0].outcome.message(), HasSubstr("Read-only file system"));
-  EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
+  const auto notified = role_.notified<local::Decided>(kClient);
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_EQ(notified[0].outcome.code(), Code::refused);
+  EXPECT_THAT(notified[0].outcome.message(), HasSubstr("Read-only file system"));
+  EXPECT_EQ(role_.notified<local::SlabFree>(kClient).size(), 1u);
   role_.handle(event::Drain{});
   EXPECT_TRUE(role_.drained);
 }
@@ -147,9 +147,9 @@ TEST_F(AShardWriterByItself, TriesToPublishItsTombstoneWithBackOffAndNotForEver)
   }
   EXPECT_GE(tries, 10u);
   EXPECT_LE(tries, 20u);
-  const auto told = role_.told<local::Decided>(kClient);  // at the first failure, and once
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].outcome.code(), Code::io);
+  const auto notified = role_.notified<local::Decided>(kClient);  // at the first failure, and once
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_EQ(notified[0].outcome.code(), Code::io);
   role_.handle(event::Drain{});
   EXPECT_TRUE(role_.drained);
 }
@@ -161,7 +161,7 @@ TEST_F(AShardWriterByItself, PublishesATombstoneWhenItHearsThatTheCoordinatorCan
   const std::string cause = tombstone_cause(&id);
   EXPECT_THAT(cause, HasSubstr("Read-only file system"));
   role_.handle(event::OperationDone{id, aborted({1, 5, 1}, cause)});
-  EXPECT_THAT(role_.told<local::Decided>(kClient).at(0).outcome.message(),
+  EXPECT_THAT(role_.notified<local::Decided>(kClient).at(0).outcome.message(),
               HasSubstr("Read-only file system"));
 }
 
@@ -170,8 +170,8 @@ TEST_F(AShardWriterByItself, TellsWhatFailedWhereTheCoordinatorCouldNotRecordThe
   role_.receive(kCoordinatorNode, RoleKind::coordinator,
                 wire::Undecided{{1, 5, 1}, Status(Code::unavailable, "rank 3: disk full; the root is gone")});
   ASSERT_TRUE(role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone")));
-  ASSERT_EQ(role_.told<local::Decided>(kClient).size(), 1u);
-  EXPECT_THAT(role_.told<local::Decided>(kClient)[0].outcome.message(), HasSubstr("rank 3: disk full"));
+  ASSERT_EQ(role_.notified<local::Decided>(kClient).size(), 1u);
+  EXPECT_THAT(role_.notified<local::Decided>(kClient)[0].outcome.message(), HasSubstr("rank 3: disk full"));
 }
 
 // Regression: `shoal launch` waited two minutes for a node whose trainers had ended.
@@ -212,7 +212,7 @@ TEST_F(AShardWriterByItself, ReportsTheMetadataOfWhatAnEarlierNodeWrote) {
   user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});
   const SavePlan plan = *plan_save(*world_, 0, options_);
   local::Written written{5, 1, {plan.roster_id, plan.id, {}}, user_};
-  for (uint32_t file = 0; file < plan.files; ++file) written.share.files.push_back({file, 4096, {}, 0});
+  for (uint32_t file = 0; file < plan.files; ++file) written.assignment.files.push_back({file, 4096, {}, 0});
   role_.from_client(kClient, written);
   root_answers(Status(Code::not_found, "undecided"));
   const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
@@ -261,7 +261,7 @@ TEST_F(AShardWriterByItself, LeavesASaveToTheNextNodeThoughItsCoordinatorWasStop
   role_.pass(6'000 * kMillisecond);
   EXPECT_TRUE(role_.drained);
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
-  EXPECT_TRUE(heard().empty());
+  EXPECT_TRUE(notified().empty());
 }
 
 TEST_F(AShardWriterByItself, WaitsWhileDrainingForACoordinatorThatIsThere) {
@@ -318,9 +318,9 @@ TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHa
     const uint64_t step = 5 + static_cast<uint64_t>(is);
     SCOPED_TRACE("step " + std::to_string(step));
     stage(step);
-    role_.said.clear();
+    role_.received.clear();
     role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, step, 1}, true, ""});
-    EXPECT_TRUE(heard().empty());
+    EXPECT_TRUE(notified().empty());
     storage::WrittenShard written;
     written.header_digest.bytes[0] = std::byte{7};
     role_.answer<operation::WriteShard>(OperationResult(written));
@@ -335,10 +335,10 @@ TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHa
     root_answers(is == Is::deleted
                      ? deleted({1, step, 1})
                      : OperationResult(std::make_shared<const storage::Decision>(std::move(committed))));
-    ASSERT_EQ(heard().size(), 1u);
-    EXPECT_EQ(heard()[0].ok(), is != Is::not_named) << heard()[0].to_string();
-    const std::string said = is == Is::not_named ? "another process of this rank had saved it" : "";
-    EXPECT_THAT(heard()[0].message(), HasSubstr(said));
+    ASSERT_EQ(notified().size(), 1u);
+    EXPECT_EQ(notified()[0].ok(), is != Is::not_named) << notified()[0].to_string();
+    const std::string received = is == Is::not_named ? "another process of this rank had saved it" : "";
+    EXPECT_THAT(notified()[0].message(), HasSubstr(received));
     EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty()) << "nothing is to be swept";
   }
 }
@@ -359,10 +359,10 @@ TEST_F(AShardWriterByItself, SaysForWhomItSpeaksInEachNewSession) {
   role_.handle(event::PeerLost{kCoordinatorNode, gone()});
   role_.handle(event::PeerUp{kCoordinatorNode});
   role_.pass(60'000 * kMillisecond);
-  const auto said = role_.sent<wire::RanksGone>(kCoordinatorNode);
-  ASSERT_GE(said.size(), 3u);  // one may be lost
-  EXPECT_LE(said.size(), 6u);
-  for (const auto& each : said) {
+  const auto received = role_.sent<wire::RanksEnded>(kCoordinatorNode);
+  ASSERT_GE(received.size(), 3u);  // one may be lost
+  EXPECT_LE(received.size(), 6u);
+  for (const auto& each : received) {
     EXPECT_EQ(each.host, "host0");
     EXPECT_THAT(each.here, ElementsAre(0u, 1u));
     EXPECT_TRUE(each.ranks.empty());
@@ -378,18 +378,18 @@ TEST_F(AShardWriterByItself, SaysForWhomItSpeaksOnceItsRanksSaveCollectively) {
   SaveOptions options;
   options.mode = SaveMode::collective;
   const std::vector<LayoutPtr> layouts = sim::flat_job(2, 0);
-  for (Rank rank : {0u, 1u}) role_.from_client(kClient + rank, local::LayoutIs{layouts[rank], options});
+  for (Rank rank : {0u, 1u}) role_.from_client(kClient + rank, local::LayoutUpdate{layouts[rank], options});
   role_.pass(60'000 * kMillisecond);
-  const auto said = role_.sent<wire::RanksGone>(kCoordinatorNode);
-  ASSERT_GE(said.size(), 3u);  // one may be lost
-  EXPECT_LE(said.size(), 6u);
-  EXPECT_EQ(said[0].host, "host0");
-  EXPECT_THAT(said[0].here, ElementsAre(0u, 1u));
+  const auto received = role_.sent<wire::RanksEnded>(kCoordinatorNode);
+  ASSERT_GE(received.size(), 3u);  // one may be lost
+  EXPECT_LE(received.size(), 6u);
+  EXPECT_EQ(received[0].host, "host0");
+  EXPECT_THAT(received[0].here, ElementsAre(0u, 1u));
   role_.sends.clear();
-  role_.from_client(kClient,
-                    local::LayoutIs{sim::flat_job(2, 1)[0], options});  // another one, of a rank that is here
+  role_.from_client(
+      kClient, local::LayoutUpdate{sim::flat_job(2, 1)[0], options});  // another one, of a rank that is here
   role_.pass(60'000 * kMillisecond);
-  EXPECT_TRUE(role_.sent<wire::RanksGone>(kCoordinatorNode).empty());
+  EXPECT_TRUE(role_.sent<wire::RanksEnded>(kCoordinatorNode).empty());
 }
 
 TEST_F(AShardWriterByItself, ThatIsStoppedLeavesWhatItsLivingTrainersHaveInFlightToTheNextNode) {
@@ -405,8 +405,8 @@ TEST_F(AShardWriterByItself, ThatIsStoppedLeavesWhatItsLivingTrainersHaveInFligh
   EXPECT_TRUE(role_.drained);
   EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
-  EXPECT_TRUE(heard(0).empty() && heard(1).empty());
-  EXPECT_THAT(role_.sent<wire::RanksGone>(kCoordinatorNode).back().staged, ElementsAre(AttemptKey{1, 5, 1}));
+  EXPECT_TRUE(notified(0).empty() && notified(1).empty());
+  EXPECT_THAT(role_.sent<wire::RanksEnded>(kCoordinatorNode).back().staged, ElementsAre(AttemptKey{1, 5, 1}));
 }
 
 TEST_F(AShardWriterByItself, ThatIsStoppedFinishesWhatItWritesBeforeTheNextNodeComes) {
@@ -418,8 +418,8 @@ TEST_F(AShardWriterByItself, ThatIsStoppedFinishesWhatItWritesBeforeTheNextNodeC
   while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   EXPECT_TRUE(role_.drained);
-  EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
-  EXPECT_TRUE(heard(0).empty());
+  EXPECT_EQ(role_.notified<local::SlabFree>(kClient).size(), 1u);
+  EXPECT_TRUE(notified(0).empty());
 }
 
 TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenThereIsNoRoster) {
@@ -435,7 +435,7 @@ TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenThereIsNoRoster) {
 }
 
 TEST_F(AShardWriterByItself, FailsWhileDrainingASaveThatARankOfItsHostHasNotStaged) {
-  NodeFacts of_two = facts();
+  NodeConfig of_two = config();
   of_two.expected_ranks = {0, 1};  // the second one never attached
   role_ = RoleByItself(make_shard_writer(of_two));
   attach(0);
@@ -461,7 +461,7 @@ TEST_F(AShardWriterByItself, SaysWhenFilesOfAnAbortedSaveWereWrittenAfterItsSwee
   while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).size(), 1u);
-  EXPECT_EQ(role_.told<local::SlabFree>(kClient).size(), 1u);
+  EXPECT_EQ(role_.notified<local::SlabFree>(kClient).size(), 1u);
   EXPECT_TRUE(role_.drained);
 }
 
@@ -469,12 +469,12 @@ TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNo
   world_known();
   stage(5);
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
-  EXPECT_TRUE(role_.told<local::Decided>(kClient).empty()) << "what it writes may be what is committed";
+  EXPECT_TRUE(role_.notified<local::Decided>(kClient).empty()) << "what it writes may be what is committed";
   role_.answer<operation::WriteShard>(Status(Code::already_exists, "another file has this name"));
-  const auto told = role_.told<local::Decided>(kClient);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].outcome.code(), Code::aborted);
-  EXPECT_THAT(told[0].outcome.message(),
+  const auto notified = role_.notified<local::Decided>(kClient);
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_EQ(notified[0].outcome.code(), Code::aborted);
+  EXPECT_THAT(notified[0].outcome.message(),
               HasSubstr("step 5 (g1a1) was committed before this rank had written"));
 }
 
@@ -485,11 +485,11 @@ TEST_F(AShardWriterByItself, TellsARankThatOffersAnAbortedSaveLaterThatItIsAbort
   const AttemptKey key{1, 5, 1};
   stage(5, 0, true);
   root_answers(aborted(key, "rank 3 was lost"));
-  EXPECT_THAT(heard(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+  EXPECT_THAT(notified(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
   stage(5, 1, true);
   root_answers(aborted(key, "rank 3 was lost"));
-  EXPECT_THAT(heard(1), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
-  EXPECT_EQ(role_.told<local::SlabFree>(kClient + 1).size(), 1u);
+  EXPECT_THAT(notified(1), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+  EXPECT_EQ(role_.notified<local::SlabFree>(kClient + 1).size(), 1u);
 }
 
 TEST_F(AShardWriterByItself, TellsARankThatOffersACommittedSaveLaterThatItIsCommittedThoughDeletedSince) {
@@ -498,11 +498,11 @@ TEST_F(AShardWriterByItself, TellsARankThatOffersACommittedSaveLaterThatItIsComm
   const AttemptKey key{1, 5, 1};
   stage(5, 0, true);
   root_answers(deleted(key));
-  EXPECT_THAT(heard(0), ElementsAre(ok_status()));
+  EXPECT_THAT(notified(0), ElementsAre(ok_status()));
   stage(5, 1, true);
   root_answers(Status(Code::not_found, "its folder has gone"));  // this node has seen that it was committed
-  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
-  EXPECT_EQ(role_.told<local::Decided>(kClient + 1)[0].checkpoint->key, key);
+  EXPECT_THAT(notified(1), ElementsAre(ok_status()));
+  EXPECT_EQ(role_.notified<local::Decided>(kClient + 1)[0].checkpoint->key, key);
   EXPECT_THAT(role_.log, Contains(HasSubstr("nothing of it is in the root: its folder has gone")));
 }
 
@@ -512,7 +512,7 @@ TEST_F(AShardWriterByItself, BelievesTheRootWhereATombstoneStandsForWhatItHeardI
   root_answers(Status(Code::not_found, "undecided"));
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
   root_answers(aborted({1, 5, 1}, "rank 3 was lost"));
-  EXPECT_THAT(heard(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
+  EXPECT_THAT(notified(0), ElementsAre(Status(Code::aborted, "rank 3 was lost")));
 }
 
 // The root took no tombstone, and this node has closed the save without knowing what became of it.
@@ -523,12 +523,12 @@ class AShardWriterThatCouldNotDecide : public AShardWriterByItself {
     stage(5);
     role_.pass(300'000 * kMillisecond);
     EXPECT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
-    EXPECT_EQ(heard(0).size(), 1u);
+    EXPECT_EQ(notified(0).size(), 1u);
   }
   void expect_not_decided(Rank rank) {
-    ASSERT_EQ(heard(rank).size(), 1u);
-    EXPECT_EQ(heard(rank)[0].code(), Code::refused);
-    EXPECT_THAT(heard(rank)[0].message(), HasSubstr("not decided"));
+    ASSERT_EQ(notified(rank).size(), 1u);
+    EXPECT_EQ(notified(rank)[0].code(), Code::refused);
+    EXPECT_THAT(notified(rank)[0].message(), HasSubstr("not decided"));
   }
 };
 
@@ -546,7 +546,7 @@ TEST_F(AShardWriterThatCouldNotDecide, SaysSoToARankThatStagesItOnlyThen) {
 TEST_F(AShardWriterThatCouldNotDecide, TellsARankThatOffersItLaterWhatStandsByThen) {
   stage(5, 1, true);
   root_answers(deleted({1, 5, 1}));
-  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+  EXPECT_THAT(notified(1), ElementsAre(ok_status()));
 }
 
 // An earlier node had dropped the bytes because the save was committed, and had not reported it yet.
@@ -557,7 +557,7 @@ TEST_F(AShardWriterByItself, TellsARankWhoseBytesWereDroppedThatItsSaveIsCommitt
   root_answers(deleted({1, 5, 1}));
   role_.from_client(kClient + 1, local::NotStaged{5, 1, Status(Code::aborted, "dropped")});
   root_answers(deleted({1, 5, 1}));
-  EXPECT_THAT(heard(1), ElementsAre(ok_status()));
+  EXPECT_THAT(notified(1), ElementsAre(ok_status()));
 }
 
 TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
@@ -571,9 +571,9 @@ TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
   ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
       tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
-  ASSERT_EQ(heard(0).size(), 1u);
-  EXPECT_EQ(heard(0)[0].code(), Code::unavailable);
-  EXPECT_THAT(heard(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is gone"));
+  ASSERT_EQ(notified(0).size(), 1u);
+  EXPECT_EQ(notified(0)[0].code(), Code::unavailable);
+  EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is gone"));
 }
 
 TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLaterSteps) {
@@ -583,7 +583,7 @@ TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLater
     role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, which, 1}, false, "lost"});
   }
   stage(1);
-  EXPECT_EQ(role_.told<local::Decided>(kClient).size(), 1026u);  // answered at once, not staged again
+  EXPECT_EQ(role_.notified<local::Decided>(kClient).size(), 1026u);  // answered at once, not staged again
 }
 
 // A model so small that one of two ranks writes all of it.
@@ -610,7 +610,7 @@ TEST_F(AShardWriterOfASmallModel, ReportsARankThatWritesNothingOnceItsRecordIsDu
   ASSERT_TRUE(staged.has_value());
   EXPECT_EQ(staged->rank, idle_);
   EXPECT_EQ(staged->layout_id, world_->layouts[0]->id());
-  EXPECT_EQ(staged->share_id, share_id_of(*plan_save(*world_, idle_, {})));
+  EXPECT_EQ(staged->assignment_id, assignment_id_of(*plan_save(*world_, idle_, {})));
   EXPECT_EQ(role_.started<operation::RecordStaged>(), 0u) << "none of the rank that writes";
   role_.handle(event::OperationDone{id, OperationResult(operation::Done{})});
   ASSERT_EQ(reports(), 1u);

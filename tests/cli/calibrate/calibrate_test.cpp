@@ -68,8 +68,8 @@ TEST(Calibrate, MeasuresAPeer) {
   ASSERT_TRUE(server.wait_for_output("\n"));
   ASSERT_TRUE(server.wait_for_errors("serving at 127.0.0.1:"));
   const std::string errors = server.errors();
-  const size_t said = errors.find("serving at ") + 11;
-  const std::string address = errors.substr(said, errors.find(';', said) - said);
+  const size_t message = errors.find("serving at ") + 11;
+  const std::string address = errors.substr(message, errors.find(';', message) - message);
   const ProcessEnd end =
       run_shoal({"calibrate", "--root", folder.path(), "--bytes", "4MiB", "--peer", address});
   EXPECT_EQ(end.status, 0) << end.err;

@@ -51,7 +51,7 @@ std::string sample(const local::Setting& setting) {
 
 // All that settings change of a node.
 std::string node_fields_of(const actors::NodeOptions& o) {
-  const actors::RoleTimes& t = o.times;
+  const actors::Timeouts& t = o.timeouts;
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {} {} {} {} {}",
                      transport::to_string(o.network.transport), o.network.interface,
                      transport::to_string(o.network.ports), o.max_direct_nodes, o.load_memory_bytes,
@@ -86,9 +86,9 @@ TEST(NodeSettings, EachChangesWhatANodeIsMadeOfAndItsDefaultDoesNot) {
 
 actors::NodeOptions parse(std::vector<std::string> arguments) {
   local::Settings settings;
-  std::string said;
+  std::string message;
   CLI::App app;
-  app.add_option("--settings-said", said);
+  app.add_option("--settings-sources", message);
   add_settings(app, local::SettingOf::node, &settings);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   app.parse(arguments);
@@ -170,12 +170,12 @@ TEST_F(SettingsCommand, EveryRowIsAFlagAndAVariable) {
     // Long ones if a deadline must stay above another one.
     const bool needs_others =
         setting.name == std::string("lease-ttl-ms") || setting.name == std::string("node-deadline-ms");
-    const std::string said = needs_others ? "400000" : value;
-    const json flag = shown(shoal({"settings", "--json", setting.flag(), said}), setting.name);
-    EXPECT_EQ(flag["value"], said) << setting.name;
+    const std::string message = needs_others ? "400000" : value;
+    const json flag = shown(shoal({"settings", "--json", setting.flag(), message}), setting.name);
+    EXPECT_EQ(flag["value"], message) << setting.name;
     EXPECT_EQ(flag["source"], setting.flag());
-    const json variable = shown(shoal({"settings", "--json"}, {{setting.variable(), said}}), setting.name);
-    EXPECT_EQ(variable["value"], said) << setting.name;
+    const json variable = shown(shoal({"settings", "--json"}, {{setting.variable(), message}}), setting.name);
+    EXPECT_EQ(variable["value"], message) << setting.name;
     EXPECT_EQ(variable["source"], setting.variable());
   }
 }

@@ -224,12 +224,12 @@ std::string http_get(const std::string& address) {
 TEST_F(StatusTest, MetricsAreServedWhereAskedForAndParse) {
   RunningJob running(job({"--metrics", "127.0.0.1:0"}), options());
   ASSERT_TRUE(running.wait_for_output("up"));
-  std::string said = running.errors();
+  std::string message = running.errors();
   const std::string before = "metrics at http://";
-  size_t at = said.find(before);
-  ASSERT_NE(at, std::string::npos) << said;
+  size_t at = message.find(before);
+  ASSERT_NE(at, std::string::npos) << message;
   std::string address =
-      said.substr(at + before.size(), said.find('/', at + before.size()) - at - before.size());
+      message.substr(at + before.size(), message.find('/', at + before.size()) - at - before.size());
   std::string answer = http_get(address);
   auto parsed = actors::parse_prometheus(answer.substr(answer.find("\r\n\r\n") + 4));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();

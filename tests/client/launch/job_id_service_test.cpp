@@ -54,8 +54,8 @@ class Rank0 {
       char byte = 0;
       if (::read(start[0], &byte, 1) != 1) ::_exit(1);
       auto id = agree_on_job_id(options, Clock::now() + kPatience);
-      std::string said = id.ok() ? *id : id.status().to_string();
-      if (::write(ends[1], said.data(), said.size()) < 0) ::_exit(1);
+      std::string received = id.ok() ? *id : id.status().to_string();
+      if (::write(ends[1], received.data(), received.size()) < 0) ::_exit(1);
       ::close(ends[1]);
       while (true) ::pause();
     }
@@ -76,7 +76,7 @@ class Rank0 {
     ::close(answer_);
     ::close(start_);
   }
-  const std::string& said() const { return said_; }
+  const std::string& received() const { return said_; }
 
  private:
   pid_t pid_ = -1;
@@ -105,11 +105,11 @@ class JobIdService : public testing::TestWithParam<bool> {
 TEST_P(JobIdService, TellsEveryRankTheIdThatRank0Made) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
-  EXPECT_THAT(rank0.said(), StartsWith("rendezvous-"));
+  EXPECT_THAT(rank0.received(), StartsWith("rendezvous-"));
   for (Rank rank : {1u, 2u, 3u, 1u}) {
     auto id = agree_on_job_id(options_of(root_, rank, address_), Clock::now() + kPatience);
     ASSERT_TRUE(id.ok()) << id.status().to_string();
-    EXPECT_EQ(*id, rank0.said());
+    EXPECT_EQ(*id, rank0.received());
   }
 }
 
@@ -118,11 +118,11 @@ TEST_P(JobIdService, MakesAnotherIdForTheNextRendezvous) {
   {
     Rank0 rank0(options_of(root_, 0, address_));
     rank0.begin();
-    first = rank0.said();
+    first = rank0.received();
   }
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
-  second = rank0.said();
+  second = rank0.received();
   EXPECT_THAT(second, StartsWith("rendezvous-"));
   EXPECT_NE(first, second);
   EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), second);
@@ -130,12 +130,12 @@ TEST_P(JobIdService, MakesAnotherIdForTheNextRendezvous) {
 
 TEST_P(JobIdService, WaitsForRank0) {
   Rank0 rank0(options_of(root_, 0, address_));
-  std::string told;
+  std::string notified;
   std::thread rank1(
-      [&] { told = agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(); });
+      [&] { notified = agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(); });
   rank0.begin();
   rank1.join();
-  EXPECT_EQ(told, rank0.said());
+  EXPECT_EQ(notified, rank0.received());
 }
 
 TEST_P(JobIdService, RefusesARankOfAnotherRunOrWorldSize) {
@@ -204,11 +204,12 @@ TEST_F(JobIdDoor, TellsAStrangerNothing) {
   for (const std::string& words :
        {std::string(), "SHJ1" + run7 + "run7", "SHJ2" + run7 + std::string(64, '\0') + "run7",
         "SHJ2" + std::string(72, '\xff'), std::string(2000, 'x'), std::string("GET / HTTP/1.1\r\n\r\n")}) {
-    const std::string heard = hears(words);
-    EXPECT_LE(heard.size(), 36u) << "a greeting: four letters and a nonce";
-    EXPECT_TRUE(heard.empty() || heard.starts_with("SHJ2")) << heard;
+    const std::string notified = hears(words);
+    EXPECT_LE(notified.size(), 36u) << "a greeting: four letters and a nonce";
+    EXPECT_TRUE(notified.empty() || notified.starts_with("SHJ2")) << notified;
   }
-  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), rank0.said());
+  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(),
+            rank0.received());
 }
 
 TEST_F(JobIdDoor, RefusesAnotherToken) {
@@ -235,7 +236,8 @@ TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
   rank0.begin();
   std::vector<local::OwnedFd> silent;
   for (int i = 0; i < 500; ++i) silent.push_back(knock());
-  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), rank0.said());
+  EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(),
+            rank0.received());
 }
 
 // Regression: it listened on every interface.

@@ -60,12 +60,12 @@ std::string trainer_fields(const CheckpointerOptions& o) {
 std::vector<std::string> node_arguments_of(CheckpointerOptions options) {
   const Status settled = settle_settings(options);
   EXPECT_TRUE(settled.ok()) << settled.to_string();
-  EXPECT_NE(options.node.said, "");
+  EXPECT_NE(options.node.sources, "");
   options.node_program = "/bin/shoal";
   std::vector<std::string> out = node_command(options).value();
-  auto said = std::find(out.begin(), out.end(), "--settings-said");
-  EXPECT_NE(said, out.end());
-  if (said != out.end()) out.erase(said, said + 2);
+  auto received = std::find(out.begin(), out.end(), "--settings-sources");
+  EXPECT_NE(received, out.end());
+  if (received != out.end()) out.erase(received, received + 2);
   return out;
 }
 
@@ -112,7 +112,7 @@ TEST_F(ClientSettings, EverySettingOfANodeIsAFieldAndReachesTheNodeByFieldVariab
     ::setenv(setting.variable().c_str(), value.c_str(), 1);
     EXPECT_EQ(node_arguments_of(options()), expected) << setting.name;
     ::unsetenv(setting.variable().c_str());
-    if (setting.is_own_alone()) continue;  // by the working folder's file: settings_test of local
+    if (setting.is_environment_only()) continue;  // by the working folder's file: settings_test of local
     write(setting, value);
     EXPECT_EQ(node_arguments_of(options()), expected) << setting.name;
     std::filesystem::remove(file());
@@ -170,9 +170,9 @@ TEST_F(ClientSettings, AFieldCountsBeforeAVariableBeforeAFileAndTheLineSaysWhere
   EXPECT_EQ(options.node.keep_every, 200u);
   EXPECT_EQ(options.node.lease_ttl_ms, 90'000u);
   EXPECT_EQ(options.node.keep_for_s, std::nullopt);
-  EXPECT_THAT(options.node.said, AllOf(HasSubstr("keep-last 3 (CheckpointerOptions::node.keep_last)"),
-                                       HasSubstr("keep-every 200 (SHOAL_KEEP_EVERY)"),
-                                       HasSubstr("lease-ttl-ms 90000 (" + file() + ":3)")));
+  EXPECT_THAT(options.node.sources, AllOf(HasSubstr("keep-last 3 (CheckpointerOptions::node.keep_last)"),
+                                          HasSubstr("keep-every 200 (SHOAL_KEEP_EVERY)"),
+                                          HasSubstr("lease-ttl-ms 90000 (" + file() + ":3)")));
 }
 
 TEST_F(ClientSettings, AMistakeEndsOpenAtOnceAndNamesWhereItIs) {

@@ -72,7 +72,7 @@ TEST(CompareKeys, ListsEveryDifferenceAndNamesThoseThatAreNotAllowed) {
       "an object in the checkpoint, F32[4] here; missing 'm.two'; unexpected 'x.1'");
   EXPECT_THAT(found.report.missing, ElementsAre("m.lazy.one", "m.two"));
   EXPECT_THAT(found.report.unexpected, ElementsAre("x.1", "y"));
-  EXPECT_THAT(found.report.mis_shaped,
+  EXPECT_THAT(found.report.shape_mismatches,
               ElementsAre(LoadReport::Difference{tensor("b"), tensor("b", {5})},
                           LoadReport::Difference{tensor("c", {7}), tensor("c", {4}, DType::bf16)}));
   EXPECT_THAT(found.report.mis_typed,
@@ -149,7 +149,7 @@ TEST(CompareKeys, RefusesASubtreeInWhichNeitherSideHasAKey) {
     }
     return text.substr(0, text.find(';'));
   };
-  const auto nobody_has = [](const std::string& subtree, const std::string& nearest) {
+  const auto no_host_has = [](const std::string& subtree, const std::string& nearest) {
     return fmt::format(
         "the policies name the subtree '{}', in which neither the state nor the checkpoint has a "
         "key (nearest: {})",
@@ -159,10 +159,10 @@ TEST(CompareKeys, RefusesASubtreeInWhichNeitherSideHasAKey) {
     EXPECT_EQ(message(known), "missing 'new.w'") << known;
   }
   EXPECT_EQ(message("new"), "");
-  EXPECT_EQ(message("optimiser"), nobody_has("optimiser", "'optimizer'"));
-  EXPECT_EQ(message("model.layer"), nobody_has("model.layer", "'model.layers'"));
-  EXPECT_EQ(message("layers.1"), nobody_has("layers.1", "'model.layers.1'"));
-  EXPECT_EQ(message("model.wte.weight"), nobody_has("model.wte.weight", "'model.wte'"));
+  EXPECT_EQ(message("optimiser"), no_host_has("optimiser", "'optimizer'"));
+  EXPECT_EQ(message("model.layer"), no_host_has("model.layer", "'model.layers'"));
+  EXPECT_EQ(message("layers.1"), no_host_has("layers.1", "'model.layers.1'"));
+  EXPECT_EQ(message("model.wte.weight"), no_host_has("model.wte.weight", "'model.wte'"));
 }
 
 TEST(CompareKeys, NamesEverySubtreeWithoutAKey) {

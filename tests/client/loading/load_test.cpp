@@ -365,7 +365,7 @@ TEST_F(Load, TellsAllDifferencesThoughTheNodeNamesAFew) {
   EXPECT_EQ(report.missing, std::vector<std::string>{"o"});
   EXPECT_EQ(report.unexpected, std::vector<std::string>{"y"});
   EXPECT_EQ(report.mis_typed, (std::vector<LoadReport::Difference>{{kX, other_x}}));
-  EXPECT_EQ(report.mis_shaped, (std::vector<LoadReport::Difference>{{kX, other_x}}));
+  EXPECT_EQ(report.shape_mismatches, (std::vector<LoadReport::Difference>{{kX, other_x}}));
 }
 
 TEST_F(Load, ReadsNothingOfWhatItRefuses) {
@@ -457,7 +457,7 @@ TEST_F(Load, OpensACheckpointAgainAtTheNextNode) {
 
 TEST_F(Load, IsAnotherChoiceAfterASaveAndWaitsForItsDecision) {
   SaveHandle saved = checkpointer_->save(7, state_).value();
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   auto staged = node_.expect<local::Staged>();
   auto loading = start();
   (void)node_.expect<local::Ping>();  // and no Load before it
@@ -578,7 +578,7 @@ TEST_F(Load, IsRefusedToASecondThread) {
 // ones.
 TEST_F(Load, OfAStepWaitsForTheDecisionOfWhatThisRankSaved) {
   SaveHandle saved = checkpointer_->save(7, state_).value();
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   auto staged = node_.expect<local::Staged>();
   LoadOptions options;
   options.step = 7;
@@ -643,12 +643,12 @@ TEST_F(Load, PassesOnTheFirstCause) {
 
 // Regression: the error for an unreadable file or a symlink did not name the rank.
 TEST_F(Load, SaysWhichRankCouldNotReadWhateverTheCause) {
-  const std::vector<std::pair<Code, Code>> told = {{Code::refused, Code::refused},
-                                                   {Code::io, Code::io},
-                                                   {Code::version, Code::version},
-                                                   {Code::too_large, Code::too_large},
-                                                   {Code::not_found, Code::corrupt}};
-  for (const auto& [code, expected] : told) {
+  const std::vector<std::pair<Code, Code>> notified = {{Code::refused, Code::refused},
+                                                       {Code::io, Code::io},
+                                                       {Code::version, Code::version},
+                                                       {Code::too_large, Code::too_large},
+                                                       {Code::not_found, Code::corrupt}};
+  for (const auto& [code, expected] : notified) {
     auto loading = start();
     auto load = node_.expect<local::Load>();
     node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
@@ -664,7 +664,7 @@ TEST_F(Load, RefusesAWayAndPoliciesThatAreNone) {
     return status.message();
   };
   LoadOptions options;
-  options.way = static_cast<LoadWay>(9);
+  options.method = static_cast<LoadMethod>(9);
   EXPECT_THAT(refused(options), testing::HasSubstr("LoadOptions::way is number 9"));
   options = {};
   options.policies.root = static_cast<KeyPolicy>(77);
@@ -718,9 +718,9 @@ TEST_F(LoadOfFiles, FillsTheState) {
   std::future<Result<LoadResult>> loading;
   const local::Load load = begin(loading);
   node_.send(write_file(load.request_id));
-  const auto said = node_.expect<local::FilesRead>();
-  EXPECT_EQ(said.batch, 5u);
-  EXPECT_TRUE(said.unread.empty());
+  const auto received = node_.expect<local::FilesRead>();
+  EXPECT_EQ(received.batch, 5u);
+  EXPECT_TRUE(received.unread.empty());
   node_.send(local::LoadDone{load.request_id, ok_status()});
   LoadResult result = loading.get().value();
   EXPECT_EQ(result.bytes_loaded, 21u);
@@ -735,10 +735,10 @@ TEST_F(LoadOfFiles, TakesFromTheWindowWhatItCouldNotRead) {
   local::FilesToRead batch = write_file(load.request_id);
   batch.digests[0] ^= 1;
   node_.send(batch);
-  const auto said = node_.expect<local::FilesRead>();
-  ASSERT_EQ(said.unread.size(), 1u);
-  EXPECT_EQ(said.unread[0].range, 0u);
-  EXPECT_EQ(said.unread[0].end, 16u);
+  const auto received = node_.expect<local::FilesRead>();
+  ASSERT_EQ(received.unread.size(), 1u);
+  EXPECT_EQ(received.unread[0].range, 0u);
+  EXPECT_EQ(received.unread[0].end, 16u);
   send_batch(load, 1, false);
   node_.send(local::LoadDone{load.request_id, ok_status()});
   EXPECT_TRUE(loading.get().ok());

@@ -48,11 +48,11 @@ class ASavePlanner : public testing::Test {
     return out;
   }
   // The node makes a plan for two ranks with this layout on one host, and the client receives it.
-  std::shared_ptr<const World> announce_roster(const local::LayoutIs& said) {
-    auto world = std::make_shared<World>(
-        World{Roster::make(std::vector<LayoutId>(2, said.layout->id()), std::vector<uint32_t>{0, 0}).value(),
-              {said.layout}});
-    node_.send(local::RosterIs{world, kRuleVersion, said.options});
+  std::shared_ptr<const World> announce_roster(const local::LayoutUpdate& received) {
+    auto world = std::make_shared<World>(World{
+        Roster::make(std::vector<LayoutId>(2, received.layout->id()), std::vector<uint32_t>{0, 0}).value(),
+        {received.layout}});
+    node_.send(local::RosterUpdate{world, kRuleVersion, received.options});
     auto asked = std::async(std::launch::async, [&] { return checkpointer_->latest(); });
     node_.send(local::Found{node_.expect<local::Latest>().request_id, ok_status(), {}});
     EXPECT_TRUE(asked.get().ok());
@@ -90,7 +90,7 @@ TEST_F(ASavePlanner, FiltersAndRenamesAndKeepsTheShardingOfWhatStays) {
   wanted.add_tensor("net.weights", DType::u16, {6, 4}, world, {Placement::shard(0)});
   wanted.add_tensor("net.bias", DType::u16, {4}, world, {Placement::replicate()});
   wanted.add_rank_objects("rng");
-  EXPECT_EQ(node_.expect<local::LayoutIs>().layout->id(), std::move(wanted).build().value()->id());
+  EXPECT_EQ(node_.expect<local::LayoutUpdate>().layout->id(), std::move(wanted).build().value()->id());
   auto staged = node_.expect<local::Staged>();
   ASSERT_EQ(staged.pieces.size(), 3u);
   EXPECT_EQ(staged_values(staged, 0), bias);
@@ -134,7 +134,7 @@ TEST_F(ASavePlanner, StagesWhatThePlainSaveStagesWhateverTheSharding) {
   state.add_rank_object("own", &object);
 
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
-  const auto layout = node_.expect<local::LayoutIs>();
+  const auto layout = node_.expect<local::LayoutUpdate>();
   const auto plain = node_.expect<local::Staged>();
   DefaultSavePlanner planner;
   Result<SaveHandle> saved = checkpointer_->save(2, state, planner);
@@ -194,7 +194,7 @@ TEST_F(ASavePlanner, IsAskedForTheBytesOfItsRanksShareAlone) {
   WidePlanner planner;
   ASSERT_TRUE(checkpointer_->save(1, state, planner).ok());
   EXPECT_EQ(planner.asked.size(), 9u) << "without a roster everything held is staged";
-  const auto layout = node_.expect<local::LayoutIs>();
+  const auto layout = node_.expect<local::LayoutUpdate>();
   (void)node_.expect<local::Staged>();
   const auto roster = announce_roster(layout);
 
@@ -271,7 +271,7 @@ TEST_F(ASavePlanner, FromScratchSavesExplicitBoxes) {
   wanted.add_tensor_boxes("rows", DType::u16, {4, 4}, {{0, {Box{{2, 0}, {1, 4}}, Box{{0, 0}, {1, 4}}}}});
   wanted.add_object("step", Mesh::contiguous({2}));
   wanted.add_tensor_boxes("bias", DType::u16, {4}, {{0, {Box{{0}, {4}}}}}, true);
-  EXPECT_EQ(node_.expect<local::LayoutIs>().layout->id(), std::move(wanted).build().value()->id());
+  EXPECT_EQ(node_.expect<local::LayoutUpdate>().layout->id(), std::move(wanted).build().value()->id());
   const auto staged = node_.expect<local::Staged>();
   ASSERT_EQ(staged.pieces.size(), 4u);  // bias, rows, rows, step
   EXPECT_EQ(staged_values(staged, 0), numbers(4));
@@ -291,11 +291,11 @@ TEST_P(AFailingSavePlanner, FailsTheSaveByTheNameOfTheStep) {
   const Status failed = checkpointer_->save(5, StateDict{}, planner).status();
   EXPECT_THAT(failed.message(), testing::StartsWith(GetParam()));
   if (planner.fails_at.find("finish_plan") == 0 || planner.fails_at.find("resolve_data") == 0) {
-    (void)node_.expect<local::LayoutIs>();
+    (void)node_.expect<local::LayoutUpdate>();
   }
-  const auto said = node_.expect<local::NotStaged>();
-  EXPECT_EQ(said.step, 5u);
-  EXPECT_EQ(said.why, failed);
+  const auto received = node_.expect<local::NotStaged>();
+  EXPECT_EQ(received.step, 5u);
+  EXPECT_EQ(received.why, failed);
 }
 
 INSTANTIATE_TEST_SUITE_P(AnyStep, AFailingSavePlanner,
@@ -337,29 +337,29 @@ TEST_F(ASavePlanner, ThatMadeTheGlobalPlanSaysSoToTheNextNodeUntilItHasStaged) {
   GlobalPlanner planner;
   auto saving =
       std::async(std::launch::async, [&] { return checkpointer_->save(1, state, planner).status(); });
-  auto said = node_.expect<local::PlanExchange>();
-  EXPECT_EQ(said.stage, plan::ExchangeStage::offered);
-  said.stage = plan::ExchangeStage::gathered;
-  said.plans.push_back(said.plans.front());
-  node_.send(said);
-  const auto made = node_.expect<local::PlanExchange>();
-  EXPECT_EQ(made.stage, plan::ExchangeStage::made);
-  said.stage = plan::ExchangeStage::told;
-  said.plans = {made.plans.front()};
-  node_.send(said);
-  node_.expect<local::LayoutIs>();
-  node_.expect<local::PlanWanted>();
+  auto received = node_.expect<local::PlanGathering>();
+  EXPECT_EQ(received.stage, plan::GatherStage::offered);
+  received.stage = plan::GatherStage::gathered;
+  received.plans.push_back(received.plans.front());
+  node_.send(received);
+  const auto made = node_.expect<local::PlanGathering>();
+  EXPECT_EQ(made.stage, plan::GatherStage::made);
+  received.stage = plan::GatherStage::delivered;
+  received.plans = {made.plans.front()};
+  node_.send(received);
+  node_.expect<local::LayoutUpdate>();
+  node_.expect<local::PlanRequest>();
 
   node_.die();
   node_.accept();
   node_.expect<local::Attach>();
   node_.send(local::Attached{3, FakeNode::kPid});
-  node_.expect<local::LayoutIs>();
-  const auto again = node_.expect<local::PlanExchange>();
-  EXPECT_EQ(again.stage, plan::ExchangeStage::made);
+  node_.expect<local::LayoutUpdate>();
+  const auto again = node_.expect<local::PlanGathering>();
+  EXPECT_EQ(again.stage, plan::GatherStage::made);
   ASSERT_EQ(again.plans.size(), 2u);
   EXPECT_EQ(*again.plans[1], *made.plans[1]);
-  node_.expect<local::PlanWanted>();
+  node_.expect<local::PlanRequest>();
   node_.send(local::Decided{1, 1, Status(Code::aborted, "enough"), {}});
   EXPECT_EQ(saving.get().message(), "enough");
 }
@@ -407,8 +407,8 @@ TEST(ADefaultSavePlanner, ChecksItsPlanUnlessItIsToldNotTo) {
     ASSERT_TRUE(planner.set_up_planner(state, {{1, 1, 1}, "step"}, {0, 1, true}).ok());
     const auto plan = planner.create_local_plan();
     EXPECT_EQ(plan.ok(), !validate);
-    const std::string said = plan.ok() ? "" : plan.status().message();
-    EXPECT_EQ(said, validate ? "'x': chunks [0:4] and [3:5] of this rank overlap" : "");
+    const std::string received = plan.ok() ? "" : plan.status().message();
+    EXPECT_EQ(received, validate ? "'x': chunks [0:4] and [3:5] of this rank overlap" : "");
   }
 }
 

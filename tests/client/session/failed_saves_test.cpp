@@ -45,7 +45,8 @@ class FailedSave : public testing::Test {
   void open() { checkpointer_ = attach(node_, options_); }
   Result<SaveHandle> save(uint64_t step) { return checkpointer_->save(step, state_); }
   void decide(uint64_t step, Status outcome) {
-    if (!std::exchange(has_layout_, true)) node_.expect<local::LayoutIs>();  // it comes before the first save
+    if (!std::exchange(has_layout_, true))
+      node_.expect<local::LayoutUpdate>();  // it comes before the first save
     const auto staged = node_.expect<local::Staged>();
     ASSERT_EQ(staged.step, step);
     node_.send(local::SlabFree{staged.slab_id, step, staged.attempt, {}});
@@ -109,8 +110,8 @@ TEST_F(FailedSave, SeveralAreOneErrorThatNamesTheFirst) {
   const SaveHandle last = *checkpointer_->last_save();
   for (uint64_t step : {1, 2, 3}) fail(step);
   ASSERT_TRUE(is_done_soon(last));
-  const Status told = save(4).status();
-  EXPECT_THAT(told.message(), AllOf(HasSubstr("step 1 (g3a1)"), HasSubstr("2 more failed")));
+  const Status notified = save(4).status();
+  EXPECT_THAT(notified.message(), AllOf(HasSubstr("step 1 (g3a1)"), HasSubstr("2 more failed")));
   EXPECT_TRUE(save(5).ok());
 }
 
@@ -147,7 +148,7 @@ TEST_F(FailedSave, ALineTellsOfItWhereTheCheckpointerEnds) {
 TEST_F(FailedSave, ASaveThatWasNeverDecidedIsNoFailure) {
   open();
   ASSERT_TRUE(save(5).ok());
-  node_.expect<local::LayoutIs>();
+  node_.expect<local::LayoutUpdate>();
   const auto staged = node_.expect<local::Staged>();
   node_.send(local::SlabFree{staged.slab_id, 5, 1, {}});
   testing::internal::CaptureStderr();
@@ -164,9 +165,9 @@ TEST_F(FailedSave, ToRefuseIsToStageNothingUntilItWasTold) {
   ASSERT_TRUE(is_done_soon(first));
   for (uint64_t step : {6, 7}) {
     EXPECT_EQ(save(step).status().code(), Code::earlier_save_failed);
-    const auto said = node_.expect<local::NotStaged>();  // reports it to the other ranks
-    EXPECT_EQ(said.step, step);
-    node_.send(local::Decided{step, said.attempt, Status(Code::aborted, "rank 0 took no part"), {}});
+    const auto received = node_.expect<local::NotStaged>();  // reports it to the other ranks
+    EXPECT_EQ(received.step, step);
+    node_.send(local::Decided{step, received.attempt, Status(Code::aborted, "rank 0 took no part"), {}});
   }
   EXPECT_EQ(checkpointer_->wait_all().code(), Code::aborted);
   EXPECT_TRUE(save(8).ok());
@@ -185,14 +186,14 @@ TEST_F(FailedSave, ThatAnotherRankRefusedIsNoReasonToRefuse) {
 
 TEST_F(FailedSave, TheCallbackHearsEachOnce) {
   std::mutex mutex;
-  std::vector<std::string> heard;
+  std::vector<std::string> notified;
   options_.on_save_failed = [&](const AttemptKey& key, const Status& why) {
     std::lock_guard lock(mutex);
-    heard.push_back(to_string(key) + ": " + why.message());
+    notified.push_back(to_string(key) + ": " + why.message());
   };
   auto count = [&] {
     std::lock_guard lock(mutex);
-    return heard.size();
+    return notified.size();
   };
   open();
   for (uint64_t step : {1, 2, 3}) ASSERT_TRUE(save(step).ok());
@@ -201,7 +202,7 @@ TEST_F(FailedSave, TheCallbackHearsEachOnce) {
   fail(3);
   EXPECT_TRUE(soon([&] { return count() == 2; }));
   (void)checkpointer_->wait_all();
-  EXPECT_THAT(heard,
+  EXPECT_THAT(notified,
               ElementsAre("step 1 (g3a1): " + std::string(kCause), "step 3 (g3a1): " + std::string(kCause)));
 }
 
@@ -266,7 +267,7 @@ TEST_F(SaveReport, TheLauncherHearsWhatBecomesOfEverySave) {
               ElementsAre(SaveEvent{Kind::staged, 0, second, ""}, SaveEvent{Kind::failed, 0, second, cause},
                           SaveEvent{Kind::too_many, 0, second, cause}));
   EXPECT_FALSE(two.error().ok());
-  EXPECT_THAT(events(), ElementsAre(SaveEvent{Kind::told, 0, second, ""}));
+  EXPECT_THAT(events(), ElementsAre(SaveEvent{Kind::notified, 0, second, ""}));
   EXPECT_FALSE(two.error().ok());
   EXPECT_THAT(events(), IsEmpty());
 }

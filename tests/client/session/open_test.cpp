@@ -55,10 +55,10 @@ TEST(Open, StartsANodeThatWritesItsLog) {
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   EXPECT_EQ((*opened)->generation(), 1u);
   std::ifstream log(local::node_paths(root.path()).value().log_file);
-  std::string said;
-  std::getline(log, said);
-  EXPECT_EQ(said,
-            "node --root " + root.path() + " --job-id job --world-size 1 --settings-said none --idle-exit");
+  std::string received;
+  std::getline(log, received);
+  EXPECT_EQ(received, "node --root " + root.path() +
+                          " --job-id job --world-size 1 --settings-sources none --idle-exit");
 }
 
 TEST(Open, NamesAProgramThatCannotRun) {

@@ -65,7 +65,7 @@ TEST_F(Save, StagesEverythingHeldWhereNoRosterIsKnown) {
   EXPECT_EQ(saved.key(), (AttemptKey{3, 10, 1}));
   EXPECT_FALSE(saved.stats().with_plan);
   EXPECT_EQ(saved.stats().bytes_staged, 24u + 2 + 9);
-  auto layout = node_.expect<local::LayoutIs>();
+  auto layout = node_.expect<local::LayoutUpdate>();
   auto staged = node_.expect<local::Staged>();
   EXPECT_EQ(staged.layout_id, layout.layout->id());
   EXPECT_TRUE(staged.roster_id.is_zero());
@@ -89,11 +89,11 @@ TEST_F(Save, StagesTheShareOfThePlanOnceARosterCame) {
   StateDict state;
   state.add_tensor("x", DType::u16, {64, 64}, world, {Placement::replicate()}, values.data());
   ASSERT_TRUE(checkpointer_->prepare(state).ok());
-  auto layout = node_.expect<local::LayoutIs>();
+  auto layout = node_.expect<local::LayoutUpdate>();
   const std::vector<LayoutId> ids(2, layout.layout->id());
   auto world_known =
       std::make_shared<World>(World{Roster::make(ids, std::vector<uint32_t>{0, 0}).value(), {layout.layout}});
-  node_.send(local::RosterIs{world_known, kRuleVersion, layout.options});
+  node_.send(local::RosterUpdate{world_known, kRuleVersion, layout.options});
   // latest() is answered after the roster: then the plan is made.
   auto asked = std::async(std::launch::async, [&] { return checkpointer_->latest(); });
   node_.send(local::Found{node_.expect<local::Latest>().request_id, ok_status(), {}});
@@ -119,11 +119,11 @@ TEST_F(Save, RefusesToPlanByAnotherRule) {
   StateDict state;
   state.add_tensor("x", DType::u16, {4}, Mesh::contiguous({2}), {Placement::replicate()}, values.data());
   ASSERT_TRUE(checkpointer_->prepare(state).ok());
-  auto layout = node_.expect<local::LayoutIs>();
+  auto layout = node_.expect<local::LayoutUpdate>();
   auto world = std::make_shared<World>(
       World{Roster::make(std::vector<LayoutId>(2, layout.layout->id()), std::vector<uint32_t>{0, 0}).value(),
             {layout.layout}});
-  node_.send(local::RosterIs{world, kRuleVersion + 1, layout.options});
+  node_.send(local::RosterUpdate{world, kRuleVersion + 1, layout.options});
   auto asked = std::async(std::launch::async, [&] { return checkpointer_->latest(); });
   node_.send(local::Found{node_.expect<local::Latest>().request_id, ok_status(), {}});
   ASSERT_TRUE(asked.get().ok());
@@ -155,7 +155,7 @@ TEST_F(Save, GathersEachLocalBoxOfAnyShardingAsItsOwnRowMajorBytes) {
     expected.emplace_back(fqn, std::move(shards));
   }
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   auto staged = node_.expect<local::Staged>();
   size_t several = 0;
   for (size_t p = 0; p < staged.pieces.size(); ++p) {
@@ -188,7 +188,7 @@ TEST_F(Save, TakesEachTileOfARankOnce) {
   state.add_tensor("x", DType::u16, {5}, tiles, {{7, c.data()}, {5, a.data()}, {6, b.data()}});
   const SaveHandle saved = checkpointer_->save(1, state).value();
   EXPECT_EQ(saved.stats().bytes_staged, 10u);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   auto staged = node_.expect<local::Staged>();
   ASSERT_EQ(staged.pieces.size(), 2u);
   EXPECT_EQ(staged_values<uint16_t>(staged, 0), c);
@@ -221,7 +221,7 @@ TEST_F(Save, ReusesASlabThatIsFreeAndWaitsForOneWhereNoneIs) {
   StateDict state;
   state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   EXPECT_EQ(node_.expect<local::Staged>().slab_id, 0u);
   ASSERT_TRUE(checkpointer_->save(2, state).ok());
   EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
@@ -242,7 +242,7 @@ TEST_F(Save, DeclinesWhereItMayNotWait) {
   state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
   EXPECT_EQ(checkpointer_->save(2, state).status().code(), Code::busy);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   (void)node_.expect<local::Staged>();
   auto declined = node_.expect<local::NotStaged>();  // so that the other ranks need not wait for a deadline
   EXPECT_EQ(declined.step, 2u);
@@ -265,7 +265,7 @@ TEST_F(Save, ReplacesASlabThatBecameTooSmall) {
   StateDict state;
   state.add_object("o", &object, Mesh::contiguous({2}));
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   (void)node_.expect<local::Staged>();
   node_.send(local::SlabFree{0, 1, 1, std::nullopt});
   object.assign(size_t{5} << 20, 'b');
@@ -318,7 +318,7 @@ TEST_F(Save, FailsWhereTheNodeGivesNoSignOfLife) {
   state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
   SaveHandle saved = checkpointer_->save(5, state).value();
   // A node that answers may take its time with the disk.
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   (void)node_.expect<local::Staged>();
   for (int i = 0; i < 20; ++i) {
     (void)node_.expect<local::Ping>();
@@ -351,10 +351,10 @@ TEST_F(Save, WithAChangedLayoutSaysSoAndStagesEverything) {
     return state;
   };
   ASSERT_TRUE(checkpointer_->save(1, state_of({8}, "b")).ok());
-  const LayoutId before = node_.expect<local::LayoutIs>().layout->id();
+  const LayoutId before = node_.expect<local::LayoutUpdate>().layout->id();
   EXPECT_EQ(node_.expect<local::Staged>().layout_id, before);
   ASSERT_TRUE(checkpointer_->save(2, state_of({4}, "b")).ok());
-  const LayoutId after = node_.expect<local::LayoutIs>().layout->id();
+  const LayoutId after = node_.expect<local::LayoutUpdate>().layout->id();
   EXPECT_NE(after, before);
   const local::Staged staged = node_.expect<local::Staged>();
   EXPECT_EQ(staged.layout_id, after);
@@ -375,7 +375,7 @@ TEST_F(Save, OfObjectsThatHaveAnotherLengthEachTimeKeepsTheLayout) {
     state.add_object("loader", &loader, Mesh::contiguous({2}), true);
     state.add_rank_object("rng", &rng);
     ASSERT_TRUE(checkpointer_->save(step, state).ok());
-    if (step == 1) first = node_.expect<local::LayoutIs>().layout->id();
+    if (step == 1) first = node_.expect<local::LayoutUpdate>().layout->id();
     const auto staged = node_.expect<local::Staged>();  // nothing is said before it
     EXPECT_EQ(staged.layout_id, first);
     ASSERT_EQ(staged.pieces.size(), 3u);
@@ -419,7 +419,7 @@ TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
   StateDict state;
   state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
   SaveHandle saved = checkpointer_->save(1, state).value();
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   auto staged = node_.expect<local::Staged>();
   auto closing = std::async(std::launch::async, [&] { checkpointer_.reset(); });
   EXPECT_EQ(closing.wait_for(milliseconds(30)), std::future_status::timeout);
@@ -436,11 +436,11 @@ TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
   state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
   const UserMetadata user = {{"run", "a"}, {"note", "x\ny"}};
   SaveHandle written = checkpointer_->save(5, state, {user}).value();
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   const auto staged = node_.expect<local::Staged>();
   ASSERT_NE(staged.user, nullptr);
   EXPECT_EQ(*staged.user, user);
-  local::SlabFree freed{staged.slab_id, staged.step, staged.attempt, local::DurableShare{}};
+  local::SlabFree freed{staged.slab_id, staged.step, staged.attempt, local::DurableAssignment{}};
   node_.send(freed);
   ASSERT_TRUE(checkpointer_->save(6, state, {{{"run", "b"}}}).ok());
   EXPECT_EQ(node_.expect<local::Staged>().user->at("run"), "b");
@@ -449,7 +449,7 @@ TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
   node_.accept();
   (void)node_.expect<local::Attach>();
   node_.send(local::Attached{3, FakeNode::kPid, 0, false});
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   EXPECT_EQ(*node_.expect<local::Written>().user, user);
   EXPECT_EQ(node_.expect<local::Staged>().user->at("run"), "b");
   // The decision arrives with it.
@@ -480,7 +480,7 @@ TEST_F(Save, OfManyTensorsIsOneShortMessage) {
     state.add_value(fmt::format("t{}", i), DType::u16, {1}, &values[i], Mesh::contiguous({2}));
   }
   auto reading = std::async(std::launch::async, [&] {
-    (void)node_.expect<local::LayoutIs>();
+    (void)node_.expect<local::LayoutUpdate>();
     return node_.expect<local::Staged>();
   });
   ASSERT_TRUE(checkpointer_->save(1, state).ok());

@@ -42,8 +42,8 @@ class Granted : public testing::Test {
   std::future<Result<SaveHandle>> save(uint64_t step) {
     return std::async(std::launch::async, [this, step] { return checkpointer_->save(step, state_); });
   }
-  local::StagingWanted grant(uint32_t slabs, uint64_t slab_bytes = 0, bool in_parts = false) {
-    const auto wanted = node_.expect<local::StagingWanted>();
+  local::StagingRequest grant(uint32_t slabs, uint64_t slab_bytes = 0, bool in_parts = false) {
+    const auto wanted = node_.expect<local::StagingRequest>();
     node_.send(local::StagingGranted{slabs, slab_bytes == 0 ? wanted.bytes : slab_bytes, in_parts,
                                      ok_status(), wanted.number});
     return wanted;
@@ -55,11 +55,11 @@ class Granted : public testing::Test {
     for (const local::StagedPiece& piece : staged.pieces) {
       for (uint64_t at = 0; at < piece.bytes; at += part_bytes) {
         const uint64_t bytes = std::min(part_bytes, piece.bytes - at);
-        node_.send(local::PartWanted{
+        node_.send(local::PartRequest{
             staged.slab_id, staged.step, staged.attempt, number, {{piece.slab_offset + at, bytes, 4096}}});
-        const auto said = node_.expect<local::PartStaged>();
-        EXPECT_EQ(said.number, number++);
-        EXPECT_TRUE(said.outcome.ok()) << said.outcome.to_string();
+        const auto received = node_.expect<local::PartStaged>();
+        EXPECT_EQ(received.number, number++);
+        EXPECT_TRUE(received.outcome.ok()) << received.outcome.to_string();
         const std::byte* from = node_.slab(staged.slab_id) + 4096;
         Bytes& into = taken[piece.entry];
         into.insert(into.end(), from, from + bytes);
@@ -74,9 +74,9 @@ class Granted : public testing::Test {
     EXPECT_EQ(as_text(taken.at(1)), object_);
   }
   local::SlabFree freed(const local::Staged& staged, bool is_durable = true) {
-    local::SlabFree said{staged.slab_id, staged.step, staged.attempt, std::nullopt};
-    if (is_durable) said.durable = local::DurableShare{};
-    return said;
+    local::SlabFree received{staged.slab_id, staged.step, staged.attempt, std::nullopt};
+    if (is_durable) received.durable = local::DurableAssignment{};
+    return received;
   }
 
   static constexpr uint64_t kRows = 300, kColumns = 700;
@@ -92,8 +92,8 @@ class Granted : public testing::Test {
 TEST_F(Granted, AsksOnceAndNotAgainWhileItsSlabsDo) {
   open();
   auto first = save(1);
-  (void)node_.expect<local::LayoutIs>();
-  const local::StagingWanted wanted = grant(2);
+  (void)node_.expect<local::LayoutUpdate>();
+  const local::StagingRequest wanted = grant(2);
   EXPECT_GE(wanted.bytes, object_.size() + rows_.size() * 4);
   EXPECT_EQ(wanted.slabs, 2u);
   EXPECT_EQ(first.get()->stats().in_flight_max, 2u);
@@ -109,7 +109,7 @@ TEST_F(Granted, KeepsFewerSavesInFlightThanItMay) {
   options_.max_in_flight = 3;
   open();
   auto first = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1);
   EXPECT_EQ(first.get()->stats().in_flight_max, 1u);
   const auto staged = node_.expect<local::Staged>();
@@ -132,7 +132,7 @@ TEST_F(Granted, DeclinesWhereNoMoreSavesFitAndItMayNotWait) {
   options_.on_busy = OnBusy::decline;
   open();
   auto first = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1);
   EXPECT_TRUE(first.get().ok());
   (void)node_.expect<local::Staged>();
@@ -148,7 +148,7 @@ TEST_F(Granted, StagesInPartsUntilAllIsDurable) {
   open();
   for (uint64_t step : {1, 2}) {
     auto saving = save(step);
-    if (step == 1) (void)node_.expect<local::LayoutIs>();
+    if (step == 1) (void)node_.expect<local::LayoutUpdate>();
     grant(1, 2 * kMiB, true);
     const auto staged = node_.expect<local::Staged>();
     EXPECT_TRUE(staged.in_parts);
@@ -168,29 +168,29 @@ TEST_F(Granted, StagesInPartsUntilAllIsDurable) {
 TEST_F(Granted, RefusesAPartThatWasNotStaged) {
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1, 2 * kMiB, true);
   const auto staged = node_.expect<local::Staged>();
-  node_.send(local::PartWanted{staged.slab_id, 1, 1, 7, {{uint64_t{1} << 40, 8, 0}}});
+  node_.send(local::PartRequest{staged.slab_id, 1, 1, 7, {{uint64_t{1} << 40, 8, 0}}});
   EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::invalid_argument);
   EXPECT_EQ(saving.get().status().code(), Code::invalid_argument);
   EXPECT_EQ(node_.expect<local::NotStaged>().step, 1u);
   // Its trainer copies no more parts, whatever the node requests.
-  node_.send(local::PartWanted{staged.slab_id, 1, 1, 8, {{0, 8, 0}}});
+  node_.send(local::PartRequest{staged.slab_id, 1, 1, 8, {{0, 8, 0}}});
   EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::aborted);
 }
 
 TEST_F(Granted, EndsInPartsWhereTheSaveWasAborted) {
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1, 2 * kMiB, true);
   const auto staged = node_.expect<local::Staged>();
   node_.send(local::Decided{1, 1, Status(Code::aborted, "rank 1 went away"), {}});
   auto saved = saving.get();
   ASSERT_TRUE(saved.ok()) << saved.status().to_string();
   EXPECT_THAT(saved->wait_committed().status().message(), HasSubstr("rank 1 went away"));
-  node_.send(local::PartWanted{staged.slab_id, 1, 1, 8, {{0, 8, 0}}});
+  node_.send(local::PartRequest{staged.slab_id, 1, 1, 8, {{0, 8, 0}}});
   EXPECT_EQ(node_.expect<local::PartStaged>().outcome.code(), Code::aborted);
 }
 
@@ -199,16 +199,16 @@ TEST_F(Granted, EndsInPartsWhereTheSaveWasAborted) {
 TEST_F(Granted, BeginsAgainInPartsWithTheNextNode) {
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1, 2 * kMiB, true);
   const auto staged = node_.expect<local::Staged>();
-  node_.send(local::PartWanted{staged.slab_id, 1, 1, 1, {{0, 8, 0}}});
+  node_.send(local::PartRequest{staged.slab_id, 1, 1, 1, {{0, 8, 0}}});
   (void)node_.expect<local::PartStaged>();
   node_.die();
   node_.accept();
   (void)node_.expect<local::Attach>();
   node_.send(local::Attached{3, FakeNode::kPid, 0, true});
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   const auto kept = node_.expect<local::StagingKept>();
   EXPECT_EQ(kept.bytes, 2 * kMiB);
   EXPECT_EQ(kept.slab_ids, std::vector<uint32_t>{staged.slab_id});
@@ -224,7 +224,7 @@ TEST_F(Granted, FailsInPartsWhereNoNodeComesAgain) {
   options_.attach_timeout = milliseconds(200);
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1, 2 * kMiB, true);
   (void)node_.expect<local::Staged>();
   node_.die();
@@ -234,8 +234,8 @@ TEST_F(Granted, FailsInPartsWhereNoNodeComesAgain) {
 TEST_F(Granted, SaysWhatTheNodeSaysWhereThereIsNoMemory) {
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
-  (void)node_.expect<local::StagingWanted>();
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::StagingRequest>();
   node_.send(local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left")});
   EXPECT_EQ(saving.get().status(), Status(Code::no_space, "60.0 MiB are left"));
   EXPECT_EQ(node_.expect<local::NotStaged>().why.code(), Code::no_space);
@@ -246,16 +246,16 @@ TEST_F(Granted, SaysWhatTheNodeSaysWhereThereIsNoMemory) {
 TEST_F(Granted, TakesNoAnswerToAnEarlierRequest) {
   open();
   auto first = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   node_.answers_pings = false;
-  const auto early = node_.expect<local::StagingWanted>();
+  const auto early = node_.expect<local::StagingRequest>();
   const auto staged = node_.expect<local::Staged>();
   node_.answers_pings = true;
   ASSERT_TRUE(first.get().ok());
   node_.send(freed(staged));
   object_.resize(4 * object_.size());
   auto second = save(2);
-  const auto late = node_.expect<local::StagingWanted>();
+  const auto late = node_.expect<local::StagingRequest>();
   EXPECT_GT(late.number, early.number);
   EXPECT_GT(late.bytes, 2 * early.bytes);
   node_.send(local::StagingGranted{2, early.bytes, false, ok_status(), early.number});
@@ -269,7 +269,7 @@ TEST_F(Granted, TakesNoAnswerToAnEarlierRequest) {
 TEST_F(Granted, FailsWhereTheNodeGrantsLessThanASaveAndNoParts) {
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1, 4096);
   const Status failed = saving.get().status();
   EXPECT_EQ(failed.code(), Code::internal);
@@ -281,8 +281,8 @@ TEST_F(Granted, WaitsForASilentNodeWhereThisProcessHasNotTheMemory) {
   options_.staging_bytes_max = 3 * kMiB;
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
-  const auto wanted = node_.expect<local::StagingWanted>();
+  (void)node_.expect<local::LayoutUpdate>();
+  const auto wanted = node_.expect<local::StagingRequest>();
   EXPECT_EQ(wanted.bytes_max, 3 * kMiB);
   ASSERT_EQ(saving.wait_for(milliseconds(2'500)), std::future_status::timeout) << "longer than kLongestPong";
   node_.send(local::StagingGranted{1, 2 * kMiB, true, ok_status(), wanted.number});
@@ -297,13 +297,13 @@ TEST_F(Granted, AsksTheNextNodeWhereThisProcessHasNotTheMemory) {
   options_.staging_bytes_max = 3 * kMiB;
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
-  (void)node_.expect<local::StagingWanted>();
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::StagingRequest>();
   node_.die();
   node_.accept();
   (void)node_.expect<local::Attach>();
   node_.send(local::Attached{3, FakeNode::kPid, 0, true});
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(1, 2 * kMiB, true);
   const auto staged = node_.expect<local::Staged>();
   expect_state(take_parts(staged, kMiB));
@@ -316,8 +316,8 @@ TEST_F(Granted, FailsWhereNoNodeComesAndThisProcessHasNotTheMemory) {
   options_.attach_timeout = milliseconds(200);
   open();
   auto saving = save(1);
-  (void)node_.expect<local::LayoutIs>();
-  (void)node_.expect<local::StagingWanted>();
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::StagingRequest>();
   node_.die();
   const Status failed = saving.get().status();
   EXPECT_NE(failed.code(), Code::no_space) << "a node would have granted parts";
@@ -337,7 +337,7 @@ TEST_F(Granted, SaysHowManyRanksAreOnItsHost) {
 TEST_F(Granted, GivesFreeSlabsBackAtOnceAndOthersWhenTheyAreFree) {
   open();
   auto first = save(1);
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(2);
   ASSERT_TRUE(first.get().ok());
   const auto of_first = node_.expect<local::Staged>();
@@ -365,7 +365,7 @@ TEST_F(Granted, PreparesAsManySlabsAsAreGranted) {
   options_.max_in_flight = 3;
   open();
   auto preparing = std::async(std::launch::async, [&] { return checkpointer_->prepare(state_); });
-  (void)node_.expect<local::LayoutIs>();
+  (void)node_.expect<local::LayoutUpdate>();
   grant(2);
   ASSERT_TRUE(preparing.get().ok());
   ASSERT_TRUE(checkpointer_->save(1, state_).ok());

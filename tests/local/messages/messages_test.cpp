@@ -36,7 +36,7 @@ Metadata some_metadata() {
   return metadata;
 }
 
-local::DurableShare some_share() {
+local::DurableAssignment some_share() {
   return {some_world()->roster.id(),
           xxh3_128(as_view("a plan")),
           {{0, 1000, xxh3_128(as_view("one")), 900}, {1, 500, xxh3_128(as_view("two")), 400}}};
@@ -85,10 +85,10 @@ NodeStatus some_status() {
   return status;
 }
 
-local::PlanExchange exchange_of(plan::ExchangeStage stage, const std::vector<std::string>& plans) {
-  local::PlanExchange said{9, 4, stage, 1, SaveOptions{}, {}};
-  for (const std::string& plan : plans) said.plans.push_back(std::make_shared<const std::string>(plan));
-  return said;
+local::PlanGathering exchange_of(plan::GatherStage stage, const std::vector<std::string>& plans) {
+  local::PlanGathering received{9, 4, stage, 1, SaveOptions{}, {}};
+  for (const std::string& plan : plans) received.plans.push_back(std::make_shared<const std::string>(plan));
+  return received;
 }
 
 PassedOverPtr some_passed_over() {
@@ -126,7 +126,7 @@ std::vector<LocalMessage> one_of_each() {
   load.slab_id = 2;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}},
                   {"o", LayoutEntry::Kind::object, DType::u8, {}, {}}};
-  load.sharing = local::Load::Sharing{LoadWay::two_stage, 1, 2, 7, some_layout(), {0, 1}};
+  load.sharing = local::Load::Sharing{LoadMethod::two_stage, 1, 2, 7, some_layout(), {0, 1}};
   local::Load opening;
   opening.request_id = 5;
   opening.of = 4;
@@ -135,8 +135,8 @@ std::vector<LocalMessage> one_of_each() {
       local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process")), 2, true},
       local::Attached{3, 78},
       local::Failed{Status(Code::refused, "another job")},
-      local::LayoutIs{some_layout(), SaveOptions{Dedupe::lowest_rank, 1 << 20}},
-      local::RosterIs{some_world(), kRuleVersion, SaveOptions{}},
+      local::LayoutUpdate{some_layout(), SaveOptions{Dedupe::lowest_rank, 1 << 20}},
+      local::RosterUpdate{some_world(), kRuleVersion, SaveOptions{}},
       local::Slab{1, 4096},
       staged,
       local::SlabFree{1, 9, 1, std::nullopt},
@@ -167,21 +167,21 @@ std::vector<LocalMessage> one_of_each() {
       local::NotStaged{9, 3, Status(Code::busy, "2 saves are in flight")},
       local::Ping{},
       local::Pong{},
-      local::StatusWanted{},
-      local::StatusIs{std::make_shared<const NodeStatus>(some_status())},
-      local::PlanWanted{9, 4, some_layout()->id(), xxh3_128(as_view("a share"))},
-      local::PlanWanted{9, 4, some_layout()->id(), {}},
-      local::PlanIs{9, 4, some_world()->roster.id(), some_plan()},
-      local::PlanIs{9, 4, some_world()->roster.id(), nullptr},
-      local::PlanWanted{9, 4, some_layout()->id(), {}, true},
-      exchange_of(plan::ExchangeStage::offered, {"a plan"}),
-      exchange_of(plan::ExchangeStage::gathered, {"a plan", "", "another"}),
-      local::StagingWanted{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max", 7},
+      local::StatusRequest{},
+      local::StatusReport{std::make_shared<const NodeStatus>(some_status())},
+      local::PlanRequest{9, 4, some_layout()->id(), xxh3_128(as_view("a share"))},
+      local::PlanRequest{9, 4, some_layout()->id(), {}},
+      local::PlanUpdate{9, 4, some_world()->roster.id(), some_plan()},
+      local::PlanUpdate{9, 4, some_world()->roster.id(), nullptr},
+      local::PlanRequest{9, 4, some_layout()->id(), {}, true},
+      exchange_of(plan::GatherStage::offered, {"a plan"}),
+      exchange_of(plan::GatherStage::gathered, {"a plan", "", "another"}),
+      local::StagingRequest{uint64_t{1} << 30, 2, uint64_t{3} << 30, "staging_bytes_max", 7},
       local::StagingGranted{1, uint64_t{32} << 20, true, ok_status(), 7},
       local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left"), 8},
       local::StagingKept{4096, {0, 1}, 2},
       local::GiveBack{},
-      local::PartWanted{1, 9, 4, 7, {{0, 100, 0}, {128, 64, 128}}},
+      local::PartRequest{1, 9, 4, 7, {{0, 100, 0}, {128, 64, 128}}},
       local::PartStaged{1, 7, ok_status()},
       local::PartStaged{1, 8, Status(Code::aborted, "the save has ended")},
       local::List{8, 100},
@@ -218,17 +218,16 @@ TEST(LocalMessages, BringTheAttemptsOfAListing) {
 }
 
 TEST(LocalMessages, BringThePlansOfPlanners) {
-  auto message =
-      decode_local(encode_local(exchange_of(plan::ExchangeStage::made, {"a plan", "", "another"})));
+  auto message = decode_local(encode_local(exchange_of(plan::GatherStage::made, {"a plan", "", "another"})));
   ASSERT_TRUE(message.ok()) << message.status().to_string();
-  const auto& made = std::get<local::PlanExchange>(*message);
-  EXPECT_EQ(made.stage, plan::ExchangeStage::made);
+  const auto& made = std::get<local::PlanGathering>(*message);
+  EXPECT_EQ(made.stage, plan::GatherStage::made);
   EXPECT_EQ(made.coordinator_rank, 1u);
   ASSERT_EQ(made.plans.size(), 3u);
   EXPECT_EQ(*made.plans[0], "a plan");
   EXPECT_EQ(*made.plans[1], "");
   EXPECT_EQ(*made.plans[2], "another");
-  for (plan::ExchangeStage of_one : {plan::ExchangeStage::offered, plan::ExchangeStage::told}) {
+  for (plan::GatherStage of_one : {plan::GatherStage::offered, plan::GatherStage::delivered}) {
     EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {"a plan", "another"}))).ok());
     EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {}))).ok());
   }
@@ -236,9 +235,9 @@ TEST(LocalMessages, BringThePlansOfPlanners) {
 
 TEST(LocalMessages, BringTheStatusOfANode) {
   auto message =
-      decode_local(encode_local(local::StatusIs{std::make_shared<const NodeStatus>(some_status())}));
+      decode_local(encode_local(local::StatusReport{std::make_shared<const NodeStatus>(some_status())}));
   ASSERT_TRUE(message.ok()) << message.status().to_string();
-  const NodeStatus& status = *std::get<local::StatusIs>(*message).status;
+  const NodeStatus& status = *std::get<local::StatusReport>(*message).status;
   EXPECT_EQ(status.version, "1.2.3");
   EXPECT_EQ(status.ranks, (std::vector<Rank>{0, 1}));
   ASSERT_EQ(status.peers.size(), 1u);
@@ -261,9 +260,9 @@ TEST(LocalMessages, AStatusIsCutToItsBounds) {
   status.saves[0].awaited.resize(2 * kMaxStatusRanks);
   status.saves[0].trouble = std::string(2 * kMaxStatusTextBytes, 'x') + "\n";
   status.peers.resize(2 * kMaxStatusPeers);
-  auto message = decode_local(encode_local(local::StatusIs{std::make_shared<const NodeStatus>(status)}));
+  auto message = decode_local(encode_local(local::StatusReport{std::make_shared<const NodeStatus>(status)}));
   ASSERT_TRUE(message.ok()) << message.status().to_string();
-  const NodeStatus& read = *std::get<local::StatusIs>(*message).status;
+  const NodeStatus& read = *std::get<local::StatusReport>(*message).status;
   EXPECT_EQ(read.saves.size(), kMaxStatusSaves);
   EXPECT_EQ(read.saves[0].awaited.size(), kMaxStatusRanks);
   EXPECT_EQ(read.saves[0].trouble.size(), kMaxStatusTextBytes);
@@ -279,8 +278,8 @@ TEST(LocalMessages, CarryAStatusAsItIs) {
 }
 
 TEST(LocalMessages, BringAWholeWorld) {
-  auto message = decode_local(encode_local(local::RosterIs{some_world(), kRuleVersion, SaveOptions{}}));
-  const auto& roster = std::get<local::RosterIs>(*message);
+  auto message = decode_local(encode_local(local::RosterUpdate{some_world(), kRuleVersion, SaveOptions{}}));
+  const auto& roster = std::get<local::RosterUpdate>(*message);
   EXPECT_EQ(roster.world->roster.id(), some_world()->roster.id());
   EXPECT_EQ(roster.world->layout_of(1).id(), some_layout()->id());
 }
@@ -323,10 +322,10 @@ TEST(LocalMessages, PassLargeLayoutsOnToo) {
   found.layouts->encoded = encodings.view();
   auto message = decode_local(encode_local(found));
   ASSERT_TRUE(message.ok()) << message.status().to_string();
-  const auto& told = std::get<local::Found>(*message);
-  ASSERT_TRUE(told.outcome.ok()) << told.outcome.to_string();
-  EXPECT_EQ(told.layouts->world->layouts[1]->id(), large->id());
-  EXPECT_EQ(list_values(*told.layouts->world).size(), list_values(world).size());
+  const auto& notified = std::get<local::Found>(*message);
+  ASSERT_TRUE(notified.outcome.ok()) << notified.outcome.to_string();
+  EXPECT_EQ(notified.layouts->world->layouts[1]->id(), large->id());
+  EXPECT_EQ(list_values(*notified.layouts->world).size(), list_values(world).size());
 }
 
 // The node passes them on before it looks into them: what is wrong with them ends the request, not the
@@ -338,10 +337,10 @@ TEST(LocalMessages, SayWhatIsWrongWithLayoutsThatWerePassedOn) {
   found.layouts->encoded = encodings.view();
   auto message = decode_local(encode_local(found));
   ASSERT_TRUE(message.ok()) << message.status().to_string();
-  const auto& told = std::get<local::Found>(*message);
-  EXPECT_EQ(told.outcome.code(), Code::corrupt);
-  EXPECT_THAT(told.outcome.message(), testing::HasSubstr(to_string(found.checkpoint.key)));
-  EXPECT_FALSE(told.layouts);
+  const auto& notified = std::get<local::Found>(*message);
+  EXPECT_EQ(notified.outcome.code(), Code::corrupt);
+  EXPECT_THAT(notified.outcome.message(), testing::HasSubstr(to_string(found.checkpoint.key)));
+  EXPECT_FALSE(notified.layouts);
 }
 
 TEST(LocalMessages, ListTheValuesOfAWorldAsTheyAreEncoded) {
@@ -388,18 +387,18 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
                                   {cause, "cause of an attempt"}}) {
     expect_refused(local::Listing{8, ok_status(), std::make_shared<const CheckpointList>(list)}, why);
   }
-  expect_refused(local::LayoutIs{some_layout(), SaveOptions{Dedupe::none, 1}}, "unit_bytes");
+  expect_refused(local::LayoutUpdate{some_layout(), SaveOptions{Dedupe::none, 1}}, "unit_bytes");
   local::Staged staged;
   staged.pieces = {{1, 0, 0, 8, 0}, {0, 0, 0, 8, 8}};
   expect_refused(staged, "do not ascend");
   staged.pieces = {{0, 0, 0, 8, kMaxSlabBytes}};
   expect_refused(staged, "beyond every slab");
   local::Written written{9, 2, some_share()};
-  written.share.files[1].index = 0;
+  written.assignment.files[1].index = 0;
   expect_refused(written, "count up");
-  written.share.files[1] = {1, 500, xxh3_128(as_view("two")), 501};
+  written.assignment.files[1] = {1, 500, xxh3_128(as_view("two")), 501};
   expect_refused(written, "payload");
-  written.share.files.resize(kMaxFilesPerRank + 1);
+  written.assignment.files.resize(kMaxFilesPerRank + 1);
   expect_refused(written, "files of a share");
   expect_refused(local::NotStaged{9, 3, ok_status()}, "names no error");
   local::Load load;
@@ -422,10 +421,10 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(local::FilesToRead{1, 0, {file}, {{range, 0, kMaxLocalFileBytes}}, {7}}, "every file");
   expect_refused(local::FilesToRead{1, 0, {file}, {{{0, Box{}, 5, 4, 8}, 0, 0}}, {7}}, "the stored piece");
   expect_refused(local::FilesRead{1, 0, {{0, 2, 1}}}, "left unread");
-  expect_refused(local::StagingWanted{4096, 0}, "0 slabs of 4096 bytes");
-  expect_refused(local::StagingWanted{kMaxSlabBytes + 1, 1}, "1 slabs of");
+  expect_refused(local::StagingRequest{4096, 0}, "0 slabs of 4096 bytes");
+  expect_refused(local::StagingRequest{kMaxSlabBytes + 1, 1}, "1 slabs of");
   expect_refused(local::StagingGranted{1, 0}, "1 slabs of 0 bytes");
-  expect_refused(local::PartWanted{1, 9, 4, 7, {{kMaxSlabBytes, 1, 0}}}, "beyond every slab");
+  expect_refused(local::PartRequest{1, 9, 4, 7, {{kMaxSlabBytes, 1, 0}}}, "beyond every slab");
 }
 
 TEST(LocalMessages, SurviveNoFlipOfABitBadly) {

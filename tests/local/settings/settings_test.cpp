@@ -202,7 +202,7 @@ TEST_F(SettingsFiles, AMistakeInAFileIsNamedWithItsLine) {
 
 TEST_F(SettingsFiles, WhoMayWriteToTheRootChoosesNoFileAndNoPortOfAnother) {
   for (const Setting& setting : all_settings()) {
-    if (!setting.is_own_alone()) continue;
+    if (!setting.is_environment_only()) continue;
     const std::string line = std::string(setting.name) + " = \"" + sample(setting) + "\"\n";
     write(root(), line);
     Settings settings;

@@ -101,7 +101,7 @@ TEST_F(QuestionServerTest, ClosesOneThatSendsAByteAtATime) {
   begin({.question_bytes_max = 1 << 30, .life_max = milliseconds(200)});
   OwnedFd slow = connect_to();
   const auto give_up = std::chrono::steady_clock::now() + milliseconds(kPatienceMs);
-  std::string heard;
+  std::string received;
   bool is_closed = false;
   while (!is_closed && std::chrono::steady_clock::now() < give_up) {
     if (send(slow.get(), "x", 1, MSG_NOSIGNAL) != 1) is_closed = true;

@@ -203,12 +203,12 @@ TEST(Codec, AShareIsTheSameUnderEveryRoster) {
       2);
   auto plan = std::make_shared<const SavePlan>(*plan_save(world, 1, {}));
   const SavePlanPtr moved = under_roster(plan, xxh3_128(as_view("another")));
-  EXPECT_EQ(share_id_of(*moved), share_id_of(*plan));
+  EXPECT_EQ(assignment_id_of(*moved), assignment_id_of(*plan));
   EXPECT_NE(moved->id, plan->id);
   EXPECT_EQ(under_roster(moved, plan->roster_id)->id, plan->id);
   SavePlan less = *plan;
   less.items.clear();
-  EXPECT_NE(share_id_of(less), share_id_of(*plan));
+  EXPECT_NE(assignment_id_of(less), assignment_id_of(*plan));
 }
 
 }  // namespace

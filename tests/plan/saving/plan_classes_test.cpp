@@ -30,7 +30,7 @@ void check_rank_plans(const World& world, const SaveOptions& options) {
     if (!made.ok()) continue;
     EXPECT_EQ((*is)->rank, rank);
     EXPECT_EQ((*is)->id, made->id) << "rank " << rank;
-    EXPECT_EQ(share_id_of(**is), share_id_of(*made)) << "rank " << rank;
+    EXPECT_EQ(assignment_id_of(**is), assignment_id_of(*made)) << "rank " << rank;
     EXPECT_EQ((*is)->items.vector(), made->items.vector()) << "rank " << rank;
     EXPECT_EQ((*is)->files, made->files);
     EXPECT_EQ((*is)->tensor_bytes, made->tensor_bytes);

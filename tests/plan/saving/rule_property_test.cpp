@@ -318,7 +318,7 @@ TEST_P(RuleProperty, WhereRanksDivideWhatTheyHoldThereAreNoCopies) {
 
 // The same layout in other forms: meshes as lists of ranks, twice, unused, in any order; entries and explicit
 // boxes in any order; or decoded from its encoding.
-LayoutPtr made_anew(std::mt19937_64& random, const Layout& layout) {
+LayoutPtr made_again(std::mt19937_64& random, const Layout& layout) {
   if (random() % 4 == 0) return *decode_layout(encode_layout(layout));
   std::vector<Mesh> meshes;
   std::vector<uint32_t> kept_at(layout.meshes().size());
@@ -355,12 +355,12 @@ LayoutPtr made_anew(std::mt19937_64& random, const Layout& layout) {
 }
 
 // The world likewise, each rank having said its layout by itself, and hosts being called otherwise.
-World made_anew(std::mt19937_64& random, const World& world) {
+World made_again(std::mt19937_64& random, const World& world) {
   std::vector<LayoutId> ids;
   std::vector<uint32_t> hosts;
   std::map<LayoutId, LayoutPtr> layouts;
   for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
-    const LayoutPtr layout = made_anew(random, world.layout_of(rank));
+    const LayoutPtr layout = made_again(random, world.layout_of(rank));
     layouts[layout->id()] = layout;
     ids.push_back(layout->id());
     hosts.push_back(1000 - 7 * world.roster.host_of(rank));
@@ -387,7 +387,7 @@ TEST(RuleProperties, IdsAndPlansOfAllRanksAreTheSameOnEveryRank) {
       items += plans.back().items.size();
     }
     for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
-      const auto own = std::make_shared<World>(made_anew(random, world));
+      const auto own = std::make_shared<World>(made_again(random, world));
       ASSERT_TRUE(validate_world(*own).ok());
       ASSERT_EQ(own->roster.layout_ids(), world.roster.layout_ids());
       ASSERT_EQ(own->roster.id(), world.roster.id());

@@ -56,11 +56,11 @@ TEST(Units, SmallBoxesArePackedWholeInOrder) {
   const Box box{{0}, {400}}, large{{0}, {2000}};
   std::vector<SharedBox> boxes{{&box, 1}, {&box, 1}, {&box, 1}, {&large, 1}, {&box, 1}, {&box, 1}};
   EXPECT_EQ(count_units(boxes, 1024), 5u);
-  std::vector<Share> shares = divide(boxes, 8, 1024);
-  ASSERT_EQ(shares.size(), 7u);
-  EXPECT_EQ(shares[0].member, shares[1].member);
-  EXPECT_NE(shares[1].member, shares[2].member);
-  EXPECT_EQ(shares[5].member, shares[6].member);
+  std::vector<Assignment> assignments = divide(boxes, 8, 1024);
+  ASSERT_EQ(assignments.size(), 7u);
+  EXPECT_EQ(assignments[0].member, assignments[1].member);
+  EXPECT_NE(assignments[1].member, assignments[2].member);
+  EXPECT_EQ(assignments[5].member, assignments[6].member);
 }
 
 TEST(Units, SharesTileEveryBoxAndKeepTheLoadsOfDealingOneByOne) {
@@ -75,25 +75,26 @@ TEST(Units, SharesTileEveryBoxAndKeepTheLoadsOfDealingOneByOne) {
       boxes.push_back({&box, uint64_t{1} << random() % 4});
     }
     const uint64_t members = 1 + random() % 6, unit_bytes = 64 << random() % 5;
-    std::vector<Share> shares = divide(boxes, members, unit_bytes);
+    std::vector<Assignment> assignments = divide(boxes, members, unit_bytes);
     std::vector<uint64_t> loads(members, 0);
     std::set<std::pair<uint32_t, uint32_t>> seen;
     uint64_t next = 0;
-    for (size_t i = 0; i < shares.size(); ++i) {
-      const Share& share = shares[i];
-      if (i > 0 && share.box != shares[i - 1].box) {
-        ASSERT_EQ(next, held[shares[i - 1].box].elements());
-        ASSERT_EQ(share.box, shares[i - 1].box + 1);
+    for (size_t i = 0; i < assignments.size(); ++i) {
+      const Assignment& assignment = assignments[i];
+      if (i > 0 && assignment.box != assignments[i - 1].box) {
+        ASSERT_EQ(next, held[assignments[i - 1].box].elements());
+        ASSERT_EQ(assignment.box, assignments[i - 1].box + 1);
         next = 0;
       }
-      ASSERT_EQ(share.begin, next);
-      ASSERT_LT(share.begin, share.end);
-      ASSERT_TRUE(seen.emplace(share.box, share.member).second) << "two runs of one box";
-      next = share.end;
-      loads.at(share.member) += (share.end - share.begin) * boxes[share.box].element_bytes;
+      ASSERT_EQ(assignment.begin, next);
+      ASSERT_LT(assignment.begin, assignment.end);
+      ASSERT_TRUE(seen.emplace(assignment.box, assignment.member).second) << "two runs of one box";
+      next = assignment.end;
+      loads.at(assignment.member) +=
+          (assignment.end - assignment.begin) * boxes[assignment.box].element_bytes;
     }
     ASSERT_EQ(next, held.back().elements());
-    ASSERT_EQ(shares.back().box + 1, held.size());
+    ASSERT_EQ(assignments.back().box + 1, held.size());
     ASSERT_EQ(loads, loads_by_hand(boxes, members, unit_bytes));
     const uint64_t total = std::accumulate(loads.begin(), loads.end(), uint64_t{0});
     ASSERT_LE(*std::max_element(loads.begin(), loads.end()), total / members + unit_bytes);
@@ -108,8 +109,8 @@ TEST(Units, VeryManyUnitsAreDealtAtOnceAsIfOneByOne) {
     std::vector<SharedBox> boxes{{&small, 1}, {&other, 1}, {&large, 1}, {&other, 2}, {&large, 1}};
     const uint64_t members = 1 + random() % 9, unit_bytes = 1024;
     std::vector<uint64_t> loads(members, 0);
-    for (const Share& share : divide(boxes, members, unit_bytes)) {
-      loads[share.member] += (share.end - share.begin) * boxes[share.box].element_bytes;
+    for (const Assignment& assignment : divide(boxes, members, unit_bytes)) {
+      loads[assignment.member] += (assignment.end - assignment.begin) * boxes[assignment.box].element_bytes;
     }
     ASSERT_EQ(loads, loads_by_hand(boxes, members, unit_bytes));
   }
@@ -117,9 +118,9 @@ TEST(Units, VeryManyUnitsAreDealtAtOnceAsIfOneByOne) {
 
 TEST(Units, AnAbsurdlyLargeBoxTakesNoTime) {
   const Box box = whole(Dims{(1ull << 62) - 1});
-  std::vector<Share> shares = divide(std::vector<SharedBox>{{&box, 1}}, 1000, 1024);
-  EXPECT_EQ(shares.size(), 1000u);
-  EXPECT_EQ(shares.back().end, (1ull << 62) - 1);
+  std::vector<Assignment> assignments = divide(std::vector<SharedBox>{{&box, 1}}, 1000, 1024);
+  EXPECT_EQ(assignments.size(), 1000u);
+  EXPECT_EQ(assignments.back().end, (1ull << 62) - 1);
 }
 
 Roster roster_of(const std::vector<uint32_t>& hosts) {

@@ -24,12 +24,12 @@ constexpr actors::TimeNs kQuiet =
 constexpr actors::TimeNs kBeyondAllDeadlines = 330'000 * actors::kMillisecond;
 constexpr uint64_t kFirstStep = 1, kAbortedStep = 2, kLastStep = 3, kNextStep = 10;
 
-actors::NodeFacts facts_of(uint32_t generation) {
-  actors::NodeFacts facts;
-  facts.generation = generation;
-  facts.epoch = generation;
-  facts.times.epoch_check_ms = 100'000;  // each look is a call more to fail
-  return facts;
+actors::NodeConfig facts_of(uint32_t generation) {
+  actors::NodeConfig config;
+  config.generation = generation;
+  config.epoch = generation;
+  config.timeouts.epoch_check_ms = 100'000;  // each look is a call more to fail
+  return config;
 }
 
 // Two hosts with two ranks each. The first save goes out before any roster is known; in the second a trainer
@@ -55,7 +55,7 @@ class Scene {
   }
 
   // The outcome that ranks received for an attempt. Fails if two ranks received different ones.
-  std::map<AttemptKey, bool> told() const {
+  std::map<AttemptKey, bool> notified() const {
     std::map<AttemptKey, bool> out;
     for (const auto& trainer : job_.trainers) {
       for (const auto& [attempt, decided] : trainer->decided()) {
@@ -104,9 +104,9 @@ class NextGeneration {
   explicit NextGeneration(VirtualHost& host, std::vector<LayoutPtr> layouts = flat_job(2, 3))
       : host_(host), job_(VirtualJob::start(host, facts_of(2), 1, 2, std::move(layouts))) {}
 
-  void expect_sound(const std::map<AttemptKey, bool>& told) {
+  void expect_sound(const std::map<AttemptKey, bool>& notified) {
     const std::map<AttemptKey, storage::Decision> before = standing(host_);
-    for (const auto& [key, committed] : told) {
+    for (const auto& [key, committed] : notified) {
       ASSERT_TRUE(before.contains(key)) << to_string(key) << " was told, and its decision is gone";
       EXPECT_EQ(before.at(key).committed(), committed) << to_string(key);
     }
@@ -172,14 +172,15 @@ struct Calls {
     for (uint64_t change : scene.host.file_system().changes()) {
       if (change >= begin) changes.push_back(change - begin);
     }
-    const auto told = scene.told();
-    EXPECT_TRUE(told.at({1, kFirstStep, 1}) && !told.at({1, kAbortedStep, 1}) && told.at({1, kLastStep, 1}));
+    const auto notified = scene.notified();
+    EXPECT_TRUE(notified.at({1, kFirstStep, 1}) && !notified.at({1, kAbortedStep, 1}) &&
+                notified.at({1, kLastStep, 1}));
   }
 };
 
-std::string line_of(const std::map<AttemptKey, bool>& told) {
+std::string line_of(const std::map<AttemptKey, bool>& notified) {
   std::string line;
-  for (const auto& [key, committed] : told) line += to_string(key) + (committed ? " yes " : " no ");
+  for (const auto& [key, committed] : notified) line += to_string(key) + (committed ? " yes " : " no ");
   return line;
 }
 
@@ -205,14 +206,14 @@ void crash_whole_job(const std::vector<LayoutPtr>& layouts, const std::vector<La
         for (size_t node : {0, 1}) scene.host.kill_node(node);
       });
       scene.play(kShortly);
-      const auto told = scene.told();
+      const auto notified = scene.notified();
       scene.host.on_operation(nullptr);
       scene.host.crash(fate);
-      with_nothing += told.empty();
-      with_commit += told.contains({1, kLastStep, 1});
-      if (!seen.insert(files.fingerprint().to_hex() + line_of(told)).second) continue;
+      with_nothing += notified.empty();
+      with_commit += notified.contains({1, kLastStep, 1});
+      if (!seen.insert(files.fingerprint().to_hex() + line_of(notified)).second) continue;
       ++looked_at;
-      NextGeneration(scene.host, next).expect_sound(told);
+      NextGeneration(scene.host, next).expect_sound(notified);
       if (::testing::Test::HasFailure()) return;
     }
   }
@@ -235,11 +236,11 @@ TEST(CrashOfAWholeJob, MostOfWhoseRanksWriteNothingLosesNothingEither) {
 bool expect_not_thrown_away(storage::Storage& storage, const actors::Operation& operation) {
   const auto* publish = std::get_if<actors::operation::PublishDecision>(&operation);
   if (publish == nullptr || !std::holds_alternative<storage::Tombstone>(*publish->body)) return false;
-  auto stands = storage::read_decision(storage, publish->key);
-  if (!stands.ok()) return false;
-  EXPECT_TRUE(stands->committed() || !storage::prove_complete(storage, publish->key).ok())
-      << to_string(publish->key) << ": " << stands->tombstone().cause;
-  return stands->committed();
+  auto existing = storage::read_decision(storage, publish->key);
+  if (!existing.ok()) return false;
+  EXPECT_TRUE(existing->committed() || !storage::prove_complete(storage, publish->key).ok())
+      << to_string(publish->key) << ": " << existing->tombstone().cause;
+  return existing->committed();
 }
 
 // One node dies during an operation. The other host lives on, and its ranks receive the outcome of every
@@ -268,9 +269,9 @@ void crash_node(const std::vector<LayoutPtr>& layouts, const std::vector<LayoutP
     for (uint64_t step : {kFirstStep, kAbortedStep, kLastStep}) {
       EXPECT_TRUE(scene.trainer(survivor).decided().contains({step, 1})) << "step " << step;
     }
-    const auto told = scene.told();
+    const auto notified = scene.notified();
     for (size_t node : {0, 1}) scene.host.kill_node(node);
-    NextGeneration(scene.host, next).expect_sound(told);
+    NextGeneration(scene.host, next).expect_sound(notified);
     if (::testing::Test::HasFailure()) return;
   }
   std::printf("%zu deaths of the coordinator's node, %zu of the other; %zu saves completed\n", coordinators,
@@ -322,11 +323,11 @@ TEST(DeathOfAllNodes, AfterTheLastShardLosesNoSave) {
       scene.play(kShortly);
       ASSERT_TRUE(has_ended);
       scene.host.on_operation(nullptr);
-      const auto told = scene.told();
-      ASSERT_FALSE(told.contains(kLastAttempt));
+      const auto notified = scene.notified();
+      ASSERT_FALSE(notified.contains(kLastAttempt));
       scene.host.crash({fate, 0});
       NextGeneration next(scene.host);
-      next.expect_sound(told);
+      next.expect_sound(notified);
       EXPECT_EQ(next.loaded(), kLastAttempt);
     }
   }
@@ -337,15 +338,15 @@ TEST(ALostManifest, OfTheNewestCheckpointIsWrittenAgainByTheNextJob) {
   for (bool has_catalog : {false, true}) {
     Scene scene;
     scene.play(kShortly);
-    auto told = scene.told();
-    ASSERT_TRUE(told.at(kLastAttempt));
-    told.erase(kLastAttempt);
+    auto notified = scene.notified();
+    ASSERT_TRUE(notified.at(kLastAttempt));
+    notified.erase(kLastAttempt);
     for (size_t node : {0, 1}) scene.host.kill_node(node);
     const storage::Decision before = storage::read_decision(scene.host.storage(), kLastAttempt).value();
     ASSERT_TRUE(scene.host.storage().remove(storage::decision_path(kLastAttempt)).ok());
     if (!has_catalog) scene.host.crash({Fate::kept, 0});
     NextGeneration next(scene.host);
-    next.expect_sound(told);
+    next.expect_sound(notified);
     EXPECT_EQ(next.loaded(), kLastAttempt);
     storage::Decision after = storage::read_decision(scene.host.storage(), kLastAttempt).value();
     after.nonce = before.nonce;
@@ -358,14 +359,14 @@ TEST(ALostManifest, OfTheNewestCheckpointIsWrittenAgainByTheNextJob) {
 TEST(ALostManifest, OfAJobMostOfWhoseRanksWriteNothingIsWrittenAgain) {
   Scene scene(replicated_job(4));
   scene.play(kShortly);
-  auto told = scene.told();
-  ASSERT_TRUE(told.at(kLastAttempt));
-  told.erase(kLastAttempt);
+  auto notified = scene.notified();
+  ASSERT_TRUE(notified.at(kLastAttempt));
+  notified.erase(kLastAttempt);
   for (size_t node : {0, 1}) scene.host.kill_node(node);
   ASSERT_TRUE(scene.host.storage().remove(storage::decision_path(kLastAttempt)).ok());
   scene.host.crash({Fate::lost, 0});
   NextGeneration next(scene.host, replicated_job(2));
-  next.expect_sound(told);
+  next.expect_sound(notified);
   EXPECT_EQ(next.loaded(), kLastAttempt);
 }
 
@@ -399,7 +400,7 @@ void fail_every_call(int error, const std::string& words,
     const uint64_t begin = files.operations();
     files.fail_at(begin + point, error);
     scene.play(kBeyondAllDeadlines);
-    const auto told = scene.told();
+    const auto notified = scene.notified();
     for (uint64_t step : {kFirstStep, kAbortedStep, kLastStep}) {
       for (size_t rank : {0, 1, 2}) {
         ASSERT_TRUE(scene.trainer(rank).decided().contains({step, 1}))
@@ -416,7 +417,7 @@ void fail_every_call(int error, const std::string& words,
       named += outcome->message().find(words) != std::string::npos;
     }
     for (size_t node : {0, 1}) scene.host.kill_node(node);
-    NextGeneration(scene.host, next).expect_sound(told);
+    NextGeneration(scene.host, next).expect_sound(notified);
     if (::testing::Test::HasFailure()) return;
   }
   std::printf("%llu calls failed, %zu saves aborted, %zu of them with the words of the call\n",
@@ -447,12 +448,12 @@ TEST(ShortWrites, AtEveryCallChangeNothing) {
       files.cut_short_at(begin + call, bytes + call % 7);
     scene.play(kShortly);
     points += files.operations() - begin;
-    const auto told = scene.told();
-    EXPECT_TRUE(told.at({1, kFirstStep, 1}));
-    EXPECT_TRUE(told.at({1, kLastStep, 1}));
+    const auto notified = scene.notified();
+    EXPECT_TRUE(notified.at({1, kFirstStep, 1}));
+    EXPECT_TRUE(notified.at({1, kLastStep, 1}));
     for (size_t node : {0, 1}) scene.host.kill_node(node);
     files.stop_failing();
-    NextGeneration(scene.host).expect_sound(told);
+    NextGeneration(scene.host).expect_sound(notified);
   }
   EXPECT_GT(points, calls.count * 2) << "writes were cut";
 }
@@ -483,7 +484,7 @@ TEST(AFullDisk, OfAnySizeAbortsByNameAndTakesTheNextSaveOnceThereIsRoom) {
                  outcome.message().find("No space") != std::string::npos;
     }
     for (size_t node : {0, 1}) scene.host.kill_node(node);
-    NextGeneration(scene.host).expect_sound(scene.told());
+    NextGeneration(scene.host).expect_sound(scene.notified());
     ++sizes;
     if (::testing::Test::HasFailure()) return;
   }

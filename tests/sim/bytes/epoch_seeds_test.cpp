@@ -17,9 +17,9 @@ class Story {
  public:
   explicit Story(uint64_t seed) : random_(seed) {
     layouts_ = pipeline_job(kRanks, 1, 2);
-    coordinators_.push_back(host_.add_node(facts("c0"), true));
+    coordinators_.push_back(host_.add_node(config("c0"), true));
     for (uint32_t host = 0; host < kHosts; ++host) {
-      actors::NodeFacts here = facts(std::string("host") + std::to_string(host));
+      actors::NodeConfig here = config(std::string("host") + std::to_string(host));
       here.expected_ranks = {2 * host, 2 * host + 1};
       hosts_.push_back(host_.add_node(here, false));
     }
@@ -50,7 +50,7 @@ class Story {
       host_.pause(node, false);
       host_.cut(node, false);
     }
-    if (draw(2) == 0) coordinators_.push_back(host_.add_node(facts("last"), true));
+    if (draw(2) == 0) coordinators_.push_back(host_.add_node(config("last"), true));
     pass(100'000);
   }
 
@@ -60,16 +60,16 @@ class Story {
       auto decision = storage::read_decision(host_.storage(), key);
       for (Rank rank = 0; rank < kRanks; ++rank) {
         const bool lives = host_.alive(hosts_[rank / 2]);
-        auto told = trainers_[rank]->decided().find({step, 1});
+        auto notified = trainers_[rank]->decided().find({step, 1});
         const std::string who =
             std::string("rank ") + std::to_string(rank) + ", step " + std::to_string(step);
-        if (told == trainers_[rank]->decided().end()) {
+        if (notified == trainers_[rank]->decided().end()) {
           if (lives) return who + " was told nothing";
           continue;
         }
         if (!decision.ok()) return who + " was told of a decision that is not there";
-        if (told->second.outcome.ok() != decision->committed()) {
-          return who + " was told: " + told->second.outcome.to_string();
+        if (notified->second.outcome.ok() != decision->committed()) {
+          return who + " was told: " + notified->second.outcome.to_string();
         }
         committed_ += decision->committed() ? 1 : 0;
       }
@@ -82,16 +82,16 @@ class Story {
   const std::vector<std::string>& transcript() const { return host_.transcript(); }
 
  private:
-  static actors::NodeFacts facts(const std::string& host) {
-    actors::NodeFacts facts;
-    facts.generation = 1;
-    facts.job_id = "job-1";
-    facts.host = host;
-    facts.times.attempt_deadline_ms = 8'000;
-    facts.times.node_deadline_ms = 20'000;
-    facts.times.resend_most_ms = 2'000;
-    facts.times.epoch_check_ms = 1'000;
-    return facts;
+  static actors::NodeConfig config(const std::string& host) {
+    actors::NodeConfig config;
+    config.generation = 1;
+    config.job_id = "job-1";
+    config.host = host;
+    config.timeouts.attempt_deadline_ms = 8'000;
+    config.timeouts.node_deadline_ms = 20'000;
+    config.timeouts.resend_most_ms = 2'000;
+    config.timeouts.epoch_check_ms = 1'000;
+    return config;
   }
   uint64_t draw(uint64_t below) { return random_() % below; }
   size_t last_node() const { return std::max(hosts_.back(), coordinators_.back()); }
@@ -123,7 +123,7 @@ class Story {
       case 6:  // beside the one before, whether that lives or not
         if (coordinators_.size() < 6) {
           coordinators_.push_back(
-              host_.add_node(facts(std::string("c") + std::to_string(coordinators_.size())), true));
+              host_.add_node(config(std::string("c") + std::to_string(coordinators_.size())), true));
         }
         return;
       default:

@@ -172,17 +172,17 @@ class AJobInAMode {
   void replace_node(uint32_t host, size_t n) {
     for (auto& trainer : job_->trainers) trainer->listen();
     host_.kill_node(host);
-    actors::NodeFacts facts = facts_of(1);
-    facts.host = "host" + std::to_string(host);
+    actors::NodeConfig config = facts_of(1);
+    config.host = "host" + std::to_string(host);
     const uint32_t ranks_a_host = of_.ranks / of_.nodes;
     for (Rank rank = host * ranks_a_host; rank < (host + 1) * ranks_a_host; ++rank) {
-      facts.expected_ranks.push_back(rank);
+      config.expected_ranks.push_back(rank);
     }
-    const size_t node = host_.add_node(facts, host == 0);
+    const size_t node = host_.add_node(config, host == 0);
     nodes_ = node + 1;
-    for (Rank rank : facts.expected_ranks) {
+    for (Rank rank : config.expected_ranks) {
       hold(rank, n);
-      job_->trainers[rank]->come_back(node, of_.ranks);
+      job_->trainers[rank]->trainers_return(node, of_.ranks);
       host_.run_for(kBetweenReturnsNs);
     }
   }
@@ -249,7 +249,7 @@ TEST_P(InEachMode, AStateOfAnotherLengthAtEachStepKeepsLayoutRosterAndPlan) {
   EXPECT_EQ(lengths.size(), of.steps.size()) << "the checkpoints' sizes tell";
   EXPECT_EQ(job.later_rosters(), 0u);
   if (GetParam() != SaveMode::collective) return;
-  for (Rank rank = 0; rank < of.ranks; ++rank) EXPECT_EQ(job.trainer(rank).plans_told(), 1u);
+  for (Rank rank = 0; rank < of.ranks; ++rank) EXPECT_EQ(job.trainer(rank).plans_sent(), 1u);
 }
 
 // The share of each replica changes as soon as one more rank has the value. In mode collective-free a rank

@@ -80,12 +80,12 @@ class StoredElements {
   static void add_touched(const Piece& piece, const Box& wanted, std::set<BlockRead>& touched) {
     const uint64_t elements = piece.box.elements(), bytes = elements * piece.element_bytes;
     for (uint64_t number = 0; number < elements; ++number) {
-      bool is_wanted = true;
+      bool is_required = true;
       for (uint64_t d = piece.box.dims(), left = number; d-- > 0; left /= piece.box.sizes[d]) {
         const uint64_t at = piece.box.offsets[d] + left % piece.box.sizes[d];
-        is_wanted = is_wanted && at >= wanted.offsets[d] && at < wanted.offsets[d] + wanted.sizes[d];
+        is_required = is_required && at >= wanted.offsets[d] && at < wanted.offsets[d] + wanted.sizes[d];
       }
-      if (!is_wanted) continue;
+      if (!is_required) continue;
       const uint64_t begin = number * piece.element_bytes / base::kDigestBlockBytes * base::kDigestBlockBytes;
       touched.insert({piece.file, piece.key, begin, std::min(bytes, begin + base::kDigestBlockBytes)});
     }

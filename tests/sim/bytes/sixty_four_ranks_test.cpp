@@ -13,11 +13,11 @@ using ::testing::HasSubstr;
 
 constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
-actors::NodeFacts facts_of(uint32_t generation) {
-  actors::NodeFacts facts;
-  facts.generation = generation;
-  facts.epoch = generation;
-  return facts;
+actors::NodeConfig facts_of(uint32_t generation) {
+  actors::NodeConfig config;
+  config.generation = generation;
+  config.epoch = generation;
+  return config;
 }
 
 class SixtyFourRanks : public ::testing::Test {

@@ -18,7 +18,7 @@ constexpr uint64_t kTinyBytes = actors::kMinLoadMemoryBytes;
 // chunks are counted once for all nodes.
 class MemoryWatch {
  public:
-  void heard(size_t node, const actors::Operation& operation) {
+  void received(size_t node, const actors::Operation& operation) {
     if (const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation)) {
       for (const actors::operation::ReadRange& range : batch->ranges) {
         touch(node, batch->client, batch->slab_id, range.slab_offset + range.end - range.begin);
@@ -69,12 +69,12 @@ class MemoryWatch {
 class LoadMemory : public SharedLoad {
  protected:
   void watch() {
-    attack_ = [this](size_t node, const actors::Operation& operation) { watch_.heard(node, operation); };
+    attack_ = [this](size_t node, const actors::Operation& operation) { watch_.received(node, operation); };
   }
   void expect_within(uint64_t bytes_of_a_node) const {
     // Between nodes a chunk may be under way that its sender has forgotten.
-    const uint64_t under_way = nodes_.size() > 1 ? actors::kChunkBytes : 0;
-    EXPECT_LE(watch_.most, nodes_.size() * (bytes_of_a_node + under_way));
+    const uint64_t in_progress = nodes_.size() > 1 ? actors::kChunkBytes : 0;
+    EXPECT_LE(watch_.most, nodes_.size() * (bytes_of_a_node + in_progress));
     EXPECT_LE(watch_.most_of_windows, bytes_of_a_node);
   }
   MemoryWatch watch_;
@@ -89,7 +89,7 @@ TEST_F(LoadMemory, ManyRanksOfAHostThatEachReadTakeTurns) {
   ASSERT_NO_FATAL_FAILURE(save(kAllWantAll));
   start(1, 24, kTinyBytes);
   watch();
-  for (auto& reader : readers_) reader->load(LoadWay::direct);
+  for (auto& reader : readers_) reader->load(LoadMethod::direct);
   run();
   expect_all_loaded();
   expect_within(kTinyBytes);
@@ -101,7 +101,7 @@ TEST_F(LoadMemory, EachRankGetsItsShareSoThatAllReadAtOnce) {
   ASSERT_NO_FATAL_FAILURE(save(kAllWantAll));
   start(1, 8, kTinyBytes);
   watch();
-  for (auto& reader : readers_) reader->load(LoadWay::direct);
+  for (auto& reader : readers_) reader->load(LoadMethod::direct);
   run();
   expect_all_loaded();
   expect_within(kTinyBytes);
@@ -147,7 +147,7 @@ TEST_F(LoadMemory, ARankThatComesLateWaitsForThoseThatShareAndTheyNotForIt) {
   start(2, 8, kTinyBytes);
   watch();
   for (size_t rank = 1; rank < readers_.size(); ++rank) readers_[rank]->load();
-  host_.run_for((actors::RoleTimes().load_gather_longest_ms + 500) * actors::kMillisecond);
+  host_.run_for((actors::Timeouts().load_gather_longest_ms + 500) * actors::kMillisecond);
   readers_[0]->load();
   run();
   expect_all_loaded();
@@ -162,7 +162,7 @@ TEST_F(LoadMemory, OneLoadAfterTheOtherFindsRoom) {
   start(3, 6, kTinyBytes);
   watch();
   for (uint32_t round = 0; round < 3; ++round) {
-    for (auto& reader : readers_) reader->load(LoadWay::two_stage, {}, round);
+    for (auto& reader : readers_) reader->load(LoadMethod::two_stage, {}, round);
     run();
     expect_all_loaded();
   }
@@ -173,7 +173,7 @@ TEST_F(LoadMemory, TheWindowOfAClientThatIsGoneGoesToOthers) {
   ASSERT_NO_FATAL_FAILURE(save(kAllWantAll));
   start(1, 24, kTinyBytes);
   watch();
-  for (auto& reader : readers_) reader->load(LoadWay::direct);
+  for (auto& reader : readers_) reader->load(LoadMethod::direct);
   host_.run_for(500 * actors::kMillisecond);
   for (size_t rank = 0; rank < 16; ++rank) readers_[rank]->end();  // they have placed nothing
   run();
@@ -216,7 +216,7 @@ TEST_F(LoadMemory, APeerThatIsLostGivesBackWhatWasForIt) {
   EXPECT_EQ(readers_[0]->check(1), "");
   EXPECT_EQ(readers_[1]->check(1), "");
   attack_ = nullptr;
-  for (Rank rank : {0, 1}) readers_[rank]->load(LoadWay::two_stage, {}, 1);
+  for (Rank rank : {0, 1}) readers_[rank]->load(LoadMethod::two_stage, {}, 1);
   run();
   EXPECT_EQ(readers_[0]->check(1), "") << "and the next load finds room";
   EXPECT_EQ(readers_[1]->check(1), "");

@@ -33,13 +33,14 @@ struct Seen {
 
 void look_at(VirtualCluster& cluster, Seen& seen) {
   const StorageCounts storage = cluster.storage();
-  const HubCounts hub = cluster.hub();
-  const HubState state = cluster.hub_state();
+  const CoordinatorCounts coordinator = cluster.coordinator_counts();
+  const CoordinatorLoad state = cluster.coordinator_load();
   seen.counts.insert(
       seen.counts.end(),
       {storage.changes, storage.looks, storage.listed, storage.syncs, storage.bytes_written,
-       storage.bytes_read, hub.messages_in, hub.messages_out, hub.bytes_in, hub.bytes_out, hub.longest_queue,
-       static_cast<uint64_t>(hub.busy_ns), cluster.record_bytes(), state.memory_bytes, state.descriptors});
+       storage.bytes_read, coordinator.messages_in, coordinator.messages_out, coordinator.bytes_in,
+       coordinator.bytes_out, coordinator.longest_queue, static_cast<uint64_t>(coordinator.busy_ns),
+       cluster.record_bytes(), state.memory_bytes, state.descriptors});
   seen.trace_hashes.push_back(cluster.trace_hash());
 }
 
@@ -73,9 +74,9 @@ Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name 
   trainers.start();
   while (!trainers.done() && trainers.failure().ok() && !events.empty()) events.run_next();
   EXPECT_TRUE(trainers.failure().ok()) << trainers.failure().to_string();
-  for (const TrainerTimes& save : trainers.times()) {
+  for (const TrainerTimings& save : trainers.times()) {
     EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
-    for (const auto& column : {save.told, save.blocked, save.written, save.committed}) {
+    for (const auto& column : {save.plan_received, save.blocked, save.written, save.committed}) {
       seen.times.push_back(column);
     }
     seen.counts.push_back(save.bytes_staged);

@@ -51,7 +51,7 @@ TEST(FaultSeeds, ViolateNoOracle) {
 }
 
 // Outages of a few seconds: nodes that pause, that end on their own, and that are requested to stop, each
-// replaced in time. The oracle aborted-for-nothing checks each run.
+// replaced in time. The oracle needless-abort checks each run.
 TEST(FaultSeeds, ThatEndInTimeAbortNothing) {
   using Kind = Fault::Kind;
   constexpr Kind kOutages[] = {Kind::stops, Kind::restarts, Kind::stalls, Kind::cut, Kind::coordinates};

@@ -39,12 +39,12 @@ std::string full_text(const std::string& kind) {
 TEST(Faults, AreReadBackAsTheyArePrinted) {
   for (size_t kind = 0; kind < Fault::kKinds; ++kind) {
     const std::string name(fault_kind_name(static_cast<Kind>(kind)));
-    const Fault said = *parsed(full_text(name));
-    EXPECT_EQ(said.kind, static_cast<Kind>(kind));
-    auto again = parsed(fault_toml(said));
+    const Fault received = *parsed(full_text(name));
+    EXPECT_EQ(received.kind, static_cast<Kind>(kind));
+    auto again = parsed(fault_toml(received));
     ASSERT_TRUE(again.ok()) << again.status().to_string();
-    EXPECT_EQ(*again, said) << fault_toml(said);
-    Fault of_one_host = said;
+    EXPECT_EQ(*again, received) << fault_toml(received);
+    Fault of_one_host = received;
     of_one_host.hosts = 1;
     EXPECT_THAT(to_string(of_one_host), HasSubstr(name + " at 61000 ms"));
   }
@@ -167,11 +167,11 @@ TEST(AHost, ThatDiesAndComesBackWithoutTrainersLeavesTheOthersToTheDeadline) {
 TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   Fault fault{Kind::ends, 15'000};
   fault.rank = 13;
-  const SaveReport told = simulated(of_eight_hosts({fault})).saves[1];
-  EXPECT_EQ(told.aborted_ranks, 63u);
-  EXPECT_THAT(told.cause,
+  const SaveReport notified = simulated(of_eight_hosts({fault})).saves[1];
+  EXPECT_EQ(notified.aborted_ranks, 63u);
+  EXPECT_THAT(notified.cause,
               HasSubstr("rank 13: unavailable: its trainer ended before it had staged this save: signal 9"));
-  EXPECT_LT(told.committed.greatest, seconds(5));
+  EXPECT_LT(notified.committed.greatest, seconds(5));
   fault.kind = Kind::vanishes;
   const SaveReport silent = simulated(of_eight_hosts({fault})).saves[1];
   EXPECT_EQ(silent.aborted_ranks, 63u);

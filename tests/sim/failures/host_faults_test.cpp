@@ -13,8 +13,8 @@ using ::testing::HasSubstr;
 
 constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
-actors::NodeFacts facts_of(uint32_t generation) {
-  actors::NodeFacts facts;
+actors::NodeConfig facts_of(uint32_t generation) {
+  actors::NodeConfig facts;
   facts.generation = generation;
   facts.epoch = generation;
   return facts;
@@ -67,7 +67,8 @@ class ALoaderByItself : public ::testing::Test {
     loader_->handle(0, event, effects);
     for (const actors::Effect& each : effects) {
       if (const auto* start = std::get_if<actors::effect::Start>(&each)) starts_.push_back(*start);
-      if (const auto* said = std::get_if<actors::effect::ToClient>(&each)) said_.push_back(said->message);
+      if (const auto* received = std::get_if<actors::effect::ToClient>(&each))
+        said_.push_back(received->message);
     }
   }
   void from_client(local::LocalMessage message) {
@@ -78,7 +79,7 @@ class ALoaderByItself : public ::testing::Test {
     handle(actors::event::OperationDone{start.id, std::move(result)});
   }
   template <class T>
-  size_t said() const {
+  size_t received() const {
     size_t count = 0;
     for (const auto& message : said_) count += std::holds_alternative<T>(*message);
     return count;
@@ -93,23 +94,23 @@ class ALoaderByItself : public ::testing::Test {
 TEST_F(ALoaderByItself, TellsOfAFailureOnceNothingIsWrittenToTheWindowAnyMore) {
   ASSERT_EQ(starts_.size(), 3u);  // 2.4 MB in parts of 1 MiB, all under way at once
   done(starts_[1], Status(Code::corrupt, "a flipped bit"));
-  EXPECT_EQ(said<local::LoadDone>(),
+  EXPECT_EQ(received<local::LoadDone>(),
             0u);  // else the next load's window would take the late bytes of this one
   done(starts_[0], actors::OperationResult(actors::operation::Done{}));
-  EXPECT_EQ(said<local::LoadDone>(), 0u);
+  EXPECT_EQ(received<local::LoadDone>(), 0u);
   done(starts_[2], Status(Code::io, "and another fault"));
-  ASSERT_EQ(said<local::LoadDone>(), 1u);
+  ASSERT_EQ(received<local::LoadDone>(), 1u);
   EXPECT_EQ(std::get<local::LoadDone>(*said_.back()).outcome, Status(Code::corrupt, "a flipped bit"));
-  EXPECT_EQ(said<local::Loaded>(), 0u);
+  EXPECT_EQ(received<local::Loaded>(), 0u);
 }
 
 TEST_F(ALoaderByItself, IgnoresPlacedOfABatchThatIsStillBeingRead) {
   for (uint32_t batch : {0u, 1u, 2u, 3u, 4'000'000'000u}) from_client(local::Placed{1, batch});
-  EXPECT_EQ(said<local::LoadDone>(), 0u);
+  EXPECT_EQ(received<local::LoadDone>(), 0u);
   for (size_t i = 0; i < 3; ++i) done(starts_[i], actors::OperationResult(actors::operation::Done{}));
-  EXPECT_EQ(said<local::Loaded>(), 3u);
+  EXPECT_EQ(received<local::Loaded>(), 3u);
   for (uint32_t batch : {0u, 0u, 1u, 2u}) from_client(local::Placed{1, batch});
-  ASSERT_EQ(said<local::LoadDone>(), 1u);
+  ASSERT_EQ(received<local::LoadDone>(), 1u);
   EXPECT_TRUE(std::get<local::LoadDone>(*said_.back()).outcome.ok());
 }
 
@@ -216,7 +217,7 @@ TEST_F(FourRanks, CommitUnderACoordinatorThatComesAfterTheyReported) {
   for (Rank rank : {2u, 3u}) job_.trainers[rank]->save(1);
   job_.run(kPatience);
   host_.kill_node(0);
-  actors::NodeFacts facts = facts_of(1);
+  actors::NodeConfig facts = facts_of(1);
   facts.epoch = 2;
   facts.host = "host0";
   const size_t node = host_.add_node(facts, true);
@@ -304,7 +305,7 @@ TEST_F(FourRanks, LeaveSeveralAttemptsThatALoadSeesDecidedAtOnce) {
   host_.run_for(100 * actors::kMillisecond);
   host_.kill_node(0);
   host_.kill_node(1);
-  actors::NodeFacts facts = facts_of(2);
+  actors::NodeConfig facts = facts_of(2);
   facts.host = "host0";
   const size_t node = host_.add_node(facts, false);  // no coordinator cleans up
   VirtualTrainer trainer(host_, node, 0, 1, flat_job(1, 3)[0]);

@@ -61,11 +61,11 @@ class AnOracle : public ::testing::Test {
     world_ = made;
   }
 
-  Oracles oracles(std::function<actors::TimeNs(uint32_t)> heard_of = nullptr) {
+  Oracles oracles(std::function<actors::TimeNs(uint32_t)> notified_at = nullptr) {
     Oracles::Facts facts;
     facts.ranks = kRanks;
     facts.save_deadline = kDeadline;
-    facts.heard_of = std::move(heard_of);
+    facts.notified_at = std::move(notified_at);
     facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
     facts.share_bytes = [](const storage::Manifest&, Rank) { return uint64_t{100}; };
     return Oracles(std::move(facts), root_);
@@ -109,8 +109,8 @@ TEST_F(AnOracle, IsSilentWhereAllIsWell) {
   for (uint64_t save : {1, 2}) all.answered(10, root_.decision(step(save)));
   dead_ = {3};
   for (Rank rank : {0u, 1u, 2u}) {
-    all.told(20, rank, step(1), ok_status());
-    all.told(20, rank, step(2), Status(Code::aborted, "rank 3 is unwell"));
+    all.notified(20, rank, step(1), ok_status());
+    all.notified(20, rank, step(2), Status(Code::aborted, "rank 3 is unwell"));
   }
   all.sent(20, 1, 0, 400);
   all.slabs(20, 0, 1);
@@ -142,11 +142,11 @@ TEST_F(AnOracle, SeesAnAnswerThatTheRootDoesNotHold) {
 TEST_F(AnOracle, SeesWhatIsToldAndDoesNotStand) {
   Oracles committed = oracles();
   abort(step(1), "no");
-  committed.told(10, 2, step(1), ok_status());
-  expect(committed, "told-what-stands", "rank 2 was told of step 1 (g1a1) that it is committed");
+  committed.notified(10, 2, step(1), ok_status());
+  expect(committed, "notified-of-what-exists", "rank 2 was told of step 1 (g1a1) that it is committed");
   Oracles aborted = oracles();
-  aborted.told(10, 2, step(2), Status(Code::aborted, "no"));
-  expect(aborted, "told-what-stands", "and nothing stands");
+  aborted.notified(10, 2, step(2), Status(Code::aborted, "no"));
+  expect(aborted, "notified-of-what-exists", "and nothing stands");
 }
 
 TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
@@ -155,24 +155,23 @@ TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
   facts.needs_no_abort = true;
   Oracles all(std::move(facts), root_);
   abort(step(1), "host host3 is lost");
-  all.told(10, 2, step(1), Status(Code::aborted, "host host3 is lost"));
-  expect(all, "aborted-for-nothing",
-         "rank 2 was told of step 1 (g1a1) that it is aborted: host host3 is lost");
+  all.notified(10, 2, step(1), Status(Code::aborted, "host host3 is lost"));
+  expect(all, "needless-abort", "rank 2 was told of step 1 (g1a1) that it is aborted: host host3 is lost");
 }
 
 TEST_F(AnOracle, SeesFilesThatAreNotThereOrNotWhole) {
   commit(step(1));
   Oracles missing = oracles();
   root_.files.erase({2, 0});
-  missing.told(10, 0, step(1), ok_status());
+  missing.notified(10, 0, step(1), ok_status());
   expect(missing, "committed-durable", "rank-2 has no bytes, not 164");
   Oracles shorter = oracles();
   root_.files[{2, 0}] = 163;
-  shorter.told(10, 0, step(1), ok_status());
+  shorter.notified(10, 0, step(1), ok_status());
   expect(shorter, "committed-durable", "rank-2 has 163 bytes, not 164");
   root_.files[{2, 0}] = 164;
   Oracles swept = oracles();
-  swept.told(10, 0, step(1), ok_status());
+  swept.notified(10, 0, step(1), ok_status());
   root_.files.erase({1, 0});
   swept.finish(20);
   expect(swept, "committed-durable", "rank-1 has no bytes");
@@ -185,7 +184,7 @@ TEST_F(AnOracle, SeesAManifestWithoutARanksShare) {
   root_.decisions[step(1)] =
       std::make_shared<const storage::Decision>(storage::Decision{step(1), {}, {}, 0, lacks});
   Oracles all = oracles();
-  all.told(10, 0, step(1), ok_status());
+  all.notified(10, 0, step(1), ok_status());
   expect(all, "committed-durable", "has no file of rank 3");
 }
 
@@ -286,11 +285,11 @@ TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
 }
 
 TEST_F(AnOracle, CountsFromWhenANodeHearsOfASave) {
-  actors::TimeNs heard_of = -1;
-  Oracles all = oracles([&heard_of](uint32_t) { return heard_of; });
+  actors::TimeNs notified_at = -1;
+  Oracles all = oracles([&notified_at](uint32_t) { return notified_at; });
   all.save_begins(100, 1);
   EXPECT_FALSE(all.stops(100 + 5 * kDeadline));  // its ranks still copy
-  heard_of = 100 + 5 * kDeadline;
+  notified_at = 100 + 5 * kDeadline;
   EXPECT_FALSE(all.stops(99 + 6 * kDeadline));
   EXPECT_TRUE(all.stops(100 + 6 * kDeadline));
   expect(all, "ends-in-time", "ranks 0, 1, 2, 3 are not told");
@@ -300,7 +299,7 @@ TEST_F(AnOracle, SeesASaveOfWhichALivingRankIsNotTold) {
   Oracles all = oracles();
   all.save_begins(100, 1);
   dead_ = {2};
-  for (Rank rank : {0u, 1u}) all.told(200, rank, step(1), Status(Code::io, "not decided"));
+  for (Rank rank : {0u, 1u}) all.notified(200, rank, step(1), Status(Code::io, "not decided"));
   EXPECT_FALSE(all.stops(99 + kDeadline));
   EXPECT_TRUE(all.stops(100 + kDeadline));
   expect(all, "ends-in-time", "rank 3 is not told");

@@ -54,8 +54,8 @@ TEST(Stragglers, AreDrawnFromAStreamOfTheirOwn) {
   std::map<size_t, actors::TimeNs> staged;  // by node: of the second save
   listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind, const actors::Event& event,
                         size_t) {
-    const auto* said = std::get_if<actors::event::FromClient>(&event);
-    const auto* what = said == nullptr ? nullptr : std::get_if<local::Staged>(said->message.get());
+    const auto* received = std::get_if<actors::event::FromClient>(&event);
+    const auto* what = received == nullptr ? nullptr : std::get_if<local::Staged>(received->message.get());
     if (what != nullptr && what->step == 2) staged[node] = now;
   };
   auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
@@ -103,7 +103,7 @@ TEST(Stragglers, HoldUpEveryCommitByTheirStorage) {
 TEST(Stragglers, HoldEveryRankOfACollectiveSaveByTheirNetwork) {
   const SaveReport even = with_stragglers({}, SaveMode::collective).saves[1];
   const SaveReport slow = with_stragglers({200, 1000, 1'000'000, 1000}, SaveMode::collective).saves[1];
-  EXPECT_GT(slow.told.least, even.told.greatest);
+  EXPECT_GT(slow.plan_received.least, even.plan_received.greatest);
 }
 
 TEST(Stragglers, AreRefusedWithReason) {

@@ -47,32 +47,33 @@ TEST(ItemModel, TakesWhatAFlatGatherOfListsTakes) {
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     const ItemCosts& costs = profile.items;
     const double all = 4.0 * 291 * ranks, left = all / 2;
-    const double at_hub = all * static_cast<double>(costs.decode_ns + costs.dedupe_ns) +
-                          left * static_cast<double>(costs.plan_ns + costs.encode_ns);
+    const double at_coordinator = all * static_cast<double>(costs.decode_ns + costs.dedupe_ns) +
+                                  left * static_cast<double>(costs.plan_ns + costs.encode_ns);
     const double at_a_rank =
         4.0 * 291 * static_cast<double>(costs.local_ns + costs.encode_ns + costs.decode_ns / 2);
     for (const SaveReport& save : report->saves) {
-      EXPECT_NEAR(seconds(save.told.greatest), (at_hub + at_a_rank) / 1e9, 0.01 * at_hub / 1e9);
+      EXPECT_NEAR(seconds(save.plan_received.greatest), (at_coordinator + at_a_rank) / 1e9,
+                  0.01 * at_coordinator / 1e9);
       EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
     }
     // The metadata: made once, read by each.
     const SaveReport& save = report->saves.back();
     const double committing =
         left * static_cast<double>(costs.result_decode_ns + costs.record_ns + costs.record_decode_ns) / 1e9;
-    EXPECT_GT(seconds(save.committed.greatest - save.told.greatest), committing);
+    EXPECT_GT(seconds(save.committed.greatest - save.plan_received.greatest), committing);
     EXPECT_GT(save.costs.storage.bytes_written, static_cast<uint64_t>(left) * costs.record_bytes);
   }
 }
 
 TEST(ItemModel, LeavesOutWhatIsKept) {
-  auto told = [](int64_t kept) {
+  auto notified = [](int64_t kept) {
     const auto report = simulate(of_ranks(64), with(profile_named("pytorch-dcp"), "items.kept", kept));
     EXPECT_TRUE(report.ok());
-    return std::pair(report->saves[0].told.greatest, report->saves[1].told.greatest);
+    return std::pair(report->saves[0].plan_received.greatest, report->saves[1].plan_received.greatest);
   };
-  const auto [first, again] = told(0);
-  const auto [first_sent, planned_again] = told(1);
-  const auto [first_kept, kept] = told(2);
+  const auto [first, again] = notified(0);
+  const auto [first_sent, planned_again] = notified(1);
+  const auto [first_kept, kept] = notified(2);
   EXPECT_EQ(first, first_sent);
   EXPECT_EQ(first, first_kept);
   EXPECT_NEAR(seconds(again), seconds(first), 0.01 * seconds(first));

@@ -67,9 +67,9 @@ TEST(NetworkModel, GathersByATreeAsTheClosedFormSays) {
     constexpr uint64_t kBytes = 512;
     const auto f = static_cast<actors::TimeNs>(fan_out);
     const actors::TimeNs relays_have_all = kLatency + f * (kPerMessage + actors::TimeNs{kBytes});
-    const actors::TimeNs hub_has_all =
+    const actors::TimeNs coordinator_has_all =
         kLatency + actors::TimeNs{kRelays} * (kPerMessage + f * actors::TimeNs{kBytes});
-    EXPECT_EQ(tree_gather_ns(kRelays, fan_out, kBytes), relays_have_all + hub_has_all) << fan_out;
+    EXPECT_EQ(tree_gather_ns(kRelays, fan_out, kBytes), relays_have_all + coordinator_has_all) << fan_out;
   }
 }
 

@@ -25,13 +25,13 @@ LayoutPtr layout_of(Rank rank, const Holding& holding) {
   return std::move(builder).build().value();
 }
 
-actors::NodeFacts ChangingJob::facts(uint32_t generation) const {
-  actors::NodeFacts facts;
+actors::NodeConfig ChangingJob::facts(uint32_t generation) const {
+  actors::NodeConfig facts;
   facts.generation = generation;
   facts.epoch = 1;
   facts.job_id = std::string("job-") + std::to_string(generation);
-  facts.times.attempt_deadline_ms = 60'000;
-  facts.times.node_deadline_ms = 90'000;
+  facts.timeouts.attempt_deadline_ms = 60'000;
+  facts.timeouts.node_deadline_ms = 90'000;
   return facts;
 }
 
@@ -47,13 +47,13 @@ ChangingJob::ChangingJob() {
 }
 
 void ChangingJob::start_coordinator() {
-  actors::NodeFacts here = facts(1);
+  actors::NodeConfig here = facts(1);
   here.host = "coordinator";
   coordinator_ = host.add_node(here, true);
 }
 
 size_t ChangingJob::add_node(uint32_t of_host) {
-  actors::NodeFacts here = facts(1);
+  actors::NodeConfig here = facts(1);
   here.host = std::string("host") + std::to_string(of_host);
   here.expected_ranks = {2 * of_host, 2 * of_host + 1};
   return host.add_node(here, false);
@@ -65,7 +65,7 @@ void ChangingJob::kill_node_of(Rank rank) {
   host.kill_node(nodes_[of_host]);
   nodes_[of_host] = add_node(of_host);
   for (Rank each : {2 * of_host, 2 * of_host + 1}) {
-    trainers_[each]->come_back(nodes_[of_host], kRanks);
+    trainers_[each]->trainers_return(nodes_[of_host], kRanks);
     host.run_for(kBetweenReturnsNs);
   }
 }

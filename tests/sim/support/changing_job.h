@@ -47,7 +47,7 @@ class ChangingJob {
   VirtualHost host;
 
  private:
-  actors::NodeFacts facts(uint32_t generation) const;
+  actors::NodeConfig facts(uint32_t generation) const;
   size_t add_node(uint32_t of_host);
 
   size_t coordinator_ = 0;

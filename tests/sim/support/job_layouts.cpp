@@ -110,10 +110,10 @@ void add_drawn(std::mt19937_64& random, LayoutBuilder& builder, const TensorMeta
   while (size % inner != 0) --inner;
   const Mesh mesh =
       inner == 1 ? Mesh::contiguous({size}, first) : Mesh::contiguous({size / inner, inner}, first);
-  const uint64_t way = draw(random, 0, 9);
-  if (way == 0) return builder.add_value(fqn, dtype, shape, mesh, draw(random, 0, 1) == 1);
-  if (way == 1) return builder.add_tensor(fqn, dtype, shape, drawn_tiles(random, shape, first, size));
-  if (way == 2 && !shape.empty() && *element_count(shape) != 0) {
+  const uint64_t method = draw(random, 0, 9);
+  if (method == 0) return builder.add_value(fqn, dtype, shape, mesh, draw(random, 0, 1) == 1);
+  if (method == 1) return builder.add_tensor(fqn, dtype, shape, drawn_tiles(random, shape, first, size));
+  if (method == 2 && !shape.empty() && *element_count(shape) != 0) {
     return builder.add_tensor_boxes(fqn, dtype, shape, drawn_boxes(random, shape, first, size));
   }
   std::vector<Placement> placements;

@@ -41,12 +41,12 @@ class Reader {
         node_(node),
         client_(host.attach(node, rank, ranks)) {}
 
-  void load(LoadWay way = LoadWay::two_stage, std::vector<Rank> among = {}, uint32_t round = 0) {
+  void load(LoadMethod method = LoadMethod::two_stage, std::vector<Rank> among = {}, uint32_t round = 0) {
     local::Load load;
     load.request_id = round + 1;
     load.ordinal = 1;
     load.slab_id = round + 1;
-    load.sharing = local::Load::Sharing{way, rank_, ranks_, round, layout_, std::move(among)};
+    load.sharing = local::Load::Sharing{method, rank_, ranks_, round, layout_, std::move(among)};
     targets_.clear();
     for (const LayoutEntry& entry : layout_->entries()) {
       local::LoadTarget target{value_fqn(entry, rank_), entry.kind, entry.dtype, entry.shape, {}};
@@ -63,9 +63,9 @@ class Reader {
   }
 
   bool listen() {
-    const auto heard = host_.take(client_);
+    const auto received = host_.take(client_);
     if (is_gone_) return false;  // its window is gone too
-    for (const auto& message : heard) {
+    for (const auto& message : received) {
       if (const auto* found = std::get_if<local::Found>(message.get())) {
         if (!found->outcome.ok()) done_ = local::LoadDone{found->request_id, found->outcome};
       } else if (const auto* done = std::get_if<local::LoadDone>(message.get())) {
@@ -75,7 +75,7 @@ class Reader {
         host_.from_client(client_, local::Placed{loaded->request_id, loaded->batch});
       }
     }
-    return !heard.empty();
+    return !received.empty();
   }
 
   const std::optional<local::LoadDone>& done() const { return done_; }
@@ -145,7 +145,8 @@ class SharedLoad : public ::testing::Test {
     job.run(kPatience);
     ASSERT_TRUE(job.trainers[0]->decided().contains({1, 1}));
     ASSERT_TRUE(job.trainers[0]->decided().at({1, 1}).outcome.ok());
-    host_.on_operation([this](size_t node, const actors::Operation& operation) { heard(node, operation); });
+    host_.on_operation(
+        [this](size_t node, const actors::Operation& operation) { received(node, operation); });
   }
 
   void start(uint32_t nodes, uint32_t ranks, uint64_t load_memory_bytes = actors::kDefaultLoadMemoryBytes,
@@ -153,7 +154,7 @@ class SharedLoad : public ::testing::Test {
     const uint32_t a_node = ranks / nodes;
     const LayoutPtr layout = layout_of(tensors_, ranks);
     for (uint32_t node = 0; node < nodes; ++node) {
-      actors::NodeFacts facts = facts_of(2);
+      actors::NodeConfig facts = facts_of(2);
       facts.host = "reader" + std::to_string(node);
       facts.load_memory_bytes =
           node + 1 < nodes ? load_memory_bytes : memory_of_last.value_or(load_memory_bytes);
@@ -205,7 +206,7 @@ class SharedLoad : public ::testing::Test {
     for (Tensor& tensor : tensors) tensor.placement = Placement::shard(0);
     return tensors;
   }
-  void heard(size_t node, const actors::Operation& operation) {
+  void received(size_t node, const actors::Operation& operation) {
     auto add = [this](const std::vector<actors::operation::ReadRange>& ranges) {
       for (const actors::operation::ReadRange& range : ranges) bytes_read_ += range.end - range.begin;
     };

@@ -15,8 +15,8 @@ SaveOptions in_mode(SaveMode mode) {
   return options;
 }
 
-actors::NodeFacts facts_of(uint32_t generation) {
-  actors::NodeFacts facts;
+actors::NodeConfig facts_of(uint32_t generation) {
+  actors::NodeConfig facts;
   facts.generation = generation;
   facts.epoch = generation;
   return facts;
@@ -71,14 +71,14 @@ void SixteenRanks::expect_loads(std::optional<uint64_t> wanted, uint64_t step) {
 }
 
 void SixteenRanks::replace_node(uint32_t host, bool coordinates) {
-  actors::NodeFacts facts = facts_of(1);
+  actors::NodeConfig facts = facts_of(1);
   facts.host = "host" + std::to_string(host);
   for (Rank rank = host * kRanksAHost; rank < (host + 1) * kRanksAHost; ++rank)
     facts.expected_ranks.push_back(rank);
   const size_t node = host_.add_node(facts, coordinates);
   nodes_ = node + 1;
   for (Rank rank : facts.expected_ranks) {
-    job_.trainers[rank]->come_back(node, kRanks);
+    job_.trainers[rank]->trainers_return(node, kRanks);
     host_.run_for(kBetweenReturnsNs);
   }
 }

@@ -15,7 +15,7 @@ namespace shoal::sim {
 // The default options of a mode.
 SaveOptions in_mode(SaveMode mode);
 
-actors::NodeFacts facts_of(uint32_t generation);
+actors::NodeConfig facts_of(uint32_t generation);
 
 class SixteenRanks : public ::testing::Test {
  protected:

@@ -64,7 +64,7 @@ VirtualTrainer::VirtualTrainer(VirtualHost& host, size_t node, Rank rank, uint32
 
 void VirtualTrainer::declare(const SaveOptions& options) {
   options_ = options;
-  host_.from_client(client_, local::LayoutIs{layout_, options});
+  host_.from_client(client_, local::LayoutUpdate{layout_, options});
 }
 
 Bytes VirtualTrainer::local_bytes(const LayoutEntry& entry, const Box& box, uint64_t step) const {
@@ -96,9 +96,9 @@ void VirtualTrainer::save(uint64_t step, uint32_t attempt) {
 void VirtualTrainer::ask_for_plan(uint64_t step, uint32_t attempt) {
   asked_.emplace(step, attempt);
   const bool knows = told_ && told_->layout_id == layout_->id();
-  host_.from_client(client_,
-                    local::PlanWanted{step, attempt, layout_->id(), knows ? share_id_of(*told_) : PlanId{},
-                                      told_by_planner_.contains(step)});
+  host_.from_client(
+      client_, local::PlanRequest{step, attempt, layout_->id(), knows ? assignment_id_of(*told_) : PlanId{},
+                                  sent_by_planner_.contains(step)});
 }
 
 std::string VirtualTrainer::offered_by(Rank rank, uint64_t step) {
@@ -110,42 +110,42 @@ std::string VirtualTrainer::made_for(Rank rank, uint64_t step) {
 }
 
 void VirtualTrainer::offer_plan(uint64_t step, uint32_t attempt) {
-  local::PlanExchange said{step, attempt, plan::ExchangeStage::offered, *coordinator_rank_, options_, {}};
-  said.plans.push_back(std::make_shared<const std::string>(offered_by(rank_, step)));
-  exchanging_[{step, attempt}] = said;
-  host_.from_client(client_, std::move(said));
+  local::PlanGathering received{step, attempt, plan::GatherStage::offered, *coordinator_rank_, options_, {}};
+  received.plans.push_back(std::make_shared<const std::string>(offered_by(rank_, step)));
+  exchanging_[{step, attempt}] = received;
+  host_.from_client(client_, std::move(received));
 }
 
-void VirtualTrainer::hear_plans(const local::PlanExchange& said) {
-  auto asked = exchanging_.find({said.step, said.attempt});
+void VirtualTrainer::take_plans(const local::PlanGathering& received) {
+  auto asked = exchanging_.find({received.step, received.attempt});
   if (asked == exchanging_.end()) return;
-  if (said.stage == plan::ExchangeStage::told) {
-    told_by_planner_[said.step] = *said.plans.at(0);
+  if (received.stage == plan::GatherStage::delivered) {
+    sent_by_planner_[received.step] = *received.plans.at(0);
     exchanging_.erase(asked);
-    return ask_for_plan(said.step, said.attempt);
+    return ask_for_plan(received.step, received.attempt);
   }
-  if (asked->second.stage == plan::ExchangeStage::made) return;
-  SHOAL_CHECK(said.stage == plan::ExchangeStage::gathered && rank_ == coordinator_rank_);
-  if (!makes_plans_) return refuse(said.step, Status(Code::internal, "its planner makes no plans"));
-  local::PlanExchange made = asked->second;
-  made.stage = plan::ExchangeStage::made;
+  if (asked->second.stage == plan::GatherStage::made) return;
+  SHOAL_CHECK(received.stage == plan::GatherStage::gathered && rank_ == coordinator_rank_);
+  if (!makes_plans_) return refuse(received.step, Status(Code::internal, "its planner makes no plans"));
+  local::PlanGathering made = asked->second;
+  made.stage = plan::GatherStage::made;
   made.plans.clear();
-  for (Rank rank = 0; rank < said.plans.size(); ++rank) {
-    SHOAL_CHECK(*said.plans[rank] == offered_by(rank, said.step));
-    made.plans.push_back(std::make_shared<const std::string>(made_for(rank, said.step)));
+  for (Rank rank = 0; rank < received.plans.size(); ++rank) {
+    SHOAL_CHECK(*received.plans[rank] == offered_by(rank, received.step));
+    made.plans.push_back(std::make_shared<const std::string>(made_for(rank, received.step)));
   }
   ++plans_made_;
   asked->second = made;
   host_.from_client(client_, std::move(made));
 }
 
-void VirtualTrainer::stage_by(uint64_t step, uint32_t attempt, const SavePlan& plan, bool is_told) {
+void VirtualTrainer::stage_by(uint64_t step, uint32_t attempt, const SavePlan& plan, bool is_notified) {
   local::Staged staged;
   staged.step = step;
   staged.attempt = attempt;
   staged.layout_id = layout_->id();
   staged.slab_id = next_slab_++;
-  if (is_told) {
+  if (is_notified) {
     staged.roster_id = plan.roster_id;
     staged.plan_id = plan.id;
   }
@@ -176,11 +176,11 @@ void VirtualTrainer::stage(const Offer& offer) {
   host_.from_client(client_, offer.staged);
 }
 
-void VirtualTrainer::come_back(size_t node, uint32_t world_size) {
+void VirtualTrainer::trainers_return(size_t node, uint32_t world_size) {
   client_ = host_.attach(node, rank_, world_size);
   declare(options_);
   for (const auto& [step, attempt] : asked_) ask_for_plan(step, attempt);
-  for (const auto& [key, said] : exchanging_) host_.from_client(client_, said);
+  for (const auto& [key, received] : exchanging_) host_.from_client(client_, received);
   for (auto& [key, offer] : undecided_) {
     if (offer.durable) {
       host_.from_client(client_, local::Written{key.first, key.second, *offer.durable});
@@ -225,18 +225,18 @@ void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
 }
 
 bool VirtualTrainer::listen() {
-  auto heard = host_.take(client_);
-  for (const auto& message : heard) {
-    if (const auto* roster = std::get_if<local::RosterIs>(message.get())) {
+  auto notified = host_.take(client_);
+  for (const auto& message : notified) {
+    if (const auto* roster = std::get_if<local::RosterUpdate>(message.get())) {
       world_ = roster->world;
       options_ = roster->options;
-    } else if (const auto* plan = std::get_if<local::PlanIs>(message.get())) {
+    } else if (const auto* plan = std::get_if<local::PlanUpdate>(message.get())) {
       if (asked_.erase({plan->step, plan->attempt}) == 0) continue;
-      ++(plan->plan ? plans_told_ : plans_kept_);
+      ++(plan->plan ? plans_sent_ : plans_kept_);
       told_ = plan->plan ? plan->plan : under_roster(told_, plan->roster_id);
       if (!only_asks_) stage_by(plan->step, plan->attempt, *told_, true);
-    } else if (const auto* plans = std::get_if<local::PlanExchange>(message.get())) {
-      hear_plans(*plans);
+    } else if (const auto* plans = std::get_if<local::PlanGathering>(message.get())) {
+      take_plans(*plans);
     } else if (const auto* decided = std::get_if<local::Decided>(message.get())) {
       asked_.erase({decided->step, decided->attempt});
       exchanging_.erase({decided->step, decided->attempt});
@@ -266,7 +266,7 @@ bool VirtualTrainer::listen() {
       read_files(*files);
     }
   }
-  return !heard.empty();
+  return !notified.empty();
 }
 
 // `bytes` begin where the range does.
@@ -287,7 +287,7 @@ void VirtualTrainer::place(const local::StoredRange& range, ByteView bytes) {
 
 // As a client does, block by block.
 void VirtualTrainer::read_files(const local::FilesToRead& batch) {
-  local::FilesRead said{batch.request_id, batch.batch};
+  local::FilesRead received{batch.request_id, batch.batch};
   size_t digest = 0;
   for (uint32_t number = 0; number < batch.ranges.size(); ++number) {
     local::FileRange block = batch.ranges[number];
@@ -302,7 +302,7 @@ void VirtualTrainer::read_files(const local::FilesToRead& batch) {
         place(block, bytes);
         ++blocks_read_;
       } else {
-        said.unread.push_back({number, block.piece_offset, block.piece_offset + block.bytes});
+        received.unread.push_back({number, block.piece_offset, block.piece_offset + block.bytes});
       }
       if (!bytes.empty()) ++digest;
       block.piece_offset += block.bytes;
@@ -310,7 +310,7 @@ void VirtualTrainer::read_files(const local::FilesToRead& batch) {
     } while (block.piece_offset < end);
   }
   SHOAL_CHECK(digest == batch.digests.size());
-  host_.from_client(client_, said);
+  host_.from_client(client_, received);
 }
 
 std::string VirtualTrainer::check_target(uint32_t number, uint64_t step, const Copies& copies) const {
@@ -367,12 +367,12 @@ std::string VirtualTrainer::check_value(const std::string& fqn, uint64_t step, c
   return "";
 }
 
-VirtualJob VirtualJob::start(VirtualHost& host, const actors::NodeFacts& facts, uint32_t nodes,
+VirtualJob VirtualJob::start(VirtualHost& host, const actors::NodeConfig& facts, uint32_t nodes,
                              uint32_t world_size, const std::vector<LayoutPtr>& layout_of_rank) {
   VirtualJob job{host, {}};
   std::vector<size_t> indices;
   for (uint32_t n = 0; n < nodes; ++n) {
-    actors::NodeFacts here = facts;
+    actors::NodeConfig here = facts;
     here.host = "host" + std::to_string(n);
     here.expected_ranks.clear();
     for (Rank rank = 0; rank < world_size; ++rank) {

@@ -43,16 +43,16 @@ class VirtualTrainer {
   void save(uint64_t step, uint32_t attempt = 1);
   // Takes no part in this save, and reports the cause.
   void refuse(uint64_t step, Status why);
-  // In mode collective: does not stage when a plan arrives, but only in stage_told().
+  // In mode collective: does not stage when a plan arrives, but only in stage_made().
   void only_ask(bool only) { only_asks_ = only; }
-  void stage_told(uint64_t step) { stage_by(step, 1, *told_, true); }
+  void stage_made(uint64_t step) { stage_by(step, 1, *told_, true); }
   // In mode collective: acts as a client whose custom planner makes a global plan on that rank. The offer of
   // a rank and the result for it are text.
   void exchange_first(Rank coordinator_rank) { coordinator_rank_ = coordinator_rank; }
   void fail_to_make_plans() { makes_plans_ = false; }
   static std::string offered_by(Rank rank, uint64_t step);
   static std::string made_for(Rank rank, uint64_t step);
-  const std::map<uint64_t, std::string>& told_by_planner() const { return told_by_planner_; }  // by step
+  const std::map<uint64_t, std::string>& sent_by_planner() const { return sent_by_planner_; }  // by step
   size_t plans_made() const { return plans_made_; }
   void load(std::optional<uint64_t> step, uint32_t ordinal = 1);
   // Sets whether it makes direct reads if its node names files. By default, ranks with odd numbers do.
@@ -62,7 +62,7 @@ class VirtualTrainer {
   bool listen();
   // Its node is gone: attaches to another node of its host, declares its layout, and offers again its
   // undecided saves.
-  void come_back(size_t node, uint32_t world_size);
+  void trainers_return(size_t node, uint32_t world_size);
   void end() { host_.lose_client(client_); }
   actors::ClientId client() const { return client_; }  // id of its current connection
 
@@ -75,7 +75,7 @@ class VirtualTrainer {
   const std::optional<local::Found>& found() const { return found_; }
   const std::optional<local::LoadDone>& load_done() const { return load_done_; }
   uint64_t bytes_staged() const { return bytes_staged_; }
-  size_t plans_told() const { return plans_told_; }  // mode collective: plans that arrived by value
+  size_t plans_sent() const { return plans_sent_; }  // mode collective: plans that arrived by value
   // Mode collective: plans that it had already, as the node reported.
   size_t plans_kept() const { return plans_kept_; }
   // Checks every element of a finished load against the state at `step`. Returns "" or the first difference.
@@ -89,13 +89,13 @@ class VirtualTrainer {
   struct Offer {
     local::Staged staged;
     Bytes slab;
-    std::optional<local::DurableShare> durable;  // what the slab became, as the node reported
-    bool is_dropped = false;                     // the node reported that it dropped the slab
+    std::optional<local::DurableAssignment> durable;  // what the slab became, as the node reported
+    bool is_dropped = false;                          // the node reported that it dropped the slab
   };
   void ask_for_plan(uint64_t step, uint32_t attempt);
   void offer_plan(uint64_t step, uint32_t attempt);
-  void hear_plans(const local::PlanExchange& said);
-  void stage_by(uint64_t step, uint32_t attempt, const SavePlan& plan, bool is_told);
+  void take_plans(const local::PlanGathering& message);
+  void stage_by(uint64_t step, uint32_t attempt, const SavePlan& plan, bool is_notified);
   void stage(const Offer& offer);
   void place(const local::StoredRange& range, ByteView bytes);
   void read_files(const local::FilesToRead& batch);
@@ -123,10 +123,10 @@ class VirtualTrainer {
   bool only_asks_ = false;
   std::optional<Rank> coordinator_rank_;
   bool makes_plans_ = true;
-  std::map<std::pair<uint64_t, uint32_t>, local::PlanExchange> exchanging_;
-  std::map<uint64_t, std::string> told_by_planner_;
+  std::map<std::pair<uint64_t, uint32_t>, local::PlanGathering> exchanging_;
+  std::map<uint64_t, std::string> sent_by_planner_;
   size_t plans_made_ = 0;
-  size_t plans_told_ = 0, plans_kept_ = 0;
+  size_t plans_sent_ = 0, plans_kept_ = 0;
   size_t slabs_freed_ = 0;
   uint64_t bytes_staged_ = 0;
   std::optional<local::Failed> failed_;
@@ -141,7 +141,7 @@ struct VirtualJob {
   std::vector<std::unique_ptr<VirtualTrainer>> trainers;
 
   // Ranks are assigned to the nodes in order.
-  static VirtualJob start(VirtualHost& host, const actors::NodeFacts& facts, uint32_t nodes,
+  static VirtualJob start(VirtualHost& host, const actors::NodeConfig& facts, uint32_t nodes,
                           uint32_t world_size, const std::vector<LayoutPtr>& layout_of_rank);
   void run(actors::TimeNs patience);  // until no message is sent for `patience`
 };

@@ -201,26 +201,26 @@ using Unsynced = CrashFileSystem::Unsynced;
 
 constexpr AttemptKey kFirst = {1, 10, 1}, kSecond = {1, 20, 1};
 
-struct Told {
+struct Recorded {
   bool first = false, second = false, deleted = false;
 };
 
 // Opens, records, and closes, as far as it gets.
-Told record_all(rocksdb::Env* env, const std::string& path) {
-  Told told;
+Recorded record_all(rocksdb::Env* env, const std::string& path) {
+  Recorded recorded;
   auto catalog = open_rocksdb_catalog_in(env, path, nonce_of(77));
-  if (!catalog.ok()) return told;
-  told.first = (*catalog)->record(sample_manifest(kFirst)).ok();
-  told.second = (*catalog)->record(sample_manifest(kSecond)).ok();
-  EXPECT_TRUE(told.first || !told.second) << "after an error the catalog is closed";
-  told.deleted = (*catalog)->record(sample_tombstone(kFirst, 1, Tombstone::Reason::deleted)).ok();
-  return told;
+  if (!catalog.ok()) return recorded;
+  recorded.first = (*catalog)->record(sample_manifest(kFirst)).ok();
+  recorded.second = (*catalog)->record(sample_manifest(kSecond)).ok();
+  EXPECT_TRUE(recorded.first || !recorded.second) << "after an error the catalog is closed";
+  recorded.deleted = (*catalog)->record(sample_tombstone(kFirst, 1, Tombstone::Reason::deleted)).ok();
+  return recorded;
 }
 
-void expect_whole(Catalog& catalog, const AttemptKey& key, bool told) {
+void expect_whole(Catalog& catalog, const AttemptKey& key, bool recorded) {
   auto entry = catalog.find(key);
   ASSERT_OK(entry.status());
-  EXPECT_TRUE(!told || entry->has_value());
+  EXPECT_TRUE(!recorded || entry->has_value());
   bool has_files = entry->has_value() && (*entry)->state == AttemptInfo::State::committed;
   EXPECT_EQ(catalog.files(key)->size(), has_files ? 4u : 0u)
       << "a decision is there with its files, or not at all";
@@ -244,7 +244,7 @@ class Remains {
   ~Remains() { std::filesystem::remove_all(path_); }
   Remains(const Remains&) = delete;
 
-  const Told& told() const { return told_; }
+  const Recorded& recorded() const { return told_; }
   uint64_t calls() const { return files_->calls(); }
   // The power fails. Whether the catalog opens again; then it holds all that was told, and goes on. Where it
   // does not, the error is one over which a node begins a new one.
@@ -265,14 +265,14 @@ class Remains {
  private:
   const std::string path_;
   std::shared_ptr<CrashFileSystem> files_;
-  Told told_;
+  Recorded told_;
 };
 
 // How many writing calls a run makes that meets no fault.
 uint64_t calls_of(bool begun) {
   TemporaryFolder folder;
   Remains whole(folder.path() + "/whole", Fault{UINT64_MAX}, begun);
-  EXPECT_TRUE(whole.told().deleted);
+  EXPECT_TRUE(whole.recorded().deleted);
   return whole.calls();
 }
 

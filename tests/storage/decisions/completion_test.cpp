@@ -68,9 +68,9 @@ class Completion : public testing::Test {
   void publish(const std::shared_ptr<const World>& world, const SaveOptions& options = {}) {
     const bool is_first = read_roster(*memory_, 3).status().code() == Code::not_found;
     const RosterRecord record{world, options};
-    auto stands = is_first ? publish_roster(*memory_, 3, record, nonce_of(1))
-                           : publish_later_roster(*memory_, 3, record, nonce_of(1));
-    ASSERT_OK(stands.status());
+    auto existing = is_first ? publish_roster(*memory_, 3, record, nonce_of(1))
+                             : publish_later_roster(*memory_, 3, record, nonce_of(1));
+    ASSERT_OK(existing.status());
   }
   // The shards of one rank, as its node writes them; and what it reports of them.
   void write(const World& world, Rank rank, const SaveOptions& options = {}) {
@@ -84,7 +84,8 @@ class Completion : public testing::Test {
   Status record(const World& world, Rank rank, const SaveOptions& options = {}) {
     const SavePlan plan = plan_save(world, rank, options).value();
     EXPECT_EQ(plan.files, 0u);
-    return write_staged_record(*memory_, {kKey, rank, plan.layout_id, share_id_of(plan), or_none(user_)});
+    return write_staged_record(*memory_,
+                               {kKey, rank, plan.layout_id, assignment_id_of(plan), or_none(user_)});
   }
   void write_all(const World& world, const SaveOptions& options = {}) {
     for (Rank rank = 0; rank < 4; ++rank) write(world, rank, options);
@@ -305,7 +306,7 @@ TEST_F(CompletionOfASmallModel, TakesNoRecordOfAnotherLayout) {
   const StagedRecord right = read_staged_record(*memory_, kKey, without_[0]).value();
   StagedRecord layout = right, share = right;
   layout.layout_id = nonce_of(9);
-  share.share_id = nonce_of(9);
+  share.assignment_id = nonce_of(9);
   for (const StagedRecord& wrong : {layout, share}) {
     ASSERT_OK(memory_->remove(path));
     ASSERT_OK(write_staged_record(*memory_, wrong));

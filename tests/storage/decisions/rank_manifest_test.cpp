@@ -155,9 +155,9 @@ TEST_F(RankManifests, AreVoidedByATombstoneThatCameFirst) {
 
 TEST_F(RankManifests, AreNotVoidedOnceTheyAreComplete) {
   put_all_but(kWorld);
-  auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
-  ASSERT_OK(stands.status());
-  EXPECT_TRUE(stands->committed());
+  auto existing = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+  ASSERT_OK(existing.status());
+  EXPECT_TRUE(existing->committed());
 }
 
 TEST_F(RankManifests, AreVoidedWhereOneIsMissingOrDamaged) {
@@ -165,9 +165,9 @@ TEST_F(RankManifests, AreVoidedWhereOneIsMissingOrDamaged) {
   RankManifest other = manifest_of(2);
   other.options.unit_bytes = 4096;
   put(other, {2, kWorld});
-  auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
-  ASSERT_OK(stands.status());
-  EXPECT_EQ(stands->tombstone().cause, "nobody came back");
+  auto existing = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+  ASSERT_OK(existing.status());
+  EXPECT_EQ(existing->tombstone().cause, "nobody came back");
 }
 
 // Regression: an older program voided the set of a newer one.
@@ -178,8 +178,8 @@ TEST_F(RankManifests, AreNotVoidedByAProgramThatIsTooOldForThem) {
   store_le32(bytes.data() + 8, 99);
   store_le64(bytes.data() + 24, xxh3_64(ByteView(bytes).first(24)));
   ASSERT_OK(memory_->replace(path, bytes));
-  auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
-  EXPECT_EQ(stands.status().code(), Code::version);
+  auto existing = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+  EXPECT_EQ(existing.status().code(), Code::version);
   EXPECT_EQ(read_decision(*memory_, kKey).status().code(), Code::not_found);
 }
 
@@ -189,10 +189,10 @@ TEST_F(RankManifests, AreNotVoidedByADiskThatFailsForAMoment) {
   for (uint64_t call = 0;; ++call) {
     const uint64_t at = memory_.files.operations() + call;
     memory_.files.fail_at(at, EIO);
-    auto stands = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+    auto existing = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
     const bool has_failed = memory_.files.operations() > at;
     memory_.files.stop_failing();
-    EXPECT_TRUE(!stands.ok() || stands->committed()) << "the call " << call;
+    EXPECT_TRUE(!existing.ok() || existing->committed()) << "the call " << call;
     ASSERT_TRUE(complete_rank_local(*memory_, kKey, {nonce_of(6), nonce_of(77), 9})->committed());
     if (!has_failed) break;
     ASSERT_OK(memory_->remove(decision_path(kKey)));

@@ -279,7 +279,7 @@ TEST_F(OnDisk, IsNotHeldByAFifoUnderAFileName) {
 }
 
 // Runs `body` in a child without root's powers; its text comes back.
-std::string as_nobody(const std::function<std::string()>& body) {
+std::string as_unprivileged_user(const std::function<std::string()>& body) {
   int ends[2];
   SHOAL_CHECK(pipe(ends) == 0);
   pid_t child = fork();
@@ -306,7 +306,7 @@ std::string as_nobody(const std::function<std::string()>& body) {
 TEST_F(OnDisk, ReadsAReadOnlyRootAndNamesWhatItCannotWrite) {
   ASSERT_OK(opened(folder_.path())->create_exclusive("x", as_view("1")).status());
   ASSERT_EQ(chmod(folder_.path().c_str(), 0555), 0);
-  std::string text = as_nobody([&]() -> std::string {
+  std::string text = as_unprivileged_user([&]() -> std::string {
     auto storage = LocalStorage::open(posix_, folder_.path(), random_128());
     if (!storage.ok()) return storage.status().to_string();
     if (Status synced = (*storage)->sync_folder(""); !synced.ok()) return synced.to_string();
@@ -325,7 +325,7 @@ TEST_F(OnDisk, ReadsAReadOnlyRootAndNamesWhatItCannotWrite) {
 
 TEST_F(OnDisk, SaysThatTheRootMayNotBeRead) {
   ASSERT_EQ(chmod(folder_.path().c_str(), 0), 0);
-  std::string text = as_nobody(
+  std::string text = as_unprivileged_user(
       [&] { return LocalStorage::open(posix_, folder_.path(), random_128()).status().to_string(); });
   chmod(folder_.path().c_str(), 0777);
   EXPECT_EQ(text, "refused: root " + folder_.path() + ": cannot open: not readable: Permission denied");

@@ -26,7 +26,7 @@ std::vector<sim::MemoryFileSystem::Unsynced> fates() {
 struct Scenario {
   std::function<void(Storage&)> prepare = [](Storage&) {};
   std::function<bool(Storage&)> act;
-  std::function<void(Storage&, bool told)> check;
+  std::function<void(Storage&, bool notified)> check;
 };
 
 // How many calls `act` makes when nothing fails.
@@ -48,10 +48,10 @@ void crash_at_every_call(const Scenario& scenario) {
       MemoryStorage memory;
       scenario.prepare(*memory);
       memory.files.die_at(memory.files.operations() + call);
-      bool told = scenario.act(*memory);
-      EXPECT_TRUE(call < calls || told);
+      bool notified = scenario.act(*memory);
+      EXPECT_TRUE(call < calls || notified);
       memory.files.crash(fate);
-      scenario.check(*memory.opened(2), told);
+      scenario.check(*memory.opened(2), notified);
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -67,9 +67,9 @@ void fail_every_call(const Scenario& scenario) {
         MemoryStorage memory;
         scenario.prepare(*memory);
         memory.files.fail_at(memory.files.operations() + call, error);
-        bool told = scenario.act(*memory);
+        bool notified = scenario.act(*memory);
         memory.files.crash(fate);
-        scenario.check(*memory.opened(2), told);
+        scenario.check(*memory.opened(2), notified);
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -83,9 +83,10 @@ Scenario creates() {
     auto created = storage.create_exclusive("a/b/c", content);
     return created.ok() && *created;
   };
-  scenario.check = [](Storage& storage, bool told) {
+  scenario.check = [](Storage& storage, bool notified) {
     auto read = storage.read("a/b/c", 10'000);
-    EXPECT_TRUE(read.ok() || (!told && read.status().code() == Code::not_found)) << read.status().to_string();
+    EXPECT_TRUE(read.ok() || (!notified && read.status().code() == Code::not_found))
+        << read.status().to_string();
     EXPECT_TRUE(!read.ok() || *read == content) << "a torn file under a final name";
     auto again = storage.create_exclusive("a/b/c", as_view("second"));
     ASSERT_OK(again.status());
@@ -108,9 +109,9 @@ Scenario writes_shard() {
     SampleShard sample = small_sample();
     return write_shard(storage, path, nonce_of(1), sample.pieces, sample.views()).ok();
   };
-  scenario.check = [](Storage& storage, bool told) {
+  scenario.check = [](Storage& storage, bool notified) {
     auto reader = ShardReader::open(storage, path, nullptr, nullptr);
-    EXPECT_TRUE(reader.ok() || (!told && reader.status().code() == Code::not_found))
+    EXPECT_TRUE(reader.ok() || (!notified && reader.status().code() == Code::not_found))
         << reader.status().to_string();
     SampleShard sample = small_sample();
     for (size_t i = 0; reader.ok() && i < sample.pieces.size(); ++i) {
@@ -141,10 +142,10 @@ Scenario commits() {
     auto decision = publish_decision(storage, sample_manifest(kKey, 1));
     return decision.ok() && decision->committed();
   };
-  scenario.check = [](Storage& storage, bool told) {
+  scenario.check = [](Storage& storage, bool notified) {
     auto before = read_decision(storage, kKey);
     EXPECT_TRUE(before.ok() || before.status().code() == Code::not_found) << before.status().to_string();
-    EXPECT_TRUE(!told || (before.ok() && before->committed()));
+    EXPECT_TRUE(!notified || (before.ok() && before->committed()));
     auto decided = publish_decision(storage, sample_tombstone(kKey, 2));
     ASSERT_OK(decided.status());
     EXPECT_EQ(decided->committed(), before.ok()) << "the first decision stands, whoever wrote it";
@@ -165,12 +166,12 @@ Scenario claims() {
     EXPECT_OK(claim_generation(storage, "old", nonce_of(1)).status());
   };
   scenario.act = [](Storage& storage) { return claim_generation(storage, "job", nonce_of(2)).ok(); };
-  scenario.check = [](Storage& storage, bool told) {
+  scenario.check = [](Storage& storage, bool notified) {
     auto listed = list_generations(storage);
     ASSERT_OK(listed.status());
     ASSERT_GE(listed->size(), 1u);
     ASSERT_LE(listed->size(), 2u);
-    EXPECT_TRUE(!told || listed->size() == 2);
+    EXPECT_TRUE(!notified || listed->size() == 2);
     EXPECT_EQ(claim_generation(storage, "job", nonce_of(2))->generation, 2u) << "tried again, it is the same";
   };
   return scenario;
@@ -215,12 +216,12 @@ TEST(CrashAfterLosingARace, DoesNotUndoTheWinner) {
     memory.files.die_at(memory.files.operations() + call);
     (void)publish_decision(*memory, sample_manifest(kKey, 1));
     memory.files.restart();
-    auto told = publish_decision(*memory.opened(2), sample_tombstone(kKey, 2));
-    ASSERT_OK(told.status());
+    auto notified = publish_decision(*memory.opened(2), sample_tombstone(kKey, 2));
+    ASSERT_OK(notified.status());
     memory.files.crash({Fate::lost, 0});
     auto after = read_decision(*memory.opened(3), kKey);
     ASSERT_OK(after.status()) << "death at call " << call;
-    ASSERT_EQ(after->nonce, told->nonce);
+    ASSERT_EQ(after->nonce, notified->nonce);
   }
 }
 

@@ -314,12 +314,12 @@ TEST(ShardHeader, WithMetadataOfASaveThatNoTrainerMayGiveIsRefused) {
   auto built =
       build_shard_header(sample.pieces, std::make_shared<const UserMetadata>(UserMetadata{{"k", "v"}}));
   const std::string good(as_text(built->bytes).substr(8));
-  const std::string said = R"("shoal_user":"{\"k\":\"v\"}")";
-  ASSERT_NE(good.find(said), std::string::npos);
+  const std::string received = R"("shoal_user":"{\"k\":\"v\"}")";
+  ASSERT_NE(good.find(received), std::string::npos);
   for (const char* bad : {R"({\"k\":\"v\",\"k\":\"w\"})", R"({\"\":\"v\"})", R"({\"k\":1})", R"([])",
                           R"({\"k\":\"v\"}x)", R"({\"k\":\"\\u0001\"})", ""}) {
     std::string json = good;
-    json.replace(json.find(said), said.size(), std::string("\"shoal_user\":\"") + bad + "\"");
+    json.replace(json.find(received), received.size(), std::string("\"shoal_user\":\"") + bad + "\"");
     auto parsed = parse_shard_header(json, built->payload_bytes);
     EXPECT_EQ(parsed.status().code(), Code::corrupt) << bad;
     EXPECT_THAT(parsed.status().message(), HasSubstr("shoal_user")) << bad;

@@ -37,12 +37,12 @@ class ExchangeRole final : public Role {
       sends_.done(now, *left, out);
     } else if (const auto* received = std::get_if<event::Received>(&event)) {
       const WireBody& body = *received->message.body;
-      if (const auto* wanted = std::get_if<wire::ChunksWanted>(&body))
+      if (const auto* wanted = std::get_if<wire::ChunkRequest>(&body))
         exchange_.wanted(now, received->from, *wanted, out);
-      if (const auto* is = std::get_if<wire::ChunkIs>(&body)) exchange_.came(now, *is, out);
-      if (const auto* not_wanted = std::get_if<wire::ChunksNotWanted>(&body))
-        exchange_.not_wanted(now, *not_wanted, out);
-      if (const auto* coming = std::get_if<wire::ChunksComing>(&body)) exchange_.coming(now, *coming);
+      if (const auto* is = std::get_if<wire::ChunkData>(&body)) exchange_.came(now, *is, out);
+      if (const auto* cancelled = std::get_if<wire::ChunksCancelled>(&body))
+        exchange_.cancelled(now, *cancelled, out);
+      if (const auto* coming = std::get_if<wire::ChunksPending>(&body)) exchange_.coming(now, *coming);
     } else if (std::get_if<event::Started>(&event) != nullptr) {
       exchange_.begin(now, out);
       if (gives_room_) exchange_.give_room(now, 0, 0, {7, 1, 0, 0}, out);
@@ -117,16 +117,16 @@ class AnExchange : public testing::Test {
       const uint32_t children = LoadTree(hosts, own, {}).children(chunk.ordinal);
       wanted.insert(wanted.end(), children, chunk.number);
     }
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksWanted{kLoad, wanted});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunkRequest{kLoad, wanted});
     if (has_headers_) bring_headers();
   }
   // Headers come from storage and from peers, as soon as they are wanted.
   void bring_headers() {
     while (node_->answer<operation::ReadHeader>(OperationResult(a_header()))) {
     }
-    for (uint64_t number : said<wire::ChunksWanted>()) {
+    for (uint64_t number : report<wire::ChunkRequest>()) {
       if (number != header_ || std::exchange(has_come_, true)) continue;
-      node_->receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, a_header()});
+      node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, number, a_header()});
       node_->answer<operation::CheckHeader>(OperationResult(operation::Done{}));
     }
   }
@@ -134,7 +134,7 @@ class AnExchange : public testing::Test {
   void share_slowly_until_storage_is_read() {
     node_->now = 10 * kMillisecond;
     read(8);
-    while (said<wire::ChunksNotWanted>().empty()) {
+    while (report<wire::ChunksCancelled>().empty()) {
       node_->now += 100 * kMillisecond;
       if (reading() != 0) read(1);
       ASSERT_NE(awaited(), 0u);
@@ -161,7 +161,7 @@ class AnExchange : public testing::Test {
     }
   }
   template <class Message>
-  std::vector<uint64_t> said() const {  // of chunks, to peers
+  std::vector<uint64_t> report() const {  // of chunks, to peers
     std::vector<uint64_t> numbers;
     for (const effect::SendTo& each : node_->sent_to) {
       const auto* message = std::get_if<Message>(each.message.body.get());
@@ -170,13 +170,13 @@ class AnExchange : public testing::Test {
     return numbers;
   }
   std::vector<uint64_t> asked_for() const {  // but for headers
-    std::vector<uint64_t> numbers = said<wire::ChunksWanted>();
+    std::vector<uint64_t> numbers = report<wire::ChunkRequest>();
     std::erase(numbers, header_);
     return numbers;
   }
-  std::vector<wire::ChunkIs> passed_on() const {  // likewise
-    std::vector<wire::ChunkIs> sent = node_->sent<wire::ChunkIs>(kPeer);
-    std::erase_if(sent, [this](const wire::ChunkIs& each) { return each.number == header_; });
+  std::vector<wire::ChunkData> passed_on() const {  // likewise
+    std::vector<wire::ChunkData> sent = node_->sent<wire::ChunkData>(kPeer);
+    std::erase_if(sent, [this](const wire::ChunkData& each) { return each.number == header_; });
     return sent;
   }
   // The next of those that were asked for.
@@ -185,7 +185,7 @@ class AnExchange : public testing::Test {
     auto chunk = std::make_shared<Chunk>();
     chunk->size = kChunkBytes;
     const uint64_t number = asked_for()[come_++];
-    node_->receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, number, std::move(chunk)});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, number, std::move(chunk)});
     node_->answer<operation::CheckChunk>(OperationResult(operation::Done{}));
     copy();
     if (has_headers_) bring_headers();
@@ -223,7 +223,7 @@ TEST_F(AnExchange, BeginsWithSomeOfItsPartAndAsksForNothingMeanwhile) {
   EXPECT_EQ(reading(), 8u);
   read(7);
   EXPECT_EQ(asked_for().size(), 0u);
-  EXPECT_TRUE(node_->sent<wire::ChunkIs>(kPeer).empty()) << "nor sends it what it has";
+  EXPECT_TRUE(node_->sent<wire::ChunkData>(kPeer).empty()) << "nor sends it what it has";
   read(1);
   EXPECT_EQ(passed_on().size(), 8u);
   EXPECT_EQ(reading(), 12u);
@@ -233,7 +233,7 @@ TEST_F(AnExchange, BeginsWithSomeOfItsPartAndAsksForNothingMeanwhile) {
     if (awaited() != 0) comes();
   }
   EXPECT_EQ(read_, kChunks / 2) << "no more for that";
-  EXPECT_TRUE(said<wire::ChunksNotWanted>().empty());
+  EXPECT_TRUE(report<wire::ChunksCancelled>().empty());
 }
 
 TEST_F(AnExchange, SharesAtOnceWhereItCannotReadWhatItBeginsWith) {
@@ -255,7 +255,7 @@ TEST_F(AnExchange, ReadsWhatIsLeftWhereStorageIsFaster) {
     if (reading() != 0) read(1);
   }
   EXPECT_EQ(asked_for().size(), asked);
-  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 2 * kChunks - asked) << "all others of its peer's part";
+  EXPECT_EQ(report<wire::ChunksCancelled>().size(), 2 * kChunks - asked) << "all others of its peer's part";
   EXPECT_EQ(read_ + asked, 4u * kChunks);
   EXPECT_EQ(passed_on().size(), 2 * kChunks) << "its peer has its own part all the same";
 }
@@ -270,9 +270,9 @@ TEST_F(AnExchange, SharesAgainOnceManyReadAndStorageIsSlowerThanSharingWas) {
     if (reading() != 0) read(1);
   }
   EXPECT_GT(asked_for().size(), asked);
-  const size_t not_wanted = said<wire::ChunksNotWanted>().size();
-  EXPECT_LE(not_wanted, (32u + 16 + 8) / 2) << "its peer's part of a buffer, a sample and what it had said";
-  EXPECT_EQ(asked_for().size() + not_wanted, 2 * kChunks) << "never again";
+  const size_t cancelled = report<wire::ChunksCancelled>().size();
+  EXPECT_LE(cancelled, (32u + 16 + 8) / 2) << "its peer's part of a buffer, a sample and what it had said";
+  EXPECT_EQ(asked_for().size() + cancelled, 2 * kChunks) << "never again";
 }
 
 TEST_F(AnExchange, GoesOnSharingWhereStorageIsNoFaster) {
@@ -319,12 +319,12 @@ TEST_F(AnExchange, OfALargeGroupBeginsWithTheFirstOfAllWhereThatCostsLittleBesid
   EXPECT_EQ(asked_for().size(), 0u);
   node_->now = 10 * kMillisecond;
   read(4);
-  EXPECT_TRUE(said<wire::ChunksNotWanted>().empty()) << "its peers may not have begun";
+  EXPECT_TRUE(report<wire::ChunksCancelled>().empty()) << "its peers may not have begun";
   while (role_->batches_complete == 0) {
     node_->now += kMillisecond;
     comes();
   }
-  EXPECT_EQ(said<wire::ChunksNotWanted>().size(), 4u);
+  EXPECT_EQ(report<wire::ChunksCancelled>().size(), 4u);
   EXPECT_EQ(read_, 4u);
 }
 
@@ -343,7 +343,7 @@ TEST_F(AnExchange, KeepsNothingForAPeerThatReadsItItself) {
   begin(false);
   node_->now = 10 * kMillisecond;
   const size_t asked = asked_for().size();
-  wire::ChunksNotWanted all{kLoad, {}};
+  wire::ChunksCancelled all{kLoad, {}};
   for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) all.chunks.push_back(chunk.number);
   node_->receive(kPeer, RoleKind::loader, all);
   read(16);
@@ -368,7 +368,7 @@ TEST_F(AnExchange, WaitsForAPeerForAsLongAsThatSaysThatItsChunksCome) {
   read_all();
   for (int i = 0; i < 20; ++i) {
     node_->pass(kDeadline * 4 / 5);
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, asked_for()});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
   }
   EXPECT_EQ(reading(), 0u);
   node_->pass(kDeadline * 6 / 5);
@@ -383,7 +383,7 @@ TEST_F(AnExchange, ReadsAChunkOfWhichItsPeerSaysNothingAmongOthersThatCome) {
   named.pop_back();
   for (int i = 0; i < 2; ++i) {
     node_->pass(kDeadline * 4 / 5);
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, named});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, named});
   }
   EXPECT_GT(reading(), 0u);
 }
@@ -391,18 +391,18 @@ TEST_F(AnExchange, ReadsAChunkOfWhichItsPeerSaysNothingAmongOthersThatCome) {
 TEST_F(AnExchange, TellsAPeerThatAChunkComesWhileItReadsIt) {
   begin(false, 1);
   ASSERT_EQ(reading(), 2u) << "of four chunks of a block each";
-  auto said_to_peer = [this] { return node_->sent<wire::ChunksComing>(kPeer); };
+  auto sent_to_peer = [this] { return node_->sent<wire::ChunksPending>(kPeer); };
   node_->pass(kDeadline / 2);
-  EXPECT_LE(said_to_peer().size(), 1u);
+  EXPECT_LE(sent_to_peer().size(), 1u);
   node_->pass(2 * kDeadline);
-  ASSERT_GE(said_to_peer().size(), 3u) << "before the peer gives it up";
-  EXPECT_LE(said_to_peer().size(), 6u);
-  EXPECT_THAT(said_to_peer()[0].chunks,
+  ASSERT_GE(sent_to_peer().size(), 3u) << "before the peer gives it up";
+  EXPECT_LE(sent_to_peer().size(), 6u);
+  EXPECT_THAT(sent_to_peer()[0].chunks,
               testing::UnorderedElementsAre(plan_->chunks[1].number, plan_->chunks[3].number));
   node_->pass(12 * kDeadline);
-  const size_t said = said_to_peer().size();
+  const size_t report = sent_to_peer().size();
   node_->pass(4 * kDeadline);
-  EXPECT_EQ(said_to_peer().size(), said) << "a read that may never end";
+  EXPECT_EQ(sent_to_peer().size(), report) << "a read that may never end";
 }
 
 // Its users may never have room; then its peers read what it cannot take in.
@@ -414,13 +414,13 @@ TEST_F(AnExchange, TellsAPeerNothingWhileItWaitsForItsUsersAlone) {
   ASSERT_EQ(reading(), 0u);
   node_->sends.clear();
   node_->pass(4 * kDeadline);
-  EXPECT_TRUE(node_->sent<wire::ChunksComing>(kPeer).empty());
+  EXPECT_TRUE(node_->sent<wire::ChunksPending>(kPeer).empty());
 }
 
 TEST_F(AnExchange, ReadsInPlaceOfAPeerThatDiesHoweverLongItsOwnReadsTake) {
   begin(false);
   node_->pass(kDeadline / 2);
-  node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, asked_for()});
+  node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
   node_->pass(kDeadline * 4 / 5);
   EXPECT_EQ(reading(), 16u);
   node_->pass(kDeadline * 2 / 5);
@@ -431,7 +431,7 @@ TEST_F(AnExchange, ReadsInPlaceOfAPeerThatDiesHoweverLongItsOwnReadsTake) {
 
 TEST_F(AnExchange, HoldsTheRoomOfWhatItsPeersHaveNotTakenIn) {
   begin(false, kChunks + 4);
-  node_->sends_leave = false;
+  node_->sends_drain = false;
   while (reading() + awaited() != 0) {
     read_all();
     while (awaited() != 0) comes();
@@ -455,8 +455,8 @@ TEST_F(AnExchange, EndsTheSessionOfAPeerThatTakesNothingInWhileRoomIsNeeded) {
   for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) {
     if (LoadTree(3, 0, {}).children(chunk.ordinal) != 0) own.push_back(chunk.number);
   }
-  for (NodeId peer : {kPeer, kOther}) node_->receive(peer, RoleKind::loader, wire::ChunksWanted{kLoad, own});
-  node_->sends_leave = false;
+  for (NodeId peer : {kPeer, kOther}) node_->receive(peer, RoleKind::loader, wire::ChunkRequest{kLoad, own});
+  node_->sends_drain = false;
   for (int i = 0; i < 200 && role_->batches_complete == 0; ++i) {
     read_all();
     while (awaited() != 0) comes();
@@ -475,12 +475,12 @@ TEST_F(AnExchange, EndsTheSessionOfAPeerThatTakesNothingInWhileRoomIsNeeded) {
 
 TEST_F(AnExchange, EndsNoSessionWhileThereIsRoomAndSomethingElseToDo) {
   begin(false, 8);
-  node_->sends_leave = false;
+  node_->sends_drain = false;
   read_all();
-  node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, asked_for()});
+  node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
   for (int i = 0; i < 10; ++i) {
     node_->pass(kDeadline * 4 / 5);
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksComing{kLoad, asked_for()});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
   }
   EXPECT_TRUE(node_->ended.empty());
 }
@@ -490,7 +490,7 @@ TEST_F(AnExchange, IsNotOverBeforeItsPeersHaveAllOrTheirSessionsHaveEnded) {
   for (bool takes_in : {true, false}) {
     begin(false, 8);
     come_ = 0;
-    node_->sends_leave = false;
+    node_->sends_drain = false;
     read_all();
     while (awaited() != 0) comes();
     EXPECT_EQ(role_->batches_complete, 1u);
@@ -520,8 +520,8 @@ TEST_F(AnExchange, ReadsAndChecksNothingBeforeItHasTheHeader) {
   EXPECT_TRUE(node_->answer<operation::ReadHeader>(OperationResult(a_header())));
   EXPECT_EQ(reading(), 16u);
   EXPECT_EQ(node_->started<operation::CheckChunk>(), 1u);
-  ASSERT_EQ(node_->sent<wire::ChunkIs>(kPeer).size(), 1u);
-  EXPECT_EQ(node_->sent<wire::ChunkIs>(kPeer)[0].number, header_) << "its peer has not to read it";
+  ASSERT_EQ(node_->sent<wire::ChunkData>(kPeer).size(), 1u);
+  EXPECT_EQ(node_->sent<wire::ChunkData>(kPeer)[0].number, header_) << "its peer has not to read it";
 }
 
 TEST_F(AnExchange, WaitsForNoHeaderOfAFileThatItHasReadBefore) {
@@ -537,7 +537,7 @@ TEST_F(AnExchange, AsksAPeerForTheHeaderThatIsThePeersToRead) {
   has_headers_ = false;
   begin(false, kChunks, 2, 1);
   EXPECT_EQ(node_->started<operation::ReadHeader>(), 0u);
-  EXPECT_EQ(said<wire::ChunksWanted>().at(0), header_) << "before the chunks that need it";
+  EXPECT_EQ(report<wire::ChunkRequest>().at(0), header_) << "before the chunks that need it";
   EXPECT_EQ(reading(), 0u);
   bring_headers();
   EXPECT_EQ(reading(), 16u);
@@ -547,7 +547,7 @@ TEST_F(AnExchange, AsksAPeerForTheHeaderThatIsThePeersToRead) {
 TEST_F(AnExchange, ReadsTheHeaderWhereThatOfAPeerIsNotTheFiles) {
   has_headers_ = false;
   begin(false, kChunks, 2, 1);
-  node_->receive(kPeer, RoleKind::loader, wire::ChunkIs{kLoad, header_, a_header()});
+  node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, header_, a_header()});
   ASSERT_TRUE(node_->answer<operation::CheckHeader>(Status(Code::corrupt, "another header")));
   EXPECT_EQ(reading(), 0u);
   ASSERT_TRUE(node_->answer<operation::ReadHeader>(OperationResult(a_header())));
@@ -569,7 +569,7 @@ TEST_F(AnExchange, GoesOnWithoutAHeaderThatCannotBeHad) {
   begin(false);
   ASSERT_TRUE(node_->answer<operation::ReadHeader>(Status(Code::corrupt, "the header differs")));
   EXPECT_EQ(reading(), 16u);
-  const auto not_here = node_->sent<wire::ChunksNotHere>(kPeer);
+  const auto not_here = node_->sent<wire::ChunksUnavailable>(kPeer);
   ASSERT_EQ(not_here.size(), 1u);
   EXPECT_EQ(not_here[0].chunks, std::vector<uint64_t>{header_});
   comes();

@@ -26,7 +26,7 @@ class AFirstSave : public testing::Test {
     EXPECT_TRUE(storage::claim_generation(*memory_, "now", storage::nonce_of(2)).ok());
   }
   // "": no message.
-  std::string said_of(uint64_t step, std::optional<AttemptKey> loaded) {
+  std::string stated_of(uint64_t step, std::optional<AttemptKey> loaded) {
     auto line = first_save_warning(*memory_, {{2, step, 1}, loaded});
     EXPECT_TRUE(line.ok()) << line.status().to_string();
     return line.ok() ? line->value_or("") : "";
@@ -38,24 +38,24 @@ class AFirstSave : public testing::Test {
 // Regression: step 1 became the latest instead of step 50 without a message.
 TEST_F(AFirstSave, OfARunThatLoadedNothingNamesTheCheckpointsThatItPasses) {
   EXPECT_THAT(
-      said_of(1, std::nullopt),
+      stated_of(1, std::nullopt),
       HasSubstr("this run starts afresh at step 1, though the root has step 50 (g1a1), step 40 (g1a1), "
                 "step 30 (g1a1), which it has not loaded"));
 }
 
 TEST_F(AFirstSave, NamesNoMoreThanABound) {
   for (uint64_t step = 60; step < 70; ++step) storage::commit_sample(*memory_, {1, step, 1});
-  EXPECT_THAT(said_of(1, std::nullopt),
+  EXPECT_THAT(stated_of(1, std::nullopt),
               AllOf(HasSubstr("step 62 (g1a1) and 5 more"), Not(HasSubstr("step 61 (g1a1)"))));
 }
 
 TEST_F(AFirstSave, OfARunThatGoesOnFromTheNewestIsQuiet) {
-  EXPECT_EQ(said_of(51, AttemptKey{1, 50, 1}), "");
+  EXPECT_EQ(stated_of(51, AttemptKey{1, 50, 1}), "");
 }
 
 TEST_F(AFirstSave, OfALowerStepThanOneThatWasNeverLoadedNamesBoth) {
   EXPECT_THAT(
-      said_of(31, AttemptKey{1, 30, 1}),
+      stated_of(31, AttemptKey{1, 30, 1}),
       HasSubstr("this run loaded step 30 (g1a1) and saves step 31, though the root has step 50 (g1a1), "
                 "step 40 (g1a1), committed later"));
 }
@@ -63,17 +63,17 @@ TEST_F(AFirstSave, OfALowerStepThanOneThatWasNeverLoadedNamesBoth) {
 // What was saved last is the latest, also where it has a lower step.
 TEST_F(AFirstSave, OfARunThatLoadsALatestAfterARollbackIsQuiet) {
   storage::commit_sample(*memory_, {1, 20, 2});
-  EXPECT_EQ(said_of(21, AttemptKey{1, 20, 2}), "");
+  EXPECT_EQ(stated_of(21, AttemptKey{1, 20, 2}), "");
 }
 
 TEST_F(AFirstSave, KnowsWhatOtherNodesOfTheRunHaveLoaded) {
   ASSERT_TRUE(storage::publish_load_choice(*memory_, 2, 1, {true, {1, 50, 1}, storage::nonce_of(3)}).ok());
-  EXPECT_EQ(said_of(51, std::nullopt), "");
+  EXPECT_EQ(stated_of(51, std::nullopt), "");
 }
 
 TEST_F(AFirstSave, IsNoneWhereTheRunHasSavedBefore) {
   storage::commit_sample(*memory_, {2, 1, 1});
-  EXPECT_EQ(said_of(2, std::nullopt), "");
+  EXPECT_EQ(stated_of(2, std::nullopt), "");
 }
 
 TEST_F(AFirstSave, InAnEmptyRootIsQuiet) {

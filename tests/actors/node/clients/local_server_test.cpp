@@ -155,7 +155,7 @@ TEST_F(Server, TellsItsStatusToWhoeverAsksInPlaceOfAttaching) {
 TEST_F(Server, AStatusIsNotAskedForByATrainer) {
   serve();
   auto socket = attached();
-  ASSERT_TRUE(socket->send(local::StatusWanted{}).ok());
+  ASSERT_TRUE(socket->send(local::StatusRequest{}).ok());
   EXPECT_THAT(failure_of(*socket).message(), HasSubstr("no client sends here"));
 }
 
@@ -280,9 +280,9 @@ TEST_F(Server, KeepsARankForItsFirstClientAndGivesItToTheNextOneAfterwards) {
 TEST_F(Server, GivesARankToNoOtherProcessInOneRun) {
   serve();
   auto of = [](uint64_t process) {
-    auto said = attach(1);
-    said.process = xxh3_128(as_view(std::to_string(process)));
-    return said;
+    auto body = attach(1);
+    body.process = xxh3_128(as_view(std::to_string(process)));
+    return body;
   };
   for (int i : {1, 2}) {  // it may come again
     auto socket = connect();
@@ -300,22 +300,22 @@ TEST_F(Server, GivesARankToNoOtherProcessInOneRun) {
 TEST_F(Server, MakesWayForAnotherRunOfItsJobId) {
   options_.makes_way = true;
   serve();
-  auto said = attach(1);
-  said.process = xxh3_128(as_view("first"));
+  auto body = attach(1);
+  body.process = xxh3_128(as_view("first"));
   auto socket = connect();
-  ASSERT_TRUE(socket->send(said).ok());
+  ASSERT_TRUE(socket->send(body).ok());
   ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
   auto of_three = attach(0, 3);
   EXPECT_EQ(failure_after(of_three).code(), Code::refused) << "while a rank of this run is here";
-  EXPECT_FALSE(server_->is_wanted_by_another_run());
+  EXPECT_FALSE(server_->is_requested_by_another_run());
   socket.reset();
   ASSERT_TRUE(heard_.wait_for("1 lost"));
-  for (auto& next : {said, of_three}) {
+  for (auto& next : {body, of_three}) {
     auto later = next;
     later.process = xxh3_128(as_view("second"));
     EXPECT_EQ(failure_after(later).code(), Code::unavailable) << "it is to try again";
   }
-  EXPECT_TRUE(server_->is_wanted_by_another_run());
+  EXPECT_TRUE(server_->is_requested_by_another_run());
 }
 
 TEST_F(Server, KeepsSlabsUntilTheyAreForgotten) {

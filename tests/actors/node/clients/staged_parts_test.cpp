@@ -18,10 +18,10 @@ constexpr ClientId kClient = 5;
 
 class Parts : public testing::Test {
  protected:
-  Parts() { parts_.client_came(kClient); }
-  local::PartWanted asked(size_t index) {
+  Parts() { parts_.client_attached(kClient); }
+  local::PartRequest asked(size_t index) {
     std::lock_guard lock(mutex_);
-    return std::get<local::PartWanted>(*sent_.at(index).second);
+    return std::get<local::PartRequest>(*sent_.at(index).second);
   }
 
   std::mutex mutex_;
@@ -48,7 +48,7 @@ TEST_F(Parts, AreAskedForByNumberAndAnswered) {
 TEST_F(Parts, TakeNoAnswerOfAnotherClientOrSlab) {
   auto source = parts_.open(kClient, 2, kKey).value();
   const uint64_t number = source->ask({{0, 100, 0}});
-  parts_.client_came(kClient + 1);
+  parts_.client_attached(kClient + 1);
   parts_.answered(kClient + 1, {2, number, ok_status()});
   parts_.answered(kClient, {3, number, ok_status()});
   parts_.answered(kClient, {2, number + 1, ok_status()});
@@ -86,7 +86,7 @@ TEST_F(Parts, EndWhereTheNodeIsStopped) {
 TEST(PartsOfAStoppedTrainer, AreNotAwaitedForEver) {
   StagedParts parts([](ClientId, const std::shared_ptr<const local::LocalMessage>&) {},
                     std::chrono::milliseconds(1));
-  parts.client_came(kClient);
+  parts.client_attached(kClient);
   auto source = parts.open(kClient, 2, kKey).value();
   EXPECT_EQ(source->wait(source->ask({{0, 100, 0}})).code(), Code::deadline_exceeded);
 }

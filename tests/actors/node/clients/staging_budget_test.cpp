@@ -27,10 +27,10 @@ class Staging : public ::testing::Test {
     for (ClientId client = 0; client < ranks; ++client) attach(client);
   }
   void attach(ClientId client, uint32_t ranks_on_host = 0) {
-    local::Attach said;
-    said.rank = static_cast<Rank>(client);
-    said.ranks_on_host = ranks_on_host;
-    budget_->attach(client, said);
+    local::Attach received;
+    received.rank = static_cast<Rank>(client);
+    received.ranks_on_host = ranks_on_host;
+    budget_->attach(client, received);
   }
   void want(ClientId client, uint64_t bytes, uint32_t slabs = 2) {
     budget_->want(now_, client, {bytes, slabs, UINT64_MAX, "", ++requests_});
@@ -429,7 +429,7 @@ TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
       take_answers();
       return true;
     };
-    auto hear = [&] {
+    auto receive = [&] {
       take_answers();
       for (bool is_more = makes_at_once; is_more;) {
         is_more = false;
@@ -472,11 +472,11 @@ TEST_F(Staging, NeverPromisesMoreThanThereIsAndAnswersEverybody) {
         default:
           pass(static_cast<TimeNs>(random() % 5) * kSecond);
       }
-      hear();
+      receive();
     }
     for (int i = 0; i < 3; ++i) {
       pass(61 * kSecond);
-      hear();
+      receive();
     }
     for (const Rank& rank : all) EXPECT_FALSE(rank.is_waiting) << "seed " << seed;
   }

@@ -26,15 +26,15 @@ class StagingOfANode : public testing::Test {
     limits.ranks = 2;
     return limits;
   }
-  void hear(ClientId client, local::LocalMessage message) { memory_.from_client(now_, client, message); }
+  void receive(ClientId client, local::LocalMessage message) { memory_.from_client(now_, client, message); }
   void attach_both() {
-    hear(0, local::Attach{});
-    hear(1, local::Attach{});
+    receive(0, local::Attach{});
+    receive(1, local::Attach{});
   }
-  static local::StagingWanted wanted(uint64_t bytes) { return {bytes, 1, UINT64_MAX, ""}; }
+  static local::StagingRequest wanted(uint64_t bytes) { return {bytes, 1, UINT64_MAX, ""}; }
   void make(ClientId client, uint64_t bytes) {
     free_bytes_ -= bytes;
-    hear(client, local::Slab{0, bytes});
+    receive(client, local::Slab{0, bytes});
   }
 
   TimeNs now_ = kSecond;
@@ -55,11 +55,11 @@ class StagingOfANode : public testing::Test {
 
 TEST_F(StagingOfANode, AnswersWhoAsksAndReadsTheHostsMemoryForNobodyElse) {
   attach_both();
-  hear(0, local::Staged{});
-  hear(0, local::Detach{});
+  receive(0, local::Staged{});
+  receive(0, local::Detach{});
   memory_.tick(now_ += 10 * kSecond);
   EXPECT_EQ(reads_, 0);
-  hear(0, wanted(100 * kMiB));
+  receive(0, wanted(100 * kMiB));
   ASSERT_THAT(sent_, SizeIs(1));
   EXPECT_EQ(std::get<local::StagingGranted>(*sent_[0].second).slab_bytes, 100 * kMiB);
   EXPECT_THAT(lines_, IsEmpty());
@@ -67,7 +67,7 @@ TEST_F(StagingOfANode, AnswersWhoAsksAndReadsTheHostsMemoryForNobodyElse) {
 
 TEST_F(StagingOfANode, AnswersWhenTheTimeForTheOthersIsOver) {
   attach_both();
-  hear(0, wanted(800 * kMiB));
+  receive(0, wanted(800 * kMiB));
   memory_.tick(now_ += kSecond);
   EXPECT_THAT(sent_, IsEmpty());
   memory_.tick(now_ += 3 * kSecond);
@@ -80,27 +80,27 @@ TEST_F(StagingOfANode, AnswersWhenTheTimeForTheOthersIsOver) {
 
 TEST_F(StagingOfANode, AnswersTheOthersWhereOneGoes) {
   attach_both();
-  hear(0, wanted(600 * kMiB));
+  receive(0, wanted(600 * kMiB));
   make(0, 0);
-  hear(1, wanted(600 * kMiB));
+  receive(1, wanted(600 * kMiB));
   ASSERT_THAT(sent_, SizeIs(2)) << "500 MiB each, in parts";
   sent_.clear();
   make(0, 256 * kMiB);
   make(1, 256 * kMiB);
-  hear(1, wanted(600 * kMiB));
+  receive(1, wanted(600 * kMiB));
   EXPECT_THAT(sent_, SizeIs(1));
   memory_.client_lost(now_, 0);
   memory_.forget_client(0);
   free_bytes_ += 256 * kMiB;
   sent_.clear();
-  hear(1, wanted(200 * kMiB));
+  receive(1, wanted(200 * kMiB));
   ASSERT_THAT(sent_, SizeIs(1));
   EXPECT_FALSE(std::get<local::StagingGranted>(*sent_[0].second).in_parts);
 }
 
 TEST_F(StagingOfANode, AsksForIdleSlabsWhereTheHostIsShort) {
   attach_both();
-  hear(0, wanted(100 * kMiB));
+  receive(0, wanted(100 * kMiB));
   make(0, 100 * kMiB);
   sent_.clear();
   memory_.tick(now_ += 20 * kSecond);
@@ -113,7 +113,7 @@ TEST_F(StagingOfANode, AsksForIdleSlabsWhereTheHostIsShort) {
   ASSERT_THAT(sent_, SizeIs(1));
   EXPECT_TRUE(std::holds_alternative<local::GiveBack>(*sent_[0].second));
   const int reads = reads_;
-  hear(0, local::StagingKept{0, {}, 2});
+  receive(0, local::StagingKept{0, {}, 2});
   memory_.tick(now_ += 20 * kSecond);
   EXPECT_THAT(sent_, SizeIs(1));
   EXPECT_EQ(reads_, reads) << "nobody holds anything";

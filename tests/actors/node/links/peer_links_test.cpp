@@ -28,9 +28,9 @@ class FakeTransport final : public transport::Transport {
   }
   Status send(transport::PeerId peer, Bytes message) override {
     sent.push_back(peer);
-    auto said = actors::decode_link(message);
-    if (said.ok() && *said) {
-      words.emplace_back(peer, **said);
+    auto body = actors::decode_link(message);
+    if (body.ok() && *body) {
+      words.emplace_back(peer, **body);
     }
     return ok_status();
   }
@@ -83,9 +83,9 @@ transport::Identity identity_in_epoch(uint32_t epoch) {
 
 TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
   FakeTransport transport;
-  Heard heard;
+  Heard notified;
   actors::PeerLinks links(transport, "c:1");
-  links.serve(heard);
+  links.serve(notified);
   links.send(actors::kCoordinatorNode, pending());
   EXPECT_THAT(transport.connects, ElementsAre("c:1"));
   links.on_peer_up(101, identity_in_epoch(1));
@@ -95,9 +95,9 @@ TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
   links.on_peer_lost(7, kGone);
   links.on_peer_up(8, identity_in_epoch(1));
   links.on_message(8, actors::encode_wire(pending()));
-  EXPECT_THAT(heard.up, ElementsAre(actors::kCoordinatorNode, 16, 17));
-  EXPECT_THAT(heard.from_nodes, ElementsAre(actors::kCoordinatorNode, 16, 17));
-  EXPECT_THAT(heard.lost, ElementsAre(16));
+  EXPECT_THAT(notified.up, ElementsAre(actors::kCoordinatorNode, 16, 17));
+  EXPECT_THAT(notified.from_nodes, ElementsAre(actors::kCoordinatorNode, 16, 17));
+  EXPECT_THAT(notified.lost, ElementsAre(16));
   links.send(17, pending());
   links.send(16, pending());
   EXPECT_THAT(transport.sent, ElementsAre(101, 8)) << "what is for a lost node is dropped";
@@ -107,25 +107,25 @@ TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
 
 TEST(PeerLinks, EndTheSessionOfWhoSendsWhatIsNoMessage) {
   FakeTransport transport;
-  Heard heard;
+  Heard notified;
   actors::PeerLinks links(transport, "");
-  links.serve(heard);
+  links.serve(notified);
   links.on_peer_up(7, identity_in_epoch(1));
   links.on_message(7, Bytes(16, std::byte{0xff}));
   ASSERT_EQ(transport.disconnected.size(), 1u);
   EXPECT_EQ(transport.disconnected[0].first, 7u);
-  EXPECT_TRUE(heard.from_nodes.empty());
+  EXPECT_TRUE(notified.from_nodes.empty());
 }
 
 TEST(PeerLinks, ConnectAgainToALostCoordinatorButNotAtOnce) {
   FakeTransport transport;
-  Heard heard;
+  Heard notified;
   actors::PeerLinks links(transport, "c:1");
-  links.serve(heard);
+  links.serve(notified);
   links.send(actors::kCoordinatorNode, pending());
   links.on_peer_up(101, identity_in_epoch(1));
   links.on_peer_lost(101, kGone);
-  EXPECT_THAT(heard.lost, ElementsAre(actors::kCoordinatorNode));
+  EXPECT_THAT(notified.lost, ElementsAre(actors::kCoordinatorNode));
   links.send(actors::kCoordinatorNode, pending());
   EXPECT_EQ(transport.connects.size(), 1u) << "the back-off has only begun";
   while (transport.connects.size() < 2) {
@@ -133,7 +133,7 @@ TEST(PeerLinks, ConnectAgainToALostCoordinatorButNotAtOnce) {
     std::this_thread::yield();
   }
   links.on_peer_up(102, identity_in_epoch(2));
-  EXPECT_THAT(heard.up, ElementsAre(actors::kCoordinatorNode, actors::kCoordinatorNode));
+  EXPECT_THAT(notified.up, ElementsAre(actors::kCoordinatorNode, actors::kCoordinatorNode));
 }
 
 TEST(PeerLinks, FindTheCoordinatorOnceItHasItsEpoch) {
@@ -169,9 +169,9 @@ TEST(PeerLinks, SayWhereNobodyWasFoundAndWhy) {
 
 TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
   FakeTransport transport;
-  Heard heard;
+  Heard notified;
   actors::PeerLinks links(transport, "c:1");
-  links.serve(heard);
+  links.serve(notified);
   links.send(actors::kCoordinatorNode, pending());
   links.on_peer_up(101, identity_in_epoch(2));
   links.redirect(1, "b:1");
@@ -179,13 +179,13 @@ TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
   links.redirect(3, "d:1");
   EXPECT_THAT(transport.connects, ElementsAre("c:1", "d:1"));
   links.on_peer_lost(101, kGone);  // the one that was left
-  EXPECT_TRUE(heard.lost.empty());
+  EXPECT_TRUE(notified.lost.empty());
   links.on_peer_up(102, identity_in_epoch(3));
   links.redirect(3, "d:1");  // it is up already, and told as such
-  EXPECT_THAT(heard.up,
+  EXPECT_THAT(notified.up,
               ElementsAre(actors::kCoordinatorNode, actors::kCoordinatorNode, actors::kCoordinatorNode));
   links.on_message(102, actors::encode_wire(pending()));
-  EXPECT_THAT(heard.from_nodes, ElementsAre(actors::kCoordinatorNode));
+  EXPECT_THAT(notified.from_nodes, ElementsAre(actors::kCoordinatorNode));
   links.redirect(9, "no address");
   EXPECT_EQ(transport.connects.size(), 2u);
 }
@@ -207,12 +207,12 @@ class LinksOfACoordinator : public ::testing::Test {
     links_.on_peer_up(7, process(1));
     links_.on_peer_up(8, process(2));
     EXPECT_EQ(transport_.last<actors::link::ServeAsRelay>().first, 7u);
-    EXPECT_EQ(transport_.last<actors::link::GoBy>().first, 8u);
-    EXPECT_EQ(transport_.last<actors::link::GoBy>().second.address, "") << "not ready yet";
+    EXPECT_EQ(transport_.last<actors::link::UseRelay>().first, 8u);
+    EXPECT_EQ(transport_.last<actors::link::UseRelay>().second.address, "") << "not ready yet";
     links_.on_peer_lost(8, kGone);
     links_.on_message(7, of(actors::link::RelayReady{"relay:1", 10}));
     links_.on_peer_up(9, process(2));
-    EXPECT_EQ(transport_.last<actors::link::GoBy>().second.address, "relay:1");
+    EXPECT_EQ(transport_.last<actors::link::UseRelay>().second.address, "relay:1");
     EXPECT_THAT(heard_.up, ElementsAre(16)) << "roles hear nothing of who is sent on";
   }
   FakeTransport transport_;
@@ -266,20 +266,20 @@ TEST_F(LinksOfACoordinator, TakeNoWordOfWhoIsSentOn) {
 
 TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
   FakeTransport transport;
-  Heard heard;
+  Heard notified;
   actors::PeerLinks links(transport, "c:1");
-  links.serve(heard);
+  links.serve(notified);
   links.send(actors::kCoordinatorNode, pending());
   links.on_peer_up(101, identity_in_epoch(1));
-  links.on_message(101, of(actors::link::GoBy{"relay:1", ""}));
+  links.on_message(101, of(actors::link::UseRelay{"relay:1", ""}));
   EXPECT_THAT(transport.connects, ElementsAre("c:1", "relay:1"));
-  EXPECT_TRUE(heard.lost.empty()) << "roles hear only where it leads";
+  EXPECT_TRUE(notified.lost.empty()) << "roles hear only where it leads";
   links.on_peer_lost(101, kGone);
   links.on_peer_up(102, identity_in_epoch(1));
   links.on_message(102, actors::encode_wire(pending()));
-  EXPECT_THAT(heard.from_nodes, ElementsAre(actors::kCoordinatorNode));
+  EXPECT_THAT(notified.from_nodes, ElementsAre(actors::kCoordinatorNode));
   links.on_peer_lost(102, kGone);
-  EXPECT_THAT(heard.lost, ElementsAre(actors::kCoordinatorNode));
+  EXPECT_THAT(notified.lost, ElementsAre(actors::kCoordinatorNode));
   while (transport.connects.size() < 3) {
     links.look_for_coordinator();
     std::this_thread::yield();
@@ -289,24 +289,24 @@ TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
 
 TEST(PeerLinks, TellThatTheCoordinatorIsLostWhereTheRelayIsNotReached) {
   FakeTransport transport;
-  Heard heard;
+  Heard notified;
   actors::PeerLinks links(transport, "c:1");
-  links.serve(heard);
+  links.serve(notified);
   links.look_for_coordinator();
   links.on_peer_up(101, identity_in_epoch(1));
-  links.on_message(101, of(actors::link::GoBy{"relay:1", ""}));
+  links.on_message(101, of(actors::link::UseRelay{"relay:1", ""}));
   links.on_peer_lost(102, kGone);
-  EXPECT_THAT(heard.lost, ElementsAre(actors::kCoordinatorNode));
+  EXPECT_THAT(notified.lost, ElementsAre(actors::kCoordinatorNode));
 }
 
 TEST(PeerLinks, TellWhoWasRefused) {
   FakeTransport transport;
-  Heard heard;
+  Heard notified;
   actors::PeerLinks links(transport, "");
   links.on_refused("10.0.0.9:7", Status(Code::refused, "before anybody listens"));
-  links.serve(heard);
+  links.serve(notified);
   links.on_refused("10.0.0.9:7", Status(Code::refused, "the tokens differ"));
-  EXPECT_THAT(heard.refused, ElementsAre("10.0.0.9:7: the tokens differ"));
+  EXPECT_THAT(notified.refused, ElementsAre("10.0.0.9:7: the tokens differ"));
 }
 
 TEST(ALineBudget, LetsSoManyThroughAtOnceAndCountsTheOthers) {

@@ -27,9 +27,9 @@ class Coordinator {
   Status take(const Bytes& message) {
     std::lock_guard lock(mutex_);
     if (is_full_) return Status(Code::busy, "full");
-    auto said = actors::decode_link(message);
-    EXPECT_TRUE(said.ok() && said->has_value());
-    if (said.ok() && *said) heard_.push_back(**said);
+    auto received = actors::decode_link(message);
+    EXPECT_TRUE(received.ok() && received->has_value());
+    if (received.ok() && *received) heard_.push_back(**received);
     changed_.notify_all();
     return ok_status();
   }
@@ -69,7 +69,9 @@ class Child final : public transport::TransportHandler {
   }
   ~Child() override { transport_->stop(0); }
   void connect(const std::string& address) { peer_ = transport_->connect(address); }
-  void say(uint64_t step) { EXPECT_TRUE(transport_->send(peer_, actors::encode_wire(pending(step))).ok()); }
+  void notify(uint64_t step) {
+    EXPECT_TRUE(transport_->send(peer_, actors::encode_wire(pending(step))).ok());
+  }
   void on_peer_up(transport::PeerId, const transport::Identity& identity) override {
     note("up in epoch " + std::to_string(identity.epoch));
   }
@@ -128,11 +130,11 @@ TEST_F(Relay, ListensWhereTheCoordinatorSeesItAndSpeaksForItsChildren) {
   EXPECT_EQ(a.wait_for(1), "up in epoch 5") << "the coordinator's";
   actors::link::ChildUp up = coordinator_.wait_for<actors::link::ChildUp>(1)[0];
   EXPECT_EQ(up.name, "a");
-  for (uint64_t step = 1; step <= 50; ++step) a.say(step);
-  auto said = coordinator_.wait_for<actors::link::FromChild>(50);
+  for (uint64_t step = 1; step <= 50; ++step) a.notify(step);
+  auto received = coordinator_.wait_for<actors::link::FromChild>(50);
   for (uint64_t step = 1; step <= 50; ++step) {
-    EXPECT_EQ(said[step - 1].child, up.child);
-    EXPECT_EQ(said[step - 1].message, actors::encode_wire(pending(step))) << "in order, as it was sent";
+    EXPECT_EQ(received[step - 1].child, up.child);
+    EXPECT_EQ(received[step - 1].message, actors::encode_wire(pending(step))) << "in order, as it was sent";
   }
   relay_.to_child(up.child, actors::encode_wire(pending(7)));
   EXPECT_EQ(a.wait_for(2), actors::describe(*pending(7).body));
@@ -185,15 +187,15 @@ TEST_F(Relay, HoldsBackWhatTheCoordinatorHasNoRoomForUpToItsBound) {
     std::this_thread::yield();
   }
   coordinator_.set_full(true);
-  for (uint64_t step = 1; step <= 2 * actors::kMaxHeldPerChild; ++step) a.say(step);
+  for (uint64_t step = 1; step <= 2 * actors::kMaxHeldPerChild; ++step) a.notify(step);
   while (relay_.counts().dropped < actors::kMaxHeldPerChild && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::yield();
   }
   EXPECT_EQ(relay_.counts().dropped, actors::kMaxHeldPerChild);
   coordinator_.set_full(false);
-  auto said = coordinator_.wait_for<actors::link::FromChild>(actors::kMaxHeldPerChild);
-  EXPECT_EQ(said.front().message, actors::encode_wire(pending(1)));
-  EXPECT_EQ(said.back().message, actors::encode_wire(pending(actors::kMaxHeldPerChild)));
+  auto received = coordinator_.wait_for<actors::link::FromChild>(actors::kMaxHeldPerChild);
+  EXPECT_EQ(received.front().message, actors::encode_wire(pending(1)));
+  EXPECT_EQ(received.back().message, actors::encode_wire(pending(actors::kMaxHeldPerChild)));
 }
 
 TEST_F(Relay, LetsItsChildrenGoWhenTheSessionThatMadeItOneEnds) {

@@ -38,36 +38,36 @@ class OfTwo : public ::testing::Test {
 
 TEST_F(OfTwo, WhoComesThenIsSentToTheRelayAndKnownByItsWay) {
   EXPECT_EQ(tree_.came(19, process(3)).go_by, "relay:16");
-  EXPECT_TRUE(tree_.child_came(16, 5, 20, process(3)));
+  EXPECT_TRUE(tree_.child_up(16, 5, 20, process(3)));
   ASSERT_TRUE(tree_.way_to(20).has_value());
   EXPECT_EQ(tree_.way_to(20)->relay, 16u);
   EXPECT_EQ(tree_.way_to(20)->child, 5u);
   EXPECT_EQ(tree_.child_of(16, 5), 20u);
   EXPECT_FALSE(tree_.way_to(17).has_value());
-  EXPECT_EQ(tree_.child_left(16, 5), 20u);
+  EXPECT_EQ(tree_.child_lost(16, 5), 20u);
   EXPECT_FALSE(tree_.way_to(20).has_value());
-  EXPECT_EQ(tree_.child_left(16, 5), std::nullopt) << "once";
+  EXPECT_EQ(tree_.child_lost(16, 5), std::nullopt) << "once";
 }
 
 TEST_F(OfTwo, AnotherIsAskedToServeOnlyOnceThoseThatDoAreFilled) {
   EXPECT_EQ(tree_.came(19, process(3)).asks, std::nullopt);
-  tree_.child_came(16, 1, 100, process(3));
+  tree_.child_up(16, 1, 100, process(3));
   EXPECT_EQ(tree_.came(20, process(4)).asks, std::nullopt);
-  tree_.child_came(16, 2, 101, process(4));
+  tree_.child_up(16, 2, 101, process(4));
   actors::RelayTree::Answer fifth = tree_.came(21, process(5));
   EXPECT_EQ(fifth.go_by, "") << "a relay takes no more children than the coordinator has direct nodes";
   EXPECT_EQ(fifth.asks, 17u);
   EXPECT_EQ(tree_.came(22, process(5)).asks, std::nullopt) << "it has been asked";
   tree_.serves(17, "relay:17", 100);
   EXPECT_EQ(tree_.came(23, process(5)).go_by, "relay:17");
-  EXPECT_FALSE(tree_.child_came(16, 3, 102, process(6))) << "uninvited, and beyond the bound";
+  EXPECT_FALSE(tree_.child_up(16, 3, 102, process(6))) << "uninvited, and beyond the bound";
 }
 
 TEST_F(OfTwo, ALostRelayTakesItsChildrenAlongAndTheyFindAPlaceAgain) {
   tree_.came(19, process(3));
-  tree_.child_came(16, 1, 100, process(3));
+  tree_.child_up(16, 1, 100, process(3));
   tree_.came(20, process(4));
-  tree_.child_came(16, 2, 101, process(4));
+  tree_.child_up(16, 2, 101, process(4));
   EXPECT_THAT(tree_.lost(16), ElementsAre(100, 101));
   EXPECT_EQ(tree_.relayed_nodes(), 0u);
   EXPECT_TRUE(tree_.came(21, process(3)).is_direct) << "the relay's own place is free";
@@ -75,7 +75,7 @@ TEST_F(OfTwo, ALostRelayTakesItsChildrenAlongAndTheyFindAPlaceAgain) {
   EXPECT_EQ(other.asks, 17u);
   tree_.serves(17, "relay:17", 100);
   EXPECT_EQ(tree_.came(23, process(4)).go_by, "relay:17");
-  EXPECT_FALSE(tree_.child_came(16, 3, 104, process(3))) << "the old relay is none any more";
+  EXPECT_FALSE(tree_.child_up(16, 3, 104, process(3))) << "the old relay is none any more";
 }
 
 TEST_F(OfTwo, WhoDoesNotReachARelayIsSentToAnother) {
@@ -123,7 +123,7 @@ TEST(RelayTree, LosesNothingWhateverTheOrder) {
           actors::NodeId relay = std::stoull(answer.go_by);
           ASSERT_TRUE(direct.contains(relay)) << "seed " << seed;
           bool has_room = direct[relay].size() < direct_max;
-          ASSERT_EQ(tree.child_came(relay, next, next, process(200)), has_room) << "seed " << seed;
+          ASSERT_EQ(tree.child_up(relay, next, next, process(200)), has_room) << "seed " << seed;
           if (has_room) direct[relay].push_back(next);
           ++next;
         }

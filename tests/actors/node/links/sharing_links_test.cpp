@@ -26,7 +26,7 @@ actors::WireMessage between_loaders(actors::WireBody body) {
 }
 
 actors::WireMessage wanted(std::vector<uint64_t> chunks) {
-  return between_loaders(actors::wire::ChunksWanted{kLoad, std::move(chunks)});
+  return between_loaders(actors::wire::ChunkRequest{kLoad, std::move(chunks)});
 }
 
 actors::ChunkPtr some_chunk(size_t bytes) {
@@ -98,7 +98,7 @@ class SharingNode {
     out.transport = transport_options(name);
     out.own_host = [] { return Result<std::string>("127.0.0.1"); };
     out.idle_ms = idle_ms;
-    out.has_left = [this](actors::SendId id) {
+    out.on_left = [this](actors::SendId id) {
       std::lock_guard lock(mutex_);
       left_.push_back(id);
       changed_.notify_all();
@@ -134,7 +134,7 @@ class Visitor final : public transport::TransportHandler {
     transport_->stop(0);
   }
   // In one session: what follows its end goes nowhere.
-  void say(const std::string& address, const std::vector<actors::WireMessage>& messages) {
+  void command(const std::string& address, const std::vector<actors::WireMessage>& messages) {
     const transport::PeerId peer = transport_->connect(address);
     for (const actors::WireMessage& message : messages)
       (void)transport_->send(peer, actors::encode_wire(message));
@@ -174,25 +174,25 @@ TEST(SharingLinks, PassChunksOnToWhoeverAskedForThem) {
   a.links().send_to(at_b, wanted({1, 2, 3}));
   SharingNode::Heard asked = b.wait_for(1)[0];
   EXPECT_GE(asked.from, actors::kFirstSharer);
-  EXPECT_EQ(std::get<actors::wire::ChunksWanted>(*asked.message.body).chunks,
+  EXPECT_EQ(std::get<actors::wire::ChunkRequest>(*asked.message.body).chunks,
             (std::vector<uint64_t>{1, 2, 3}));
 
   // Far more than the transport takes at once.
   const actors::ChunkPtr chunk = some_chunk(actors::kChunkBytes);
   constexpr uint64_t kChunks = 32;
   for (uint64_t i = 0; i < kChunks; ++i) {
-    b.links().send(asked.from, between_loaders(actors::wire::ChunkIs{kLoad, i, chunk}));
+    b.links().send(asked.from, between_loaders(actors::wire::ChunkData{kLoad, i, chunk}));
   }
-  auto heard = a.wait_for(kChunks);
+  auto received = a.wait_for(kChunks);
   for (uint64_t i = 0; i < kChunks; ++i) {
-    const auto& is = std::get<actors::wire::ChunkIs>(*heard[i].message.body);
+    const auto& is = std::get<actors::wire::ChunkData>(*received[i].message.body);
     EXPECT_EQ(is.number, i) << "in order";
     EXPECT_EQ(is.chunk->bytes, chunk->bytes);
-    EXPECT_EQ(heard[i].from, heard[0].from);
+    EXPECT_EQ(received[i].from, received[0].from);
   }
-  EXPECT_GE(heard[0].from, actors::kFirstSharer);
+  EXPECT_GE(received[0].from, actors::kFirstSharer);
 
-  a.links().send(heard[0].from, wanted({9}));
+  a.links().send(received[0].from, wanted({9}));
   a.links().send_to(at_b, wanted({10}));
   auto again = b.wait_for(3);
   EXPECT_EQ(again[1].from, asked.from);
@@ -214,7 +214,7 @@ TEST(SharingLinks, TellWhenWhatWasSentHasLeft) {
   std::vector<actors::SendId> ids(16);
   std::iota(ids.begin(), ids.end(), 1);
   for (actors::SendId id : ids)
-    b.links().send(from, between_loaders(actors::wire::ChunkIs{kLoad, id, chunk}), id);
+    b.links().send(from, between_loaders(actors::wire::ChunkData{kLoad, id, chunk}), id);
   a.wait_for(ids.size());
   EXPECT_EQ(b.wait_left(ids.size()), ids);
   b.links().send(from + 77, wanted({2}), 17);
@@ -227,12 +227,12 @@ TEST(SharingLinks, HoldNothingForAPeerThatTakesNothingInOnceItsSessionHasEnded) 
     SharingNode a("a");
     Visitor visitor(transport_options("visitor"));
     visitor.stand_still();
-    visitor.say(a.listen(), {wanted({1})});
+    visitor.command(a.listen(), {wanted({1})});
     const actors::NodeId from = a.wait_for(1)[0].from;
     const actors::ChunkPtr chunk = some_chunk(actors::kChunkBytes);
     constexpr actors::SendId kSends = 16;
     for (actors::SendId id = 1; id <= kSends; ++id) {
-      a.links().send(from, between_loaders(actors::wire::ChunkIs{kLoad, id, chunk}), id);
+      a.links().send(from, between_loaders(actors::wire::ChunkData{kLoad, id, chunk}), id);
     }
     a.wait_left(1);
     EXPECT_LT(a.left().size(), kSends);
@@ -251,16 +251,16 @@ TEST(SharingLinks, LetInNobodyWithoutTheToken) {
   SharingNode a("a");
   const std::string at_a = a.listen();
   Visitor stranger(transport_options("stranger", "another secret"));
-  stranger.say(at_a, {wanted({1})});
+  stranger.command(at_a, {wanted({1})});
   EXPECT_THAT(stranger.wait_lost().message(), HasSubstr("token"));
   transport::TransportOptions other_run = transport_options("other run");
   other_run.identity.generation = 4;
   Visitor late(other_run);
-  late.say(at_a, {wanted({1})});
+  late.command(at_a, {wanted({1})});
   EXPECT_THAT(late.wait_lost().message(), HasSubstr("generations differ"));
   Visitor b(transport_options("b"));
-  b.say(at_a, {wanted({2})});
-  EXPECT_EQ(std::get<actors::wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
+  b.command(at_a, {wanted({2})});
+  EXPECT_EQ(std::get<actors::wire::ChunkRequest>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
   EXPECT_THAT(a.lines(), Contains(HasSubstr("refused at the door for shared loads: ")));
 }
 
@@ -290,13 +290,13 @@ TEST(SharingLinks, EndTheSessionOfWhoeverSaysAnythingElse) {
            actors::wire::SaveFailed{{3, 1, 1}, 0, Status(Code::io, "no disk")})}};
   for (const actors::WireMessage& message : not_said_here) {
     Visitor visitor(transport_options("visitor"));
-    visitor.say(at_a, {message, wanted({66})});
+    visitor.command(at_a, {message, wanted({66})});
     EXPECT_THAT(visitor.wait_lost().message(), HasSubstr("is not said here"))
         << actors::describe(*message.body);
   }
   Visitor b(transport_options("b"));
-  b.say(at_a, {wanted({2})});
-  EXPECT_EQ(std::get<actors::wire::ChunksWanted>(*a.wait_for(1)[0].message.body).chunks[0], 2u)
+  b.command(at_a, {wanted({2})});
+  EXPECT_EQ(std::get<actors::wire::ChunkRequest>(*a.wait_for(1)[0].message.body).chunks[0], 2u)
       << "the first heard";
   EXPECT_THAT(a.lines(), Contains(HasSubstr("visitor is let go")));
 }

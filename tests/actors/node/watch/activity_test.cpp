@@ -164,10 +164,10 @@ TEST_F(ActivityTest, CountsADecisionOnceHoweverOftenItIsHeard) {
   stage(1, 1000);
   decide(true);
   decide(true);
-  local::Decided told;
-  told.step = 10;
-  told.attempt = 1;
-  activity_.to_client(now_, 1, told);
+  local::Decided notified;
+  notified.step = 10;
+  notified.attempt = 1;
+  activity_.to_client(now_, 1, notified);
   wire::ShardsWritten late;
   late.key = kKey;
   late.plans = {{2, {}}};

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "client/planners/item_codec.h"
-#include "client/planners/plan_exchange.h"
+#include "client/planners/plan_gathering.h"
 
 namespace shoal::dcp::internal {
 
@@ -65,10 +65,10 @@ GlobalStep global_step_of(SavePlanner& planner) {
 Result<SavePlan> follow_global_plan(const SavePlan& local, const GlobalStep& step,
                                     const ExchangePlans& exchange) {
   SHOAL_ASSIGN_OR_RETURN(
-      const plan::PlannerPlan told,
+      const plan::PlannerPlan notified,
       exchange(std::make_shared<const std::string>(encode_local_plan(local)),
                [&](const std::vector<plan::PlannerPlan>& offered) { return make_all(offered, step); }));
-  SHOAL_ASSIGN_OR_RETURN(PartOfPlan part, decode_part(as_view(*told)));
+  SHOAL_ASSIGN_OR_RETURN(PartOfPlan part, decode_part(as_view(*notified)));
   SavePlan plan{{}, std::move(part.storage_data), std::move(part.planner_data)};
   for (uint32_t number : part.items) {
     if (number >= local.items.size())

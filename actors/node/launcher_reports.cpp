@@ -1,4 +1,4 @@
-#include "actors/node/launcher_word.h"
+#include "actors/node/launcher_reports.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,22 +17,22 @@ constexpr std::string_view kEnded = "ended ";
 
 }  // namespace
 
-std::string launcher_line(const LauncherWord::Ended& said) {
-  return fmt::format("{}{} {}\n", kEnded, said.rank, said.how);
+std::string launcher_line(const LauncherReports::Ended& message) {
+  return fmt::format("{}{} {}\n", kEnded, message.rank, message.how);
 }
 
-void LauncherWord::hear(const std::function<bool(const Ended& said)>& take) {
+void LauncherReports::receive(const std::function<bool(const Ended& message)>& take) {
   read_lines();
-  std::erase_if(said_, [&](const Ended& said) { return take(said); });
+  std::erase_if(pending_, [&](const Ended& message) { return take(message); });
 }
 
-void LauncherWord::read_lines() {
+void LauncherReports::read_lines() {
   char buffer[4096];
   while (fd_ >= 0) {
     const ssize_t size = read(fd_, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (size <= 0 || text_.size() > kMaxLauncherBytes || said_.size() >= kMaxRanksPerNode) {
+    if (size <= 0 || text_.size() > kMaxLauncherBytes || pending_.size() >= kMaxRanksPerNode) {
       fd_ = -1;  // the pipe has ended, or the text is not a launcher's
       return;
     }
@@ -43,14 +43,14 @@ void LauncherWord::read_lines() {
   }
 }
 
-void LauncherWord::take_line(const std::string& line) {
+void LauncherReports::take_line(const std::string& line) {
   if (!line.starts_with(kEnded)) return;
-  Ended said;
+  Ended message;
   const char* last = line.data() + line.size();
-  auto [end, error] = std::from_chars(line.data() + kEnded.size(), last, said.rank);
+  auto [end, error] = std::from_chars(line.data() + kEnded.size(), last, message.rank);
   if (error != std::errc() || end == last || *end != ' ') return;
-  said.how.assign(end + 1, last);
-  if (said.rank < kMaxWorldSize) said_.push_back(std::move(said));
+  message.how.assign(end + 1, last);
+  if (message.rank < kMaxWorldSize) pending_.push_back(std::move(message));
 }
 
 }  // namespace shoal::actors

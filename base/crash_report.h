@@ -15,11 +15,11 @@ namespace shoal::base {
 // Also installs a handler of SIGABRT that does the same, because libraries such as glibc abort when they get
 // no memory. It guesses whether memory is the cause: the process has a limit of address space (ulimit -v) and
 // has nearly reached it.
-void install_last_words(const char* program, int exit_status);
+void install_crash_report(const char* program, int exit_status);
 // Writes the same line for an exception that main has caught, but does not end the process. Call it in a
 // catch clause. Returns the installed exit status; pass it to std::_Exit, because destructors that need
 // memory could throw again.
-int say_last_words();
+int write_crash_report();
 
 // Starts a thread that the process cannot do without. If the system cannot start it, the process ends at once
 // (std::terminate). A destructor could otherwise wait for threads that were never started.

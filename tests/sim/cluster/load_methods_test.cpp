@@ -15,7 +15,7 @@ Profile profile_of(const std::string& name) {
 }
 
 // As many replicas of gpt2 with Adam, 1.6 GiB, a host each.
-LoadReport load(const Profile& profile, uint32_t replicas, LoadWay way) {
+LoadReport load(const Profile& profile, uint32_t replicas, LoadMethod method) {
   Scenario scenario;
   scenario.ranks = replicas;
   scenario.ranks_per_host = 1;
@@ -23,7 +23,7 @@ LoadReport load(const Profile& profile, uint32_t replicas, LoadWay way) {
   scenario.mesh = "dp_replicate=" + std::to_string(replicas);
   scenario.saves = 1;
   scenario.loads = 1;
-  scenario.load_way = way;
+  scenario.load_method = method;
   auto report = simulate(scenario, profile);
   EXPECT_TRUE(report.ok()) << report.status().to_string();
   return report->loads.at(0);
@@ -36,9 +36,9 @@ struct Ways {
 };
 
 Ways all_ways(const Profile& profile, uint32_t replicas) {
-  const LoadReport direct = load(profile, replicas, LoadWay::direct);
-  const LoadReport two_stage = load(profile, replicas, LoadWay::two_stage);
-  const LoadReport automatic = load(profile, replicas, LoadWay::automatic);
+  const LoadReport direct = load(profile, replicas, LoadMethod::direct);
+  const LoadReport two_stage = load(profile, replicas, LoadMethod::two_stage);
+  const LoadReport automatic = load(profile, replicas, LoadMethod::automatic);
   return {direct.loaded.greatest, two_stage.loaded.greatest, automatic.loaded.greatest,
           two_stage.costs.storage.bytes_read, automatic.costs.storage.bytes_read};
 }
@@ -69,11 +69,11 @@ TEST_P(LoadWays, StorageThatGivesAllNoMoreThanItGivesOneIsReadOnce) {
 TEST(SlowStorage, IsReadOnceByHostsThatShare) {
   Profile profile = profile_of("object-store");
   for (uint32_t replicas : {12, 32}) {
-    const uint64_t once = load(profile, replicas, LoadWay::two_stage).costs.storage.bytes_read;
+    const uint64_t once = load(profile, replicas, LoadMethod::two_stage).costs.storage.bytes_read;
     for (actors::TimeNs look_ms : {100, 400}) {
       Profile slow = profile;
       slow.storage.look_ns = look_ms * actors::kMillisecond;
-      const LoadReport report = load(slow, replicas, LoadWay::two_stage);
+      const LoadReport report = load(slow, replicas, LoadMethod::two_stage);
       EXPECT_GT(report.loaded.greatest, look_ms * 900 * actors::kMillisecond)
           << "a thousand requests, one after the other";
       EXPECT_LT(report.costs.storage.bytes_read, once * 101 / 100)

@@ -1,4 +1,4 @@
-// ShareRule: rule version 1 applied to the holdings of a world. plan_save and Locator both use it.
+// SaveRule: rule version 1 applied to the holdings of a world. plan_save and Locator both use it.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +37,16 @@ struct Bucket {
       boxes.push_back({value, entry, part.first_box + i, element_bytes, std::move(part.boxes[i])});
     }
   }
-  std::vector<Held> boxes;    // in canonical order: by value, that is by fqn, then by box
-  std::vector<Share> shares;  // filled by divide_bucket
-  std::vector<Rank> members;  // the members that the shares refer to
+  std::vector<Held> boxes;              // in canonical order: by value, that is by fqn, then by box
+  std::vector<Assignment> assignments;  // filled by divide_bucket
+  std::vector<Rank> members;            // the members that the shares refer to
   bool divided = false;
 };
 using Buckets = std::map<RankSet, Bucket>;
 
-class ShareRule {
+class SaveRule {
  public:
-  ShareRule(const World& world, const SaveOptions& options, FqnIndex index);
+  SaveRule(const World& world, const SaveOptions& options, FqnIndex index);
 
   Holdings& holdings() { return holdings_; }
   const World& world() const { return holdings_.world(); }
@@ -89,6 +89,6 @@ void append_pieces_of(const Bucket& bucket, Rank rank, std::vector<Piece>& out);
 // of a tensor goes to file min(n, kMaxFilesPerRank - 1).
 std::vector<uint32_t> sort_into_files(std::vector<Piece>& pieces);
 
-SavePlan plan_with(ShareRule& rule, Rank rank);  // equals the result of plan_save; reuses cached holdings
+SavePlan plan_with(SaveRule& rule, Rank rank);  // equals the result of plan_save; reuses cached holdings
 
 }  // namespace shoal::plan

@@ -1,4 +1,4 @@
-#include "actors/planner/staged_share.h"
+#include "actors/planner/staged_assignment.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ std::atomic<long> who_ends{0};  // the thread that writes the line and ends the 
 
 // Writes a line without using the heap, which may be exhausted.
 template <class... Parts>
-void say(const char* format, Parts... parts) {
+void write_line(const char* format, Parts... parts) {
   char line[kLineBytes];
   const int wanted = std::snprintf(line, sizeof line, format, program_name.load(), parts...);
   size_t size = std::min<size_t>(wanted < 0 ? 0 : static_cast<size_t>(wanted), sizeof line - 1);
@@ -61,67 +61,69 @@ bool is_short_of_address_space() {
 }
 
 // Writes a line about the exception that is being handled. true: memory or threads are short.
-bool say_cause() {
+bool write_cause() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    say(kOutOfMemory);
+    write_line(kOutOfMemory);
     return true;
   } catch (const std::system_error& error) {
     const bool is_short = is_short_of_resources(error);
     if (is_short) {
-      say("%s: out of memory or threads (%s): raise the limit (ulimit -v, ulimit -u, or those of the "
+      write_line(
+          "%s: out of memory or threads (%s): raise the limit (ulimit -v, ulimit -u, or those of the "
           "container)\n",
           error.what());
     } else {
-      say("%s: ended by an error that nothing handles: %s\n", error.what());
+      write_line("%s: ended by an error that nothing handles: %s\n", error.what());
     }
     return is_short;
   } catch (const std::exception& error) {
-    say("%s: ended by an error that nothing handles: %s\n", error.what());
+    write_line("%s: ended by an error that nothing handles: %s\n", error.what());
   } catch (...) {
-    say("%s: ended by an error that nothing handles\n");
+    write_line("%s: ended by an error that nothing handles\n");
   }
   return false;
 }
 
 // True in the first thread that calls it. Other threads wait here until that thread ends the process. False:
 // this thread has called it before.
-bool is_mine_to_say() {
+bool is_first_to_report() {
   const long self = ::syscall(SYS_gettid);
-  long nobody = 0;
-  if (who_ends.compare_exchange_strong(nobody, self)) return true;
-  if (nobody == self) return false;
+  long unused = 0;
+  if (who_ends.compare_exchange_strong(unused, self)) return true;
+  if (unused == self) return false;
   for (;;) ::pause();
 }
 
 [[noreturn]] void end() {
-  if (!is_mine_to_say()) std::abort();  // writing the line failed
+  if (!is_first_to_report()) std::abort();  // writing the line failed
   if (std::current_exception() != nullptr) {
-    if (say_cause()) ::_exit(exit_status.load());
+    if (write_cause()) ::_exit(exit_status.load());
   } else if (is_short_of_address_space()) {
-    say(kOutOfMemory);
+    write_line(kOutOfMemory);
     ::_exit(exit_status.load());
   } else if (std::uncaught_exceptions() > 0) {
     // The exception reached the destructor of a thread that was not joined. It cannot be examined here.
-    say("%s: ended by an error that nothing handles; memory or threads may be short (ulimit -v, ulimit "
+    write_line(
+        "%s: ended by an error that nothing handles; memory or threads may be short (ulimit -v, ulimit "
         "-u)\n");
   } else {
-    say("%s: ended by std::terminate\n");
+    write_line("%s: ended by std::terminate\n");
   }
   std::abort();
 }
 
 // abort() raises SIGABRT first. If this handler returns, abort() ends the process.
 void on_abort(int) {
-  if (!is_short_of_address_space() || !is_mine_to_say()) return;
-  say(kOutOfMemory);
+  if (!is_short_of_address_space() || !is_first_to_report()) return;
+  write_line(kOutOfMemory);
   ::_exit(exit_status.load());
 }
 
 }  // namespace
 
-void install_last_words(const char* program, int status) {
+void install_crash_report(const char* program, int status) {
   program_name = program;
   exit_status = status;
   std::set_terminate(end);
@@ -131,8 +133,8 @@ void install_last_words(const char* program, int status) {
   ::sigaction(SIGABRT, &action, nullptr);
 }
 
-int say_last_words() {
-  if (is_mine_to_say()) say_cause();
+int write_crash_report() {
+  if (is_first_to_report()) write_cause();
   return exit_status.load();
 }
 

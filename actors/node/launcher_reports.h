@@ -1,4 +1,4 @@
-// LauncherWord: reads what the launcher of this host's trainers reports about them, one line each: "ended
+// LauncherReports: reads what the launcher of this host's trainers reports about them, one line each: "ended
 // RANK HOW".
 #pragma once
 
@@ -14,7 +14,7 @@ namespace shoal::actors {
 // Bound of incomplete lines and of reports that nobody has taken yet.
 inline constexpr size_t kMaxLauncherBytes = size_t{1} << 20;
 
-class LauncherWord {
+class LauncherReports {
  public:
   struct Ended {
     Rank rank = 0;
@@ -22,11 +22,11 @@ class LauncherWord {
   };
 
   // Reads a pipe or socket that does not block, and does not close it; -1: there is no launcher.
-  explicit LauncherWord(int fd) : fd_(fd) {}
+  explicit LauncherReports(int fd) : fd_(fd) {}
 
   // Reads what has come, and offers `take` each report that it has not taken yet; `take` returns true if it
   // takes it. Ignores lines that it does not know, so that an older node works with a newer launcher.
-  void hear(const std::function<bool(const Ended& said)>& take);
+  void receive(const std::function<bool(const Ended& message)>& take);
 
  private:
   void read_lines();
@@ -34,10 +34,10 @@ class LauncherWord {
 
   int fd_;
   std::string text_;
-  std::deque<Ended> said_;
+  std::deque<Ended> pending_;
 };
 
-// The line that LauncherWord reads.
-std::string launcher_line(const LauncherWord::Ended& said);
+// The line that LauncherReports reads.
+std::string launcher_line(const LauncherReports::Ended& message);
 
 }  // namespace shoal::actors

@@ -1,4 +1,4 @@
-#include "plan/saving/share_rule.h"
+#include "plan/saving/save_rule.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 namespace shoal::plan {
 
 // State of one gather: facts shared by many entries of the same mesh.
-struct ShareRule::Context {
+struct SaveRule::Context {
   struct Group {
     RankSet ranks;
     Bucket* bucket = nullptr;  // set once something is divided
@@ -30,18 +30,18 @@ struct ShareRule::Context {
   }
 };
 
-ShareRule::ShareRule(const World& world, const SaveOptions& options, FqnIndex index)
+SaveRule::SaveRule(const World& world, const SaveOptions& options, FqnIndex index)
     : options_(options), holdings_(world, std::move(index)) {
   SHOAL_CHECK(validate_options(options).ok());
 }
 
-Rank ShareRule::box_writer(const ValueHoldings& value, const BoxHoldings& boxes,
-                           const BoxHoldings::Held& held) const {
+Rank SaveRule::box_writer(const ValueHoldings& value, const BoxHoldings& boxes,
+                          const BoxHoldings::Held& held) const {
   std::span<const Rank> holders = boxes.holders(held);
   return holders[options_.dedupe == Dedupe::balanced ? value.name_hash % holders.size() : 0];
 }
 
-ShareRule::Gathered ShareRule::gather(Rank rank) {
+SaveRule::Gathered SaveRule::gather(Rank rank) {
   Context context;
   context.rank = rank;
   context.layout_number = world().roster.layout_of(rank);
@@ -50,7 +50,7 @@ ShareRule::Gathered ShareRule::gather(Rank rank) {
   return std::move(context.out);
 }
 
-void ShareRule::gather_entry(Context& context, uint32_t number) {
+void SaveRule::gather_entry(Context& context, uint32_t number) {
   const LayoutEntry& entry = context.layout->entries()[number];
   const FqnIndex& index = holdings_.index();
   const uint32_t value =
@@ -67,7 +67,7 @@ void ShareRule::gather_entry(Context& context, uint32_t number) {
   context.add(value, number, 0, std::move(box), is_writer);
 }
 
-void ShareRule::gather_mesh(Context& context, uint32_t value, uint32_t number) {
+void SaveRule::gather_mesh(Context& context, uint32_t value, uint32_t number) {
   const LayoutEntry& entry = context.layout->entries()[number];
   const ValueHoldings& held = holdings_.value(value);
   const Instance& instance = *holdings_.instance_of(held, entry, context.layout_number);
@@ -95,7 +95,7 @@ void ShareRule::gather_mesh(Context& context, uint32_t value, uint32_t number) {
   }
 }
 
-void ShareRule::gather_boxes(Context& context, uint32_t value, uint32_t number) {
+void SaveRule::gather_boxes(Context& context, uint32_t value, uint32_t number) {
   const LayoutEntry& entry = context.layout->entries()[number];
   const ValueHoldings& held = holdings_.value(value);
   const std::vector<Box> boxes = context.layout->shards_of(entry, context.rank).boxes;
@@ -118,23 +118,23 @@ void ShareRule::gather_boxes(Context& context, uint32_t value, uint32_t number) 
   }
 }
 
-void ShareRule::divide_bucket(const RankSet& group, Bucket& bucket) const {
+void SaveRule::divide_bucket(const RankSet& group, Bucket& bucket) const {
   std::vector<SharedBox> boxes;
   boxes.reserve(bucket.boxes.size());
   for (const Bucket::Held& held : bucket.boxes) boxes.push_back({&held.box, held.element_bytes});
   bucket.members = first_members(group, world().roster, count_units(boxes, options_.unit_bytes));
-  bucket.shares = divide(boxes, group.size(), options_.unit_bytes);
+  bucket.assignments = divide(boxes, group.size(), options_.unit_bytes);
   bucket.divided = true;
 }
 
 void append_pieces_of(const Bucket& bucket, Rank rank, std::vector<Piece>& out) {
   auto found = std::find(bucket.members.begin(), bucket.members.end(), rank);
   const auto member = static_cast<uint32_t>(found - bucket.members.begin());
-  for (const Share& share : bucket.shares) {
-    if (share.member != member) continue;
-    const Bucket::Held& held = bucket.boxes[share.box];
-    uint64_t offset = share.begin;
-    for (Box& box : boxes_of_range(held.box, share.begin, share.end)) {
+  for (const Assignment& assignment : bucket.assignments) {
+    if (assignment.member != member) continue;
+    const Bucket::Held& held = bucket.boxes[assignment.box];
+    uint64_t offset = assignment.begin;
+    for (Box& box : boxes_of_range(held.box, assignment.begin, assignment.end)) {
       const uint64_t elements = box.elements();
       out.push_back({held.value, held.entry, held.local_box, offset, std::move(box), true});
       offset += elements;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/saving/plan_exchange.h"
+#include "plan/saving/plan_gathering.h"
 #include "shoal/dcp/save_planner.h"
 #include "shoal/status.h"
 

@@ -8,36 +8,36 @@
 
 namespace shoal::actors {
 
-void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::PlanExchange& said,
+void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::PlanGathering& received,
                                    EffectWriter& out) {
-  const AttemptKey key{facts_.generation, said.step, said.attempt};
-  Share* share = asking_share(now, client, key, out);
+  const AttemptKey key{config_.generation, received.step, received.attempt};
+  Share* share = asking_rank(now, client, key, out);
   if (share == nullptr) return;
   Save& save = saves_.at(key);
   const Rank rank = clients_.at(client);
   auto refuse = [&](const std::string& why) {
     fail(now, key, rank, Status(Code::invalid_argument, why), out);
   };
-  const bool is_made = said.stage == plan::ExchangeStage::made;
-  if (!is_made && said.stage != plan::ExchangeStage::offered) return refuse("says what only a node says");
-  if (is_made && (rank != said.coordinator_rank || said.plans.size() != world_size())) {
-    return refuse("makes the plans of " + std::to_string(said.plans.size()) + " ranks");
+  const bool is_made = received.stage == plan::GatherStage::made;
+  if (!is_made && received.stage != plan::GatherStage::offered) return refuse("says what only a node says");
+  if (is_made && (rank != received.coordinator_rank || received.plans.size() != world_size())) {
+    return refuse("makes the plans of " + std::to_string(received.plans.size()) + " ranks");
   }
   if (Status alike = check_alike(save, rank, true); !alike.ok()) return refuse(alike.message());
   if (!save.exchange)
-    save.exchange = Exchange{said.coordinator_rank, said.options, {}, false, {}, false, false};
+    save.exchange = Exchange{received.coordinator_rank, received.options, {}, false, {}, false, false};
   Exchange& exchange = *save.exchange;
-  if (exchange.coordinator_rank != said.coordinator_rank || exchange.options != said.options) {
+  if (exchange.coordinator_rank != received.coordinator_rank || exchange.options != received.options) {
     return refuse("saves with another coordinator_rank or other options than the ranks beside it");
   }
   share->follows_planner = true;
   share->waits.reset();
-  share->offer = is_made ? said.plans[rank] : said.plans[0];
-  share->is_offer_said = false;
+  share->offer = is_made ? received.plans[rank] : received.plans[0];
+  share->is_offer_sent = false;
   if (rank == exchange.coordinator_rank) {
     exchange.gathered.clear();
-    exchange.is_planning = exchange.is_made_said = false;
-    exchange.made = is_made ? said.plans : std::vector<plan::PlannerPlan>();
+    exchange.is_planning = exchange.is_made_sent = false;
+    exchange.made = is_made ? received.plans : std::vector<plan::PlannerPlan>();
   }
   if (is_made) save.reported = {0, 0}, save.partial_due = true;  // all ranks have sent their offers
   report_soon(now, key, save, out);
@@ -46,63 +46,63 @@ void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::Pla
 void ShardWriter::send_exchange(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
   if (!save.exchange) return;
   Exchange& exchange = *save.exchange;
-  const wire::PlanExchange empty{key,
-                                 plan::ExchangeStage::offered,
-                                 facts_.host,
-                                 world_size(),
-                                 exchange.options,
-                                 exchange.coordinator_rank,
-                                 {}};
-  const bool is_repeated = std::exchange(exchange.says_again, false);
-  wire::PlanExchange offered = empty;
+  const wire::PlanGathering empty{key,
+                                  plan::GatherStage::offered,
+                                  config_.host,
+                                  world_size(),
+                                  exchange.options,
+                                  exchange.coordinator_rank,
+                                  {}};
+  const bool is_repeated = std::exchange(exchange.resends, false);
+  wire::PlanGathering offered = empty;
   for (auto& [rank, share] : save.shares) {
     const bool plans = rank == exchange.coordinator_rank && (exchange.is_planning || !exchange.made.empty());
-    if (!share.offer || plans || (share.is_offer_said && !is_repeated)) continue;
-    share.is_offer_said = true;
+    if (!share.offer || plans || (share.is_offer_sent && !is_repeated)) continue;
+    share.is_offer_sent = true;
     offered.plans.push_back({rank, share.offer});
   }
   if (!offered.plans.empty()) send_plans(now, std::move(offered), out);
   // Repeats until its own rank has staged: by then every rank has received its plan.
-  if (exchange.made.empty() || (exchange.is_made_said && !is_repeated) ||
+  if (exchange.made.empty() || (exchange.is_made_sent && !is_repeated) ||
       has_staged(save, exchange.coordinator_rank))
     return;
-  exchange.is_made_said = true;
-  wire::PlanExchange made = empty;
-  made.stage = plan::ExchangeStage::made;
+  exchange.is_made_sent = true;
+  wire::PlanGathering made = empty;
+  made.stage = plan::GatherStage::made;
   for (Rank rank = 0; rank < exchange.made.size(); ++rank) made.plans.push_back({rank, exchange.made[rank]});
   send_plans(now, std::move(made), out);
 }
 
-void ShardWriter::send_plans(TimeNs now, wire::PlanExchange said, EffectWriter& out) {
-  const AttemptKey key = said.key;
-  const Rank rank = said.plans.front().rank;
+void ShardWriter::send_plans(TimeNs now, wire::PlanGathering received, EffectWriter& out) {
+  const AttemptKey key = received.key;
+  const Rank rank = received.plans.front().rank;
   Status refused;
-  for (wire::PlanExchange& part : split_plans(std::move(said), facts_.message_bytes_max, &refused)) {
+  for (wire::PlanGathering& part : split_plans(std::move(received), config_.message_bytes_max, &refused)) {
     out.send(kCoordinatorNode, RoleKind::coordinator, std::move(part));
   }
   if (!refused.ok()) fail(now, key, rank, refused, out);
 }
 
-void ShardWriter::on_plans(const wire::PlanExchange& said, EffectWriter& out) {
-  auto found = saves_.find(said.key);
+void ShardWriter::on_plans(const wire::PlanGathering& received, EffectWriter& out) {
+  auto found = saves_.find(received.key);
   if (found == saves_.end() || !found->second.failure.ok() || !found->second.exchange) return;
   Save& save = found->second;
   Exchange& exchange = *save.exchange;
-  local::PlanExchange to_client{
-      said.key.step, said.key.attempt, said.stage, exchange.coordinator_rank, exchange.options, {}};
-  if (said.stage == plan::ExchangeStage::gathered) {
+  local::PlanGathering to_client{received.key.step,         received.key.attempt, received.stage,
+                                 exchange.coordinator_rank, exchange.options,     {}};
+  if (received.stage == plan::GatherStage::gathered) {
     auto share = save.shares.find(exchange.coordinator_rank);
     if (share == save.shares.end() || !share->second.offer) return;
     if (exchange.is_planning || !exchange.made.empty()) return;
-    for (const wire::PlanOfRank& plan : said.plans) exchange.gathered[plan.rank] = plan.bytes;
-    if (exchange.gathered.size() < said.world_size) return;
+    for (const wire::PlanOfRank& plan : received.plans) exchange.gathered[plan.rank] = plan.bytes;
+    if (exchange.gathered.size() < received.world_size) return;
     for (auto& [rank, plan] : exchange.gathered) to_client.plans.push_back(std::move(plan));
     exchange.gathered.clear();
     exchange.is_planning = true;
     if (clients_.contains(share->second.listener))
       out.to_client(share->second.listener, std::move(to_client));
-  } else if (said.stage == plan::ExchangeStage::told) {
-    for (const wire::PlanOfRank& plan : said.plans) {
+  } else if (received.stage == plan::GatherStage::delivered) {
+    for (const wire::PlanOfRank& plan : received.plans) {
       auto share = save.shares.find(plan.rank);
       if (share == save.shares.end() || !share->second.asked || !share->second.offer) continue;
       share->second.offer.reset();

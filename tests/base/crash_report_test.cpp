@@ -1,5 +1,5 @@
 // The message of a program that ends because of a lack of memory or threads, from any thread.
-#include "base/last_words.h"
+#include "base/crash_report.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -30,30 +30,30 @@ void raise_error(const Exception& exception) {
 
 template <class Exception>
 void end_by(const Exception& exception) noexcept {  // else the death test catches it
-  install_last_words("name", kStatus);
+  install_crash_report("name", kStatus);
   raise_error(exception);
 }
 
 template <class Exception>
 void end_thread_by(const Exception& exception) {
-  install_last_words("name", kStatus);
+  install_crash_report("name", kStatus);
   std::thread([&] { throw exception; }).join();
 }
 
-class LastWords : public testing::Test {
+class CrashReport : public testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
-using LastWordsDeathTest = LastWords;
+using CrashReportDeathTest = CrashReport;
 
-TEST_F(LastWordsDeathTest, NameTheLimitsWhereMemoryOrThreadsAreShort) {
+TEST_F(CrashReportDeathTest, NameTheLimitsWhereMemoryOrThreadsAreShort) {
   EXPECT_EXIT(end_by(std::bad_alloc()), testing::ExitedWithCode(kStatus), kMemory);
   EXPECT_EXIT(end_thread_by(std::bad_alloc()), testing::ExitedWithCode(kStatus), kMemory);
   EXPECT_EXIT(end_by(kNoThread), testing::ExitedWithCode(kStatus), kThreads);
   EXPECT_EXIT(end_thread_by(kNoThread), testing::ExitedWithCode(kStatus), kThreads);
 }
 
-TEST_F(LastWordsDeathTest, NameTheCauseOfAnotherErrorWhichLeavesACoreFile) {
+TEST_F(CrashReportDeathTest, NameTheCauseOfAnotherErrorWhichLeavesACoreFile) {
   const std::runtime_error other("the cause");
   EXPECT_EXIT(end_by(other), testing::KilledBySignal(SIGABRT), kOther);
   EXPECT_EXIT(end_thread_by(other), testing::KilledBySignal(SIGABRT), kOther);
@@ -61,9 +61,9 @@ TEST_F(LastWordsDeathTest, NameTheCauseOfAnotherErrorWhichLeavesACoreFile) {
 }
 
 // A thread that was not waited for while an error passed by.
-TEST_F(LastWordsDeathTest, AreSaidWhereTheErrorCannotBeLookedAt) {
+TEST_F(CrashReportDeathTest, AreSaidWhereTheErrorCannotBeLookedAt) {
   auto leave_a_thread = [] {
-    install_last_words("name", kStatus);
+    install_crash_report("name", kStatus);
     try {
       std::thread left([] {
         for (;;) ::pause();
@@ -77,9 +77,9 @@ TEST_F(LastWordsDeathTest, AreSaidWhereTheErrorCannotBeLookedAt) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take terabytes of addresses
 // As libraries do that cannot throw.
-TEST_F(LastWordsDeathTest, NameTheLimitWhereALibraryAbortsNearIt) {
+TEST_F(CrashReportDeathTest, NameTheLimitWhereALibraryAbortsNearIt) {
   auto abort_near_limit = [] {
-    install_last_words("name", kStatus);
+    install_crash_report("name", kStatus);
     const rlimit nothing{0, 0};
     setrlimit(RLIMIT_AS, &nothing);
     std::abort();
@@ -88,17 +88,17 @@ TEST_F(LastWordsDeathTest, NameTheLimitWhereALibraryAbortsNearIt) {
 }
 #endif
 
-TEST_F(LastWordsDeathTest, LeaveOtherAbortsAlone) {
+TEST_F(CrashReportDeathTest, LeaveOtherAbortsAlone) {
   auto abort_with_room = [] {
-    install_last_words("name", kStatus);
+    install_crash_report("name", kStatus);
     std::abort();
   };
   EXPECT_EXIT(abort_with_room(), testing::KilledBySignal(SIGABRT), "^$");
 }
 
-TEST_F(LastWordsDeathTest, OfSeveralThreadsAreSaidOnce) {
+TEST_F(CrashReportDeathTest, OfSeveralThreadsAreSaidOnce) {
   auto end_by_many = [] {
-    install_last_words("name", kStatus);
+    install_crash_report("name", kStatus);
     std::thread others[8];
     for (std::thread& other : others) other = std::thread([] { throw std::bad_alloc(); });
     for (std::thread& other : others) other.join();
@@ -106,17 +106,17 @@ TEST_F(LastWordsDeathTest, OfSeveralThreadsAreSaidOnce) {
   EXPECT_EXIT(end_by_many(), testing::ExitedWithCode(kStatus), "^name: out of memory: [^\n]*\n$");
 }
 
-TEST_F(LastWords, OfAnErrorThatMainHasCaughtGiveTheStatus) {
+TEST_F(CrashReport, OfAnErrorThatMainHasCaughtGiveTheStatus) {
   const std::terminate_handler before = std::get_terminate();
   struct sigaction abort_before {};
   sigaction(SIGABRT, nullptr, &abort_before);
-  install_last_words("name", kStatus);
+  install_crash_report("name", kStatus);
   testing::internal::CaptureStderr();
   int status = 0;
   try {
     throw std::bad_alloc();
   } catch (const std::exception&) {
-    status = say_last_words();
+    status = write_crash_report();
   }
   EXPECT_EQ(status, kStatus);
   EXPECT_EQ(testing::internal::GetCapturedStderr().substr(0, 20), "name: out of memory:");

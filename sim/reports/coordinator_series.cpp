@@ -1,4 +1,4 @@
-#include "sim/reports/hub_series.h"
+#include "sim/reports/coordinator_series.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@ namespace shoal::sim {
 
 namespace {
 
-void raise(HubState& to, const HubState& by) {
+void raise(CoordinatorLoad& to, const CoordinatorLoad& by) {
   to.queue = std::max(to.queue, by.queue);
   to.memory_bytes = std::max(to.memory_bytes, by.memory_bytes);
   to.descriptors = std::max(to.descriptors, by.descriptors);
@@ -15,7 +15,7 @@ void raise(HubState& to, const HubState& by) {
 
 }  // namespace
 
-void HubSeries::open(actors::TimeNs now) {
+void CoordinatorSeries::open(actors::TimeNs now) {
   close();
   const actors::TimeNs begin = now / width_ * width_;
   open_ = {begin, begin + width_, {}};
@@ -23,22 +23,22 @@ void HubSeries::open(actors::TimeNs now) {
     open_.most = closed_.back().most;
     closed_.pop_back();
   }
-  const HubState state = look_();
+  const CoordinatorLoad state = look_();
   raise(open_.most, state);
   raise(peaks_, state);
 }
 
-void HubSeries::close() {
+void CoordinatorSeries::close() {
   if (open_.end == 0) return;
   closed_.push_back(open_);
   open_ = {};
-  while (closed_.size() >= kMaxHubSamples) halve();
+  while (closed_.size() >= kMaxCoordinatorSamples) halve();
 }
 
-void HubSeries::halve() {
+void CoordinatorSeries::halve() {
   width_ *= 2;
-  std::vector<HubSample> fewer;
-  for (const HubSample& sample : closed_) {
+  std::vector<CoordinatorSample> fewer;
+  for (const CoordinatorSample& sample : closed_) {
     const actors::TimeNs begin = sample.begin / width_ * width_;
     if (fewer.empty() || fewer.back().begin != begin) fewer.push_back({begin, begin + width_, {}});
     raise(fewer.back().most, sample.most);
@@ -46,13 +46,13 @@ void HubSeries::halve() {
   closed_ = std::move(fewer);
 }
 
-HubState HubSeries::take_peaks() {
+CoordinatorLoad CoordinatorSeries::take_peaks() {
   raise(peaks_, look_());
   return std::exchange(peaks_, {});
 }
 
-std::vector<HubSample> HubSeries::samples() const {
-  std::vector<HubSample> all = closed_;
+std::vector<CoordinatorSample> CoordinatorSeries::samples() const {
+  std::vector<CoordinatorSample> all = closed_;
   if (open_.end != 0) all.push_back(open_);
   return all;
 }

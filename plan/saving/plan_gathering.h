@@ -9,11 +9,11 @@
 
 namespace shoal::plan {
 
-enum class ExchangeStage : uint8_t {
-  offered = 0,   // from a rank: its local plan
-  gathered = 1,  // to the planner of coordinator_rank: the plans of all ranks
-  made = 2,      // from that planner: the plan of each rank
-  told = 3,      // to a rank: its part of the result
+enum class GatherStage : uint8_t {
+  offered = 0,    // from a rank: its local plan
+  gathered = 1,   // to the planner of coordinator_rank: the plans of all ranks
+  made = 2,       // from that planner: the plan of each rank
+  delivered = 3,  // to a rank: its part of the result
 };
 inline constexpr uint8_t kExchangeStages = 4;
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/node/launcher_word.h"
+#include "actors/node/launcher_reports.h"
 #include "local/socket/socket.h"
 
 namespace shoal::actors {
@@ -23,10 +23,10 @@ class ALauncher : public ::testing::Test {
   void say(const std::string& text) {
     ASSERT_EQ(write(to_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  std::vector<std::string> heard(LauncherWord& word) {
+  std::vector<std::string> received(LauncherReports& reports) {
     std::vector<std::string> out;
-    word.hear([&](const LauncherWord::Ended& said) {
-      out.push_back(std::to_string(said.rank) + ": " + said.how);
+    reports.receive([&](const LauncherReports::Ended& message) {
+      out.push_back(std::to_string(message.rank) + ": " + message.how);
       return true;
     });
     return out;
@@ -38,34 +38,34 @@ class ALauncher : public ::testing::Test {
 using Lines = std::vector<std::string>;
 
 TEST_F(ALauncher, IsHeardLineByLineHoweverItsWordsCome) {
-  LauncherWord word(from_.get());
-  EXPECT_EQ(heard(word), Lines());
+  LauncherReports reports(from_.get());
+  EXPECT_EQ(received(reports), Lines());
   const std::string line = launcher_line({12, "signal 9 (Killed)"});
   say(line.substr(0, 8));
-  EXPECT_EQ(heard(word), Lines());
+  EXPECT_EQ(received(reports), Lines());
   say(line.substr(8) + launcher_line({3, "exit status 1"}));
-  EXPECT_EQ(heard(word), (Lines{"12: signal 9 (Killed)", "3: exit status 1"}));
-  EXPECT_EQ(heard(word), Lines());
+  EXPECT_EQ(received(reports), (Lines{"12: signal 9 (Killed)", "3: exit status 1"}));
+  EXPECT_EQ(received(reports), Lines());
   to_ = local::OwnedFd();
-  EXPECT_EQ(heard(word), Lines());
+  EXPECT_EQ(received(reports), Lines());
 }
 
 TEST_F(ALauncher, IsHeardAgainUntilItIsTaken) {
-  LauncherWord word(from_.get());
+  LauncherReports reports(from_.get());
   say(launcher_line({1, "exit status 0"}) + launcher_line({2, "exit status 0"}));
-  word.hear([](const LauncherWord::Ended& said) { return said.rank == 2; });
-  EXPECT_EQ(heard(word), Lines{"1: exit status 0"});
+  reports.receive([](const LauncherReports::Ended& message) { return message.rank == 2; });
+  EXPECT_EQ(received(reports), Lines{"1: exit status 0"});
 }
 
 TEST_F(ALauncher, SaysNothingInWordsThatAreNotKnown) {
-  LauncherWord word(from_.get());
+  LauncherReports reports(from_.get());
   say("began 3 now\nended\nended x y\nended 4\nended 99999999999 x\nended 4 exit status 2\n");
-  EXPECT_EQ(heard(word), Lines{"4: exit status 2"});
+  EXPECT_EQ(received(reports), Lines{"4: exit status 2"});
 }
 
 TEST(NoLauncher, SaysNothing) {
-  LauncherWord word(-1);
-  word.hear([](const LauncherWord::Ended&) {
+  LauncherReports reports(-1);
+  reports.receive([](const LauncherReports::Ended&) {
     ADD_FAILURE();
     return true;
   });
