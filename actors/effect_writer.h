@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <memory>
 #include <string>
 #include <utility>
@@ -86,6 +87,11 @@ class Backoff {
   TimeNs first_, most_;
   TimeNs next_ = 0;
 };
+
+// For the events and messages that a role does not receive: `[](const OneOf<A, B> auto&) {}` names them, so
+// that a new alternative of the variant does not compile until somebody decides who handles it.
+template <class T, class... Ts>
+concept OneOf = (std::same_as<T, Ts> || ...);
 
 // Calls the overload of `visitor` for the alternative held.
 template <class... Ts>

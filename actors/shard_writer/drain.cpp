@@ -22,7 +22,7 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
   lost_.insert(rank);
   std::vector<AttemptKey> without;
   for (auto& [key, save] : saves_) {
-    if (!has_staged(save, rank)) without.push_back(key);
+    if (!save.has_staged(rank)) without.push_back(key);
   }
   for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(rank), out);
   if (!ended_.contains(rank)) return;
@@ -33,7 +33,7 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
 // Other hosts may wait for these ranks in saves that this node does not know.
 void ShardWriter::send_ended(EffectWriter& out) {
   std::map<Rank, std::string> gone;
-  if (leaving_) {
+  if (drain_.have_ranks_ended()) {
     for (Rank rank : config_.expected_ranks) gone[rank];
     for (const auto& [rank, client] : attached_) gone[rank];
     for (Rank rank : lost_) gone[rank];
@@ -43,10 +43,10 @@ void ShardWriter::send_ended(EffectWriter& out) {
   for (const auto& [rank, how] : gone) message.ranks.push_back({rank, how});
   for (const auto& [key, save] : saves_) message.staged.push_back(key);
   message.host = config_.host;
-  if (!leaving_) {
+  if (!drain_.have_ranks_ended()) {
     for (const auto& [rank, client] : attached_) message.here.push_back(rank);
   }
-  message.may_return = leaving_ && !attached_.empty();
+  message.may_return = drain_.have_ranks_ended() && !attached_.empty();
   if (rank_local_) {  // mode rank-local: this node decides saves that lack these ranks
     message.ranks.clear();
     message.staged.clear();
@@ -68,7 +68,7 @@ void ShardWriter::send_ended_at(TimeNs at, EffectWriter& out) {
     ended_timer_ = 0;
     send_ended(then_out);
     if (drain_messages_ > 0) --drain_messages_;
-    if (leaving_ || !ended_.empty() || drain_messages_ > 0) {
+    if (drain_.have_ranks_ended() || !ended_.empty() || drain_messages_ > 0) {
       send_ended_at(now + ended_backoff_.next(), then_out);
     }
   });
@@ -78,19 +78,20 @@ void ShardWriter::send_ended_at(TimeNs at, EffectWriter& out) {
 
 // While the node waits, trainers may still stage saves that other ranks have staged.
 void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out) {
-  draining_ = true;
+  drain_.on(NodeDrainTrigger::requested);
   is_node_stopping_ = drain.by_request;
-  if (!drain.by_request || leave_timer_ != 0) return;
-  leave_timer_ = timers_.set(now + config_.timeouts.drain_patience_ms * kMillisecond, out,
-                             [this](TimeNs then_now, EffectWriter& then_out) {
-                               leave_timer_ = 0;
-                               is_patience_over_ = true;
-                               // end_drain sends RanksEnded when nothing is written here any more.
-                               if (hands_over()) return;
-                               leaving_ = true;
-                               ended_backoff_.reset();
-                               send_ended_at(then_now, then_out);
-                             });
+  if (!drain.by_request || patience_timer_ != 0) return;
+  patience_timer_ = timers_.set(now + config_.timeouts.drain_patience_ms * kMillisecond, out,
+                                [this](TimeNs then_now, EffectWriter& then_out) {
+                                  patience_timer_ = 0;
+                                  // end_drain sends RanksEnded when nothing is written here any more.
+                                  if (hands_over()) {
+                                    return drain_.on(NodeDrainTrigger::patience_over_with_trainers);
+                                  }
+                                  drain_.on(NodeDrainTrigger::patience_over);
+                                  ended_backoff_.reset();
+                                  send_ended_at(then_now, then_out);
+                                });
 }
 
 bool ShardWriter::hands_over() const {
@@ -100,35 +101,32 @@ bool ShardWriter::hands_over() const {
 bool ShardWriter::is_writing() const {
   if (!late_.empty() || reading_ != 0) return true;
   for (const auto& [key, save] : saves_) {
-    for (const auto& [rank, share] : save.shares) {
-      if (share.files_writing != 0) return true;
-      if (rank_local_ && share.written && !share.published && save.failure.ok()) return true;
+    for (const auto& [rank, rank_save] : save.ranks) {
+      if (rank_save.files_writing != 0) return true;
     }
+    if (rank_local_ && save.has_unpublished()) return true;
   }
   return false;
 }
 
 void ShardWriter::end_drain(EffectWriter& out) {
-  draining_ = false;
-  for (TimerId* timer : {&drain_timer_, &leave_timer_, &ended_timer_}) timers_.cancel(timer, out);
-  if (is_node_stopping_) {
-    leaving_ = true;
-    send_ended(out);
-  }
+  drain_.on(is_node_stopping_ ? NodeDrainTrigger::finished_to_stop : NodeDrainTrigger::finished);
+  for (TimerId* timer : {&drain_timer_, &patience_timer_, &ended_timer_}) timers_.cancel(timer, out);
+  if (is_node_stopping_) send_ended(out);
   out.drained();
 }
 
-std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) const {
-  if (save.deciding || !save.failure.ok()) return std::nullopt;  // it ends by itself
-  if (hands_over()) return std::nullopt;                         // the next node continues it
-  if (!rank_local_ && !is_collective() && worlds_.empty() && !save.shares.empty()) {
-    return Failure{save.shares.begin()->first,
+std::optional<ShardWriter::Failure> ShardWriter::hopeless(const NodeSave& save) const {
+  if (save.is_deciding() || save.has_failed()) return std::nullopt;  // it ends by itself
+  if (hands_over()) return std::nullopt;                             // the next node continues it
+  if (!rank_local_ && !is_collective() && worlds_.empty() && !save.ranks.empty()) {
+    return Failure{save.ranks.begin()->first,
                    Status(Code::unavailable, "its node was stopped before there was a roster")};
   }
   std::set<Rank> awaited(config_.expected_ranks.begin(), config_.expected_ranks.end());
   for (const auto& [rank, client] : attached_) awaited.insert(rank);
   for (Rank rank : awaited) {
-    if (has_staged(save, rank)) continue;
+    if (save.has_staged(rank)) continue;
     return Failure{rank, Status(Code::unavailable, "it had not staged this save when its node was stopped")};
   }
   return std::nullopt;
@@ -136,7 +134,7 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const Save& save) cons
 
 void ShardWriter::consider_drain(TimeNs now, EffectWriter& out) {
   if (saves_.empty() && late_.empty() && reading_ == 0) return end_drain(out);
-  if (is_patience_over_ && hands_over() && !is_writing()) return end_drain(out);
+  if (drain_.is_patience_over() && hands_over() && !is_writing()) return end_drain(out);
   if (drain_timer_ != 0) return;
   bool is_hopeless = coordinator_lost_ || rank_local_;
   for (const auto& [key, save] : saves_) is_hopeless = is_hopeless || hopeless(save);
@@ -153,7 +151,7 @@ void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
   for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
   for (const auto& [key, failure] : failures) {
     if (failure) fail(now, key, failure->rank, failure->why, out);
-    if (rank_local_ && saves_.contains(key) && all_published(saves_.at(key))) leave_rank_local(key, out);
+    if (rank_local_ && saves_.contains(key) && saves_.at(key).all_published()) leave_rank_local(key, out);
     if (rank_local_ || !coordinator_lost_) continue;
     give_up(key, GiveUp::stopping,
             "host " + config_.host + " was stopped while the coordinator could not be reached", out);

@@ -8,107 +8,107 @@
 
 namespace shoal::actors {
 
-void ShardWriter::on_plan_exchange(TimeNs now, ClientId client, const local::PlanGathering& received,
-                                   EffectWriter& out) {
-  const AttemptKey key{config_.generation, received.step, received.attempt};
-  Share* share = asking_rank(now, client, key, out);
-  if (share == nullptr) return;
-  Save& save = saves_.at(key);
+void ShardWriter::on_plan_gathering(TimeNs now, ClientId client, const local::PlanGathering& message,
+                                    EffectWriter& out) {
+  const AttemptKey key{config_.generation, message.step, message.attempt};
+  RankSave* rank_save = planning_rank(now, client, key, out);
+  if (rank_save == nullptr) return;
+  NodeSave& save = saves_.at(key);
   const Rank rank = clients_.at(client);
   auto refuse = [&](const std::string& why) {
     fail(now, key, rank, Status(Code::invalid_argument, why), out);
   };
-  const bool is_made = received.stage == plan::GatherStage::made;
-  if (!is_made && received.stage != plan::GatherStage::offered) return refuse("says what only a node says");
-  if (is_made && (rank != received.coordinator_rank || received.plans.size() != world_size())) {
-    return refuse("makes the plans of " + std::to_string(received.plans.size()) + " ranks");
+  const bool is_made = message.stage == plan::GatherStage::made;
+  if (!is_made && message.stage != plan::GatherStage::offered) {
+    return refuse("sent a stage of the plan gather that only a node sends");
   }
-  if (Status alike = check_alike(save, rank, true); !alike.ok()) return refuse(alike.message());
-  if (!save.exchange)
-    save.exchange = Exchange{received.coordinator_rank, received.options, {}, false, {}, false, false};
-  Exchange& exchange = *save.exchange;
-  if (exchange.coordinator_rank != received.coordinator_rank || exchange.options != received.options) {
+  if (is_made && (rank != message.coordinator_rank || message.plans.size() != world_size())) {
+    return refuse("made the plans of " + std::to_string(message.plans.size()) + " ranks");
+  }
+  if (Status alike = save.check_planners(rank, true); !alike.ok()) return refuse(alike.message());
+  LocalGather& gather = save.begin_gather(message.coordinator_rank, message.options);
+  if (gather.coordinator_rank != message.coordinator_rank || gather.options != message.options) {
     return refuse("saves with another coordinator_rank or other options than the ranks beside it");
   }
-  share->follows_planner = true;
-  share->waits.reset();
-  share->offer = is_made ? received.plans[rank] : received.plans[0];
-  share->is_offer_sent = false;
-  if (rank == exchange.coordinator_rank) {
-    exchange.gathered.clear();
-    exchange.is_planning = exchange.is_made_sent = false;
-    exchange.made = is_made ? received.plans : std::vector<plan::PlannerPlan>();
+  rank_save->on(RankSaveTrigger::offered_plan);
+  rank_save->follows_planner = true;
+  rank_save->offer = is_made ? message.plans[rank] : message.plans[0];
+  rank_save->is_offer_sent = false;
+  if (rank == gather.coordinator_rank) {
+    save.on(is_made ? LocalGatherTrigger::made : LocalGatherTrigger::offered_again);
+    gather.gathered.clear();
+    gather.is_made_sent = false;
+    gather.made = is_made ? message.plans : std::vector<plan::PlannerPlan>();
   }
   if (is_made) save.reported = {0, 0}, save.partial_due = true;  // all ranks have sent their offers
   report_soon(now, key, save, out);
 }
 
-void ShardWriter::send_exchange(TimeNs now, const AttemptKey& key, Save& save, EffectWriter& out) {
-  if (!save.exchange) return;
-  Exchange& exchange = *save.exchange;
-  const wire::PlanGathering empty{key,
-                                  plan::GatherStage::offered,
-                                  config_.host,
-                                  world_size(),
-                                  exchange.options,
-                                  exchange.coordinator_rank,
-                                  {}};
-  const bool is_repeated = std::exchange(exchange.resends, false);
+void ShardWriter::send_gather(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out) {
+  if (!save.gather) return;
+  LocalGather& gather = *save.gather;
+  const wire::PlanGathering empty{
+      key, plan::GatherStage::offered, config_.host, world_size(), gather.options, gather.coordinator_rank,
+      {}};
+  const bool is_repeated = std::exchange(gather.resends, false);
   wire::PlanGathering offered = empty;
-  for (auto& [rank, share] : save.shares) {
-    const bool plans = rank == exchange.coordinator_rank && (exchange.is_planning || !exchange.made.empty());
-    if (!share.offer || plans || (share.is_offer_sent && !is_repeated)) continue;
-    share.is_offer_sent = true;
-    offered.plans.push_back({rank, share.offer});
+  for (auto& [rank, rank_save] : save.ranks) {
+    const bool plans = rank == gather.coordinator_rank && !gather.state.is(LocalGatherState::gathering);
+    if (!rank_save.offer || plans || (rank_save.is_offer_sent && !is_repeated)) continue;
+    rank_save.is_offer_sent = true;
+    offered.plans.push_back({rank, rank_save.offer});
   }
   if (!offered.plans.empty()) send_plans(now, std::move(offered), out);
   // Repeats until its own rank has staged: by then every rank has received its plan.
-  if (exchange.made.empty() || (exchange.is_made_sent && !is_repeated) ||
-      has_staged(save, exchange.coordinator_rank))
+  if (!gather.state.is(LocalGatherState::made) || (gather.is_made_sent && !is_repeated) ||
+      save.has_staged(gather.coordinator_rank)) {
     return;
-  exchange.is_made_sent = true;
+  }
+  gather.is_made_sent = true;
   wire::PlanGathering made = empty;
   made.stage = plan::GatherStage::made;
-  for (Rank rank = 0; rank < exchange.made.size(); ++rank) made.plans.push_back({rank, exchange.made[rank]});
+  for (Rank rank = 0; rank < gather.made.size(); ++rank) made.plans.push_back({rank, gather.made[rank]});
   send_plans(now, std::move(made), out);
 }
 
-void ShardWriter::send_plans(TimeNs now, wire::PlanGathering received, EffectWriter& out) {
-  const AttemptKey key = received.key;
-  const Rank rank = received.plans.front().rank;
+void ShardWriter::send_plans(TimeNs now, wire::PlanGathering plans, EffectWriter& out) {
+  const AttemptKey key = plans.key;
+  const Rank rank = plans.plans.front().rank;
   Status refused;
-  for (wire::PlanGathering& part : split_plans(std::move(received), config_.message_bytes_max, &refused)) {
+  for (wire::PlanGathering& part : split_plans(std::move(plans), config_.message_bytes_max, &refused)) {
     out.send(kCoordinatorNode, RoleKind::coordinator, std::move(part));
   }
   if (!refused.ok()) fail(now, key, rank, refused, out);
 }
 
-void ShardWriter::on_plans(const wire::PlanGathering& received, EffectWriter& out) {
-  auto found = saves_.find(received.key);
-  if (found == saves_.end() || !found->second.failure.ok() || !found->second.exchange) return;
-  Save& save = found->second;
-  Exchange& exchange = *save.exchange;
-  local::PlanGathering to_client{received.key.step,         received.key.attempt, received.stage,
-                                 exchange.coordinator_rank, exchange.options,     {}};
-  if (received.stage == plan::GatherStage::gathered) {
-    auto share = save.shares.find(exchange.coordinator_rank);
-    if (share == save.shares.end() || !share->second.offer) return;
-    if (exchange.is_planning || !exchange.made.empty()) return;
-    for (const wire::PlanOfRank& plan : received.plans) exchange.gathered[plan.rank] = plan.bytes;
-    if (exchange.gathered.size() < received.world_size) return;
-    for (auto& [rank, plan] : exchange.gathered) to_client.plans.push_back(std::move(plan));
-    exchange.gathered.clear();
-    exchange.is_planning = true;
-    if (clients_.contains(share->second.listener))
-      out.to_client(share->second.listener, std::move(to_client));
-  } else if (received.stage == plan::GatherStage::delivered) {
-    for (const wire::PlanOfRank& plan : received.plans) {
-      auto share = save.shares.find(plan.rank);
-      if (share == save.shares.end() || !share->second.asked || !share->second.offer) continue;
-      share->second.offer.reset();
+void ShardWriter::on_plans(const wire::PlanGathering& message, EffectWriter& out) {
+  auto found = saves_.find(message.key);
+  if (found == saves_.end() || found->second.has_failed() || !found->second.gather) return;
+  NodeSave& save = found->second;
+  LocalGather& gather = *save.gather;
+  local::PlanGathering to_client{message.key.step,        message.key.attempt, message.stage,
+                                 gather.coordinator_rank, gather.options,      {}};
+  if (message.stage == plan::GatherStage::gathered) {
+    auto planner = save.ranks.find(gather.coordinator_rank);
+    if (planner == save.ranks.end() || !planner->second.is(RankSaveState::gathering)) return;
+    if (!gather.state.is(LocalGatherState::gathering)) return;
+    for (const wire::PlanOfRank& plan : message.plans) gather.gathered[plan.rank] = plan.bytes;
+    if (gather.gathered.size() < message.world_size) return;
+    for (auto& [rank, plan] : gather.gathered) to_client.plans.push_back(std::move(plan));
+    gather.gathered.clear();
+    save.on(LocalGatherTrigger::all_gathered);
+    if (clients_.contains(planner->second.listener)) {
+      out.to_client(planner->second.listener, std::move(to_client));
+    }
+  } else if (message.stage == plan::GatherStage::delivered) {
+    for (const wire::PlanOfRank& plan : message.plans) {
+      auto rank_save = save.ranks.find(plan.rank);
+      if (rank_save == save.ranks.end() || !rank_save->second.is(RankSaveState::gathering)) continue;
+      rank_save->second.on(RankSaveTrigger::gathered);
+      rank_save->second.offer.reset();
       save.reported = {0, 0};
       to_client.plans = {plan.bytes};
-      if (clients_.contains(share->second.listener)) out.to_client(share->second.listener, to_client);
+      if (clients_.contains(rank_save->second.listener)) out.to_client(rank_save->second.listener, to_client);
     }
   }
 }

@@ -1,5 +1,5 @@
 // ShardWriter: rank-local saves. Each rank publishes a manifest of what it wrote. A node that finds the set
-// of manifests complete merges it into the attempt's manifest. Nodes exchange no messages about the save: a
+// of manifests complete merges it into the attempt's manifest. Nodes gather no messages about the save: a
 // node whose rank fails publishes a tombstone, and the other nodes find it in the root.
 //
 // A look at the set lists as many manifests as there are ranks. So only the node of rank 0 looks at the set
@@ -24,25 +24,20 @@ constexpr uint64_t kListedInTurn = 4096;
 
 }  // namespace
 
-bool ShardWriter::all_published(const Save& save) const {
-  return !save.shares.empty() && std::all_of(save.shares.begin(), save.shares.end(),
-                                             [](const auto& each) { return each.second.published; });
-}
-
 void ShardWriter::publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out) {
-  const Save& save = saves_.at(key);
-  const Share& share = save.shares.at(rank);
-  if (!save.failure.ok() || save.deciding) return;
-  const KnownWorlds::Known* known = rank_local_worlds_[rank].find(share.roster_id);
-  SHOAL_CHECK(known != nullptr);  // the share was planned by it
+  const NodeSave& save = saves_.at(key);
+  const RankSave& rank_save = save.ranks.at(rank);
+  if (save.has_failed() || save.is_deciding()) return;
+  const KnownWorlds::Known* known = rank_local_worlds_[rank].find(rank_save.roster_id);
+  SHOAL_CHECK(known != nullptr);  // the rank_save was planned by it
   auto manifest = std::make_shared<storage::RankManifest>();
   manifest->key = key;
   manifest->rank = rank;
   manifest->world_size = known->world->roster.world_size();
   manifest->layout = known->world->layouts.front();
   manifest->options = known->options;
-  manifest->user = or_none(share.user);
-  for (const wire::WrittenFile& file : share.files) {
+  manifest->user = or_none(rank_save.user);
+  for (const wire::WrittenFile& file : rank_save.files) {
     manifest->files.push_back(
         {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
     manifest->payload_bytes += file.payload_bytes;
@@ -58,35 +53,35 @@ void ShardWriter::published_rank_local(TimeNs now, const AttemptKey& key, Rank r
   auto found = saves_.find(key);
   if (found == saves_.end()) return sweep_rank_local(key, out);  // decided meanwhile
   if (!outcome.ok()) return fail(now, key, rank, outcome, out);
-  Save& save = found->second;
-  save.shares.at(rank).published = true;
-  save.set_pace = 0;
-  save.set_polls = 0;
+  NodeSave& save = found->second;
+  save.ranks.at(rank).on(RankSaveTrigger::manifest_published);
+  save.set.pace = 0;
+  save.set.polls = 0;
   // Also if other ranks here have not published yet: a tombstone of another node ends the save for all of
   // them.
   look_at_set(now, key, out);
 }
 
-uint64_t ShardWriter::turns(const Save& save) const {
-  const uint64_t here = std::max<uint64_t>(1, save.shares.size());
+uint64_t ShardWriter::turns(const NodeSave& save) const {
+  const uint64_t here = std::max<uint64_t>(1, save.ranks.size());
   return world_size() * (world_size() / here) / kListedInTurn + 1;
 }
 
-bool ShardWriter::has_turn(const Save& save) const {
-  if (save.shares.contains(0)) return true;
-  if (save.set_polls % kPollsOfDecision != 0 || save.shares.empty()) return false;
+bool ShardWriter::has_turn(const NodeSave& save) const {
+  if (save.ranks.contains(0)) return true;
+  if (save.set.polls % kPollsOfDecision != 0 || save.ranks.empty()) return false;
   // The index of this node, if all nodes have equally many ranks.
-  const uint64_t place = save.shares.begin()->first / save.shares.size();
-  return save.set_polls / kPollsOfDecision % turns(save) == place % turns(save);
+  const uint64_t place = save.ranks.begin()->first / save.ranks.size();
+  return save.set.polls / kPollsOfDecision % turns(save) == place % turns(save);
 }
 
 void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out) {
-  Save& save = saves_.at(key);
-  if (save.set_looking) return;
-  save.set_looking = true;
+  NodeSave& save = saves_.at(key);
+  if (save.set.is_looking) return;
+  save.set.is_looking = true;
   timers_.cancel(&save.resend, out);
-  ++save.set_polls;
-  const bool merges = has_turn(save) && all_published(save);
+  ++save.set.polls;
+  const bool merges = has_turn(save) && save.all_published();
   auto looked = [this, key, merges, began](TimeNs now, Result<OperationResult> result,
                                            EffectWriter& then_out) {
     auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
@@ -104,8 +99,8 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
                                 EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return;
-  Save& save = found->second;
-  save.set_looking = false;
+  NodeSave& save = found->second;
+  save.set.is_looking = false;
   if (decision.ok() && storage::is_folder_gone(**decision)) {
     return close_unknown(key,
                          Status(Code::unavailable, "the folder of " + to_string(key) +
@@ -114,27 +109,31 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
                          out);
   }
   if (decision.ok()) {
-    const bool committed = (*decision)->was_committed();
-    if (committed) {
+    if ((*decision)->was_committed()) {
       out.to_role(RoleKind::coordinator, event::RankLocalCommitted{});
       operations_.start(operation::RecordDecision{*decision}, out,
                         // The catalog is an index: a failure does not matter.
                         [](TimeNs, Result<OperationResult>, EffectWriter&) {});
     }
-    return settle(key, committed, committed ? "" : (*decision)->tombstone().cause, out);
+    return obey(key, **decision, out);
   }
   const Status& why = decision.status();
   if (why.code() == Code::not_found) {
-    if (was_merged) save.set_missing = why.message();
-    if (was_merged || save.set_polls == 1) look_for_lost(now, key, out);
+    if (was_merged) save.set.missing = why.message();
+    if (was_merged || save.set.polls == 1) look_for_lost(now, key, out);
   } else if (is_permanent(why)) {
-    return fail(now, key, save.shares.begin()->first, why, out);
+    return fail(now, key, save.ranks.begin()->first, why, out);
   }
-  if (save.deciding) return;
+  look_at_set_again(now, key, save, took, out);
+}
+
+void ShardWriter::look_at_set_again(TimeNs now, const AttemptKey& key, NodeSave& save, TimeNs took,
+                                    EffectWriter& out) {
+  if (save.is_deciding()) return;
   const TimeNs poll = config_.timeouts.poll_ms * kMillisecond;
-  save.set_pace = std::min(std::max(poll, save.set_pace * 2), kSlowestPolls * poll);
+  save.set.pace = std::min(std::max(poll, save.set.pace * 2), kSlowestPolls * poll);
   // A root that answers slowly is busy with such looks.
-  const TimeNs until_next = std::max(save.set_pace, took);
+  const TimeNs until_next = std::max(save.set.pace, took);
   save.resend = timers_.set(now + until_next, out, [this, key](TimeNs then_now, EffectWriter& then_out) {
     auto open = saves_.find(key);
     if (open == saves_.end()) return;
@@ -145,7 +144,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
 
 void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
   auto outcome = decided_.find(key);
-  if (outcome == decided_.end() || outcome->second.fate != Fate::aborted) return;
+  if (outcome == decided_.end() || outcome->second.fate != NodeSaveState::aborted) return;
   operations_.start(operation::SweepAttempt{key}, out,
                     [key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       const Code code = result.status().code();
@@ -163,22 +162,22 @@ void ShardWriter::on_ranks_lost(TimeNs now, const event::RanksLost& received, Ef
   for (const AttemptKey& key : keys) look_for_lost(now, key, out);
 }
 
-bool ShardWriter::has_missed_coordinator(TimeNs now, const Save& save) const {
+bool ShardWriter::has_missed_coordinator(TimeNs now, const NodeSave& save) const {
   const TimeNs since = std::max(coordinator_lost_at_, save.begun);
   return coordinator_lost_ && since + config_.timeouts.host_lost_ms * kMillisecond <= now;
 }
 
 void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  Save& save = saves_.at(key);
+  NodeSave& save = saves_.at(key);
   const bool is_without_coordinator = has_missed_coordinator(now, save) && !coordinators_.here.empty();
-  if (!rank_local_ || save.lists_missing || save.deciding) return;
+  if (!rank_local_ || save.set.is_listing_lost || save.is_deciding()) return;
   if (ranks_lost_.ranks.empty() && !is_without_coordinator) return;
-  save.lists_missing = true;
+  save.set.is_listing_lost = true;
   operations_.start(operation::ListMissingManifests{key, world_size()}, out,
                     [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto found = saves_.find(key);
                       if (found == saves_.end()) return;
-                      found->second.lists_missing = false;
+                      found->second.set.is_listing_lost = false;
                       auto missing = result_as<std::vector<uint64_t>>(std::move(result));
                       if (!missing.ok()) return;  // the next look at the set tries again
                       auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
@@ -205,7 +204,7 @@ std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>
 }
 
 void ShardWriter::leave_rank_local(const AttemptKey& key, EffectWriter& out) {
-  const std::string& missing = saves_.at(key).set_missing;
+  const std::string& missing = saves_.at(key).set.missing;
   const Status why(Code::unavailable, "its node was stopped before the save was complete" +
                                           (missing.empty() ? "" : ": " + missing));
   close_unknown(key, why, out);

@@ -1,11 +1,14 @@
 // RoleByItself: a role without a host. The test delivers its events and decides how its operations end.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -97,6 +100,18 @@ class RoleByItself {
       if (to == client && std::holds_alternative<T>(message)) found.push_back(std::get<T>(message));
     }
     return found;
+  }
+
+  // How often the role took the row of this table of states.
+  uint64_t taken(std::string_view machine, std::string_view from, std::string_view on) const {
+    for (const TransitionsTaken& table : role_->transitions()) {
+      if (table.machine != machine) continue;
+      for (const TransitionCount& row : table.rows) {
+        if (row.from == from && row.on == on) return row.count;
+      }
+    }
+    ADD_FAILURE() << "no table has the row: " << machine << ", " << from << ", " << on;
+    return 0;
   }
 
   bool has_timers() const { return !timers_.empty(); }

@@ -6,6 +6,9 @@
 
 #include "actors/coordinator/attempt.h"
 #include "actors/coordinator/term.h"
+#include "actors/shard_writer/node_drain.h"
+#include "actors/shard_writer/node_save.h"
+#include "actors/shard_writer/rank_save.h"
 #include "actors/state_machine.h"
 
 namespace shoal::actors {
@@ -32,6 +35,10 @@ TEST(StateTables, AreThoseOfThePage) {
   expect_on_page("Office (Coordinator)", kOfficeTransitions);
   expect_on_page("First roster (Coordinator)", kFirstRosterTransitions);
   expect_on_page("Shutdown (Coordinator)", kShutdownTransitions);
+  expect_on_page("Save of a rank (ShardWriter)", kRankSaveTransitions);
+  expect_on_page("Save of a node (ShardWriter)", kNodeSaveTransitions);
+  expect_on_page("Plan gather at a node (ShardWriter)", kLocalGatherTransitions);
+  expect_on_page("Drain (ShardWriter)", kNodeDrainTransitions);
 }
 
 }  // namespace

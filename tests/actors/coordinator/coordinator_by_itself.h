@@ -35,8 +35,7 @@ class ACoordinatorByItself : public ::testing::Test {
     role_.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{}));
   }
   // One whose first operations are not answered yet.
-  explicit ACoordinatorByItself(std::unique_ptr<Role> role)
-      : transitions_of_(role.get()), role_(std::move(role)) {}
+  explicit ACoordinatorByItself(std::unique_ptr<Role> role) : role_(std::move(role)) {}
 
   static std::vector<LayoutPtr> layouts() { return sim::pipeline_job(2, 1, 1); }
   wire::JoinRanks join(Rank rank) const {
@@ -96,19 +95,10 @@ class ACoordinatorByItself : public ::testing::Test {
     role_.starts.clear();
   }
 
-  // How often this coordinator took the row of this table.
   uint64_t taken(std::string_view machine, std::string_view from, std::string_view on) const {
-    for (const TransitionsTaken& table : transitions_of_->transitions()) {
-      if (table.machine != machine) continue;
-      for (const TransitionCount& row : table.rows) {
-        if (row.from == from && row.on == on) return row.count;
-      }
-    }
-    ADD_FAILURE() << "no table has the row: " << machine << ", " << from << ", " << on;
-    return 0;
+    return role_.taken(machine, from, on);
   }
 
-  const Role* transitions_of_;
   RoleByItself role_;
   std::shared_ptr<const World> world_;
   UserMetadataPtr user_;

@@ -9,34 +9,19 @@
 #include "actors/coordinator/attempt.h"
 #include "actors/coordinator/term.h"
 #include "tests/actors/coordinator/coordinator_by_itself.h"
+#include "tests/actors/state_tables.h"
 
 namespace shoal::actors {
 namespace {
 
 using ::testing::HasSubstr;
 
-// Whether the rows of the table lead from `first` to every state that the table names.
-template <class Table, class State>
-bool reaches_all(const Table& table, State first) {
-  std::vector<State> reached{first};
-  const auto has = [&](State state) {
-    return std::find(reached.begin(), reached.end(), state) != reached.end();
-  };
-  for (size_t next = 0; next < reached.size(); ++next) {
-    for (const auto& row : table) {
-      if (row.from == reached[next] && !has(row.to)) reached.push_back(row.to);
-    }
-  }
-  return std::all_of(table.begin(), table.end(),
-                     [&](const auto& row) { return has(row.from) && has(row.to); });
-}
-
 TEST(TheTablesOfTheCoordinator, ReachEveryStateFromTheFirst) {
-  EXPECT_TRUE(reaches_all(kAttemptTransitions, AttemptState::reading_decision));
-  EXPECT_TRUE(reaches_all(kPlanGatherTransitions, PlanGatherState::gathering));
-  EXPECT_TRUE(reaches_all(kOfficeTransitions, OfficeState::starting));
-  EXPECT_TRUE(reaches_all(kFirstRosterTransitions, FirstRosterState::reading));
-  EXPECT_TRUE(reaches_all(kShutdownTransitions, ShutdownState::running));
+  EXPECT_TRUE(reaches_all(kAttemptTransitions, std::vector{AttemptState::reading_decision}));
+  EXPECT_TRUE(reaches_all(kPlanGatherTransitions, std::vector{PlanGatherState::gathering}));
+  EXPECT_TRUE(reaches_all(kOfficeTransitions, std::vector{OfficeState::starting}));
+  EXPECT_TRUE(reaches_all(kFirstRosterTransitions, std::vector{FirstRosterState::reading}));
+  EXPECT_TRUE(reaches_all(kShutdownTransitions, std::vector{ShutdownState::running}));
 }
 
 TEST(TheTableOfAttempts, LeavesNoStateWithoutAWayToAnEnd) {

@@ -1,0 +1,281 @@
+// ShardWriter: the decision about a save, who makes it, and what clients receive.
+#include <algorithm>
+
+#include "actors/shard_writer/shard_writer.h"
+
+namespace shoal::actors {
+
+namespace {
+
+constexpr uint32_t kReadRetries = 10;  // of a decision, for a root that fails now and then
+constexpr TimeNs kReadAgain = 1000 * kMillisecond;
+
+}  // namespace
+
+// --- this node decides ---
+
+void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out) {
+  auto found = saves_.find(key);
+  if (found == saves_.end() || found->second.is_deciding()) return;
+  NodeSave& save = found->second;
+  save.on(NodeSaveTrigger::given_up);
+  std::string first = cause;
+  if (save.has_failed()) {
+    why = give_up_after(save.failure());
+    first = "rank " + std::to_string(save.failed_rank()) + ": " + save.failure().to_string();
+  }
+  publish_tombstone(abort_of(key, why, first.substr(0, storage::kMaxCauseBytes)), out);
+}
+
+void ShardWriter::publish_tombstone(const operation::PublishDecision& made, EffectWriter& out) {
+  operations_.start(
+      made, out, [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+        if (!saves_.contains(made.key)) return;
+        if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
+        if ((*decision)->was_committed()) {
+          then_out.warning(to_string(made.key) + ": " + std::get<storage::Tombstone>(*made.body).cause +
+                           "; it is committed all the same: the root holds all of it");
+        }
+        obey(made.key, **decision, then_out);
+      });
+}
+
+void ShardWriter::publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
+                                 EffectWriter& out) {
+  const AttemptKey& key = made.key;
+  NodeSave& save = saves_.at(key);
+  notify_undecidable(key, save, why, out);
+  const bool is_awaited = !drain_.is_draining() || !attached_.empty();
+  const TimeNs again_at =
+      is_awaited ? save.retries.next_at(now, why) : save.retries.next_at(now, why, kAbortPatience);
+  if (again_at != 0) {
+    timers_.set(again_at, out, [this, made](TimeNs, EffectWriter& retry_out) {
+      if (saves_.contains(made.key)) publish_tombstone(made, retry_out);
+    });
+    return;
+  }
+  close_unknown(key, not_decided(save, why), out);
+}
+
+Status ShardWriter::not_decided(const NodeSave& save, const Status& why) {
+  const Status& first = save.has_failed() ? save.failure() : !save.undecided.ok() ? save.undecided : why;
+  return Status(first.code(), "not decided: " + first.message());
+}
+
+void ShardWriter::notify_undecidable(const AttemptKey& key, NodeSave& save, const Status& why,
+                                     EffectWriter& out) {
+  save.on(NodeSaveTrigger::publishing_failed);
+  if (!save.notified_undecided.empty()) return;
+  const Status outcome = not_decided(save, why);
+  out.warning(to_string(key) + ": " + outcome.to_string() + "; publishing: " + why.to_string());
+  save.notified_undecided = save.without_part;
+  for (auto& [rank, rank_save] : save.ranks) {
+    save.notified_undecided.insert(rank_save.listener);
+    if (rank_save.may(RankSaveTrigger::undecidable)) rank_save.on(RankSaveTrigger::undecidable);
+    free_slab(key, rank_save, out);
+  }
+  for (ClientId client : save.notified_undecided) notify_outcome(client, key, outcome, out);
+}
+
+void ShardWriter::on_undecided(const wire::Undecided& message, EffectWriter& out) {
+  if (auto found = saves_.find(message.key); found != saves_.end() && !found->second.has_failed()) {
+    found->second.undecided = message.why;
+  }
+  give_up(message.key, GiveUp::no_coordinator, "the coordinator: " + message.why.to_string(), out);
+}
+
+void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
+  if (!coordinator_lost_) return;
+  const TimeNs patience = config_.timeouts.host_lost_ms * kMillisecond;
+  std::vector<AttemptKey> due;
+  std::optional<TimeNs> next;
+  for (const auto& [key, save] : saves_) {
+    const TimeNs at = std::max(coordinator_lost_at_, save.begun) + patience;
+    if (at <= now) {
+      due.push_back(key);
+    } else if (!next || at < *next) {
+      next = at;
+    }
+  }
+  for (const AttemptKey& key : due) {
+    if (rank_local_) {  // rank-local: the other ranks need no coordinator
+      if (turns(saves_.at(key)) == 1) look_for_lost(now, key, out);
+      continue;
+    }
+    give_up(key, GiveUp::no_coordinator,
+            "host " + config_.host + " heard no decision within " +
+                human_seconds(config_.timeouts.host_lost_ms / 1e3) + ": it has lost the coordinator (" +
+                why_coordinator_lost_ + "), and none has come back",
+            out);
+  }
+  timers_.cancel(&away_timer_, out);
+  if (!next) return;
+  away_timer_ = timers_.set(*next, out, [this](TimeNs then_now, EffectWriter& then_out) {
+    away_timer_ = 0;
+    give_up_without_coordinator(then_now, then_out);
+  });
+}
+
+void ShardWriter::on_coordinator_superseded(const Status& why, EffectWriter& out) {
+  superseded_ = why;
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, save] : saves_) keys.push_back(key);
+  for (const AttemptKey& key : keys) give_up(key, GiveUp::superseded, why.message(), out);
+}
+
+// --- a decision exists ---
+
+void ShardWriter::ask_root(const AttemptKey& key, NodeSave& save, EffectWriter& out) {
+  if (save.is_reading_decision) return;
+  save.is_reading_decision = true;
+  operations_.start(operation::ReadDecision{key}, out,
+                    [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto found = saves_.find(key);
+                      if (found == saves_.end()) return;
+                      found->second.is_reading_decision = false;
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                      // No decision yet, or the read failed: the next resend reads again.
+                      if (decision.ok()) obey(key, **decision, then_out);
+                    });
+}
+
+void ShardWriter::obey(const AttemptKey& key, const storage::Decision& decision, EffectWriter& out) {
+  const bool committed = decision.was_committed();
+  settle(key, committed, committed ? "" : decision.tombstone().cause, out);
+}
+
+void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
+  const Others others = committed ? others_of_committed(saves_.at(key)) : Others();
+  const Status late(Code::aborted, committed ? "what this rank had staged before is committed" : cause);
+  std::vector<ClientId> clients =
+      close_save(key, committed ? NodeSaveTrigger::committed : NodeSaveTrigger::aborted, late, out);
+  std::erase_if(clients, [&](ClientId client) {
+    return others.strangers.contains(client) || others.writing.contains(client);
+  });
+  for (ClientId client : others.strangers) refuse_stranger(client, key, out);
+  if (committed) {
+    return read_and_notify(key, std::move(clients), Outcome{NodeSaveState::committed, late}, out);
+  }
+  if (rank_local_) sweep_rank_local(key, out);
+  for (ClientId client : clients) notify_outcome(client, key, late, out);
+}
+
+ShardWriter::Others ShardWriter::others_of_committed(NodeSave& save) {
+  Others others;
+  for (auto& [rank, rank_save] : save.ranks) {
+    if (rank_save.is_written() || rank_save.offered_again) continue;
+    if (save.notified_undecided.contains(rank_save.listener)) continue;
+    const bool is_writing = rank_save.is(RankSaveState::writing);
+    if (is_writing) rank_save.on(RankSaveTrigger::committed);
+    (is_writing ? others.writing : others.strangers).insert(rank_save.listener);
+  }
+  return others;
+}
+
+void ShardWriter::refuse_stranger(ClientId client, const AttemptKey& key, EffectWriter& out) {
+  notify_outcome(client, key,
+                 Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
+                                                        "another process of this rank had saved it"),
+                 out);
+}
+
+std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, NodeSaveTrigger trigger,
+                                              const Status& late, EffectWriter& out) {
+  auto found = saves_.find(key);
+  NodeSave save = std::move(found->second);
+  saves_.erase(found);
+  save.on(trigger);
+  for (TimerId* timer : {&save.resend, &save.partial, &save.deadline, &save.announce}) {
+    timers_.cancel(timer, out);
+  }
+  decided_.put(key, Outcome{save.state(), late});
+  std::vector<ClientId> clients(save.without_part.begin(), save.without_part.end());
+  for (auto& [rank, rank_save] : save.ranks) {
+    clients.push_back(rank_save.listener);
+    if (rank_save.files_writing != 0) {
+      late_.emplace(std::pair(key, rank), std::move(rank_save));
+    } else {
+      free_slab(key, rank_save, out);
+      forget_if_unused(rank_save.client, out);
+    }
+  }
+  std::erase_if(clients, [&](ClientId client) { return save.notified_undecided.contains(client); });
+  return clients;
+}
+
+void ShardWriter::close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out) {
+  for (ClientId client : close_save(key, NodeSaveTrigger::left, why, out)) {
+    notify_outcome(client, key, why, out);
+  }
+}
+
+// --- what clients receive ---
+
+void ShardWriter::notify_outcome(ClientId client, const AttemptKey& key, const Status& outcome,
+                                 EffectWriter& out) {
+  if (!clients_.contains(client)) return;
+  out.to_client(client, local::Decided{key.step, key.attempt, outcome, nullptr});
+}
+
+void ShardWriter::notify_closed(const AttemptKey& key, const Outcome& known, ClientId client,
+                                EffectWriter& out) {
+  if (known.fate == NodeSaveState::aborted) return notify_outcome(client, key, known.late, out);
+  read_and_notify(key, {client}, known, out);
+}
+
+void ShardWriter::read_and_notify(const AttemptKey& key, std::vector<ClientId> clients, Outcome known,
+                                  EffectWriter& out, uint32_t failures) {
+  ++reading_;
+  operations_.start(operation::ReadDecision{key}, out,
+                    [this, key, clients, known, failures](TimeNs now, Result<OperationResult> result,
+                                                          EffectWriter& then_out) {
+                      --reading_;
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                      const Code code = decision.status().code();
+                      const bool may_pass = code == Code::io || code == Code::unavailable;
+                      if (!may_pass || failures >= kReadRetries) {
+                        return notify_as_read(key, clients, known, decision, then_out);
+                      }
+                      ++reading_;
+                      timers_.set(now + kReadAgain, then_out,
+                                  [this, key, clients, known, failures](TimeNs, EffectWriter& retry_out) {
+                                    --reading_;
+                                    read_and_notify(key, clients, known, retry_out, failures + 1);
+                                  });
+                    });
+}
+
+void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<ClientId>& clients,
+                                 const Outcome& known,
+                                 const Result<std::shared_ptr<const storage::Decision>>& decision,
+                                 EffectWriter& out) {
+  Status outcome = decision.status();
+  const bool is_nowhere = outcome.code() == Code::not_found;
+  std::shared_ptr<const Metadata> metadata;
+  if (decision.ok() && (*decision)->committed()) {
+    metadata = config_.plans->metadata(**decision);
+  } else if (decision.ok() && !(*decision)->was_committed()) {
+    outcome = Status(Code::aborted, (*decision)->tombstone().cause);
+  } else if (decision.ok() || (is_nowhere && known.fate == NodeSaveState::committed)) {
+    // The save was committed, and retention has deleted it since. Its name is all that is known.
+    if (is_nowhere) {
+      out.warning(to_string(key) +
+                  " is committed as this node heard, and nothing of it is in the root: " + outcome.message());
+    }
+    outcome = ok_status();
+    auto name = std::make_shared<Metadata>();
+    name->key = key;
+    metadata = std::move(name);
+  } else if (is_nowhere) {
+    outcome = known.late;
+  }
+  // One message for all clients: the metadata of a large checkpoint is large.
+  const auto message = std::make_shared<const local::LocalMessage>(
+      local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
+  for (ClientId client : clients) {
+    if (clients_.contains(client)) out.to_client(client, message);
+  }
+}
+
+}  // namespace shoal::actors

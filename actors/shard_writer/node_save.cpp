@@ -1,0 +1,126 @@
+#include "actors/shard_writer/node_save.h"
+
+#include <algorithm>
+
+namespace shoal::actors {
+
+std::string_view to_string(NodeSaveState state) {
+  switch (state) {
+    case NodeSaveState::open:
+      return "open";
+    case NodeSaveState::failed:
+      return "failed";
+    case NodeSaveState::deciding:
+      return "deciding";
+    case NodeSaveState::undecidable:
+      return "undecidable";
+    case NodeSaveState::committed:
+      return "committed";
+    case NodeSaveState::aborted:
+      return "aborted";
+    case NodeSaveState::unknown:
+      return "unknown";
+  }
+  return "?";
+}
+
+std::string_view to_string(NodeSaveTrigger trigger) {
+  switch (trigger) {
+    case NodeSaveTrigger::rank_failed:
+      return "rank_failed";
+    case NodeSaveTrigger::given_up:
+      return "given_up";
+    case NodeSaveTrigger::publishing_failed:
+      return "publishing_failed";
+    case NodeSaveTrigger::committed:
+      return "committed";
+    case NodeSaveTrigger::aborted:
+      return "aborted";
+    case NodeSaveTrigger::left:
+      return "left";
+  }
+  return "?";
+}
+
+std::string_view to_string(LocalGatherState state) {
+  switch (state) {
+    case LocalGatherState::gathering:
+      return "gathering";
+    case LocalGatherState::planning:
+      return "planning";
+    case LocalGatherState::made:
+      return "made";
+  }
+  return "?";
+}
+
+std::string_view to_string(LocalGatherTrigger trigger) {
+  switch (trigger) {
+    case LocalGatherTrigger::all_gathered:
+      return "all_gathered";
+    case LocalGatherTrigger::made:
+      return "made";
+    case LocalGatherTrigger::offered_again:
+      return "offered_again";
+  }
+  return "?";
+}
+
+bool NodeSave::fail(Rank rank, Status why) {
+  if (has_failed()) return false;
+  failure_ = std::move(why);
+  failed_rank_ = rank;
+  // While this node decides, the failure is only the cause that clients receive.
+  if (state_.may(NodeSaveTrigger::rank_failed)) on(NodeSaveTrigger::rank_failed);
+  return true;
+}
+
+bool NodeSave::has_unpublished() const {
+  return !has_failed() && std::any_of(ranks.begin(), ranks.end(), [](const auto& each) {
+    return each.second.is(RankSaveState::written);
+  });
+}
+
+bool NodeSave::all_published() const {
+  return !ranks.empty() && std::all_of(ranks.begin(), ranks.end(), [](const auto& each) {
+    return each.second.is(RankSaveState::published);
+  });
+}
+
+Status NodeSave::check_user(Rank rank) const {
+  const UserMetadataPtr& user = ranks.at(rank).user;
+  for (const auto& [other, part] : ranks) {
+    if (other == rank || !part.has_staged() || part.user == user) continue;
+    return check_same_user_metadata(other, or_none(part.user), rank, or_none(user));
+  }
+  return ok_status();
+}
+
+Status NodeSave::check_planners(Rank rank, bool follows_planner) const {
+  for (const auto& [other, part] : ranks) {
+    const bool has_asked =
+        part.is(RankSaveState::gathering) || part.is(RankSaveState::awaiting_plan) || part.plan;
+    if (other == rank || !has_asked || part.follows_planner == follows_planner) continue;
+    return Status(Code::invalid_argument, "the planner of rank " +
+                                              std::to_string(follows_planner ? rank : other) +
+                                              " has a global plan of its own, that of rank " +
+                                              std::to_string(follows_planner ? other : rank) + " has none");
+  }
+  return ok_status();
+}
+
+LocalGather& NodeSave::begin_gather(Rank coordinator_rank, const SaveOptions& options) {
+  if (!gather) gather = LocalGather{.coordinator_rank = coordinator_rank, .options = options};
+  return *gather;
+}
+
+NodeSave::Ready NodeSave::ready() const {
+  Ready ready{0, 0};
+  for (const auto& [rank, part] : ranks) {
+    if (part.is_written()) ++ready.first;
+    if (part.awaits_coordinator()) ++ready.second;
+  }
+  return ready;
+}
+
+}  // namespace shoal::actors
