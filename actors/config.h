@@ -54,7 +54,6 @@ struct Timeouts {
 // Bounds of the memory for all loads of a node: windows of clients, and chunks for other hosts.
 inline constexpr uint64_t kDefaultLoadMemoryBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kMinLoadMemoryBytes = uint64_t{16} << 20;
-inline constexpr uint64_t kMaxLoadMemoryBytes = uint64_t{1} << 40;
 
 struct NodeConfig {  // what the roles of a node know when they start
   uint32_t generation = 0;

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/owned_fd.h"
+
 namespace shoal::base {
 
 Result<DescriptorLimit> descriptor_limit() {
@@ -39,27 +41,18 @@ Status out_of_descriptors() {
                                         limit.ok() ? limit->soft : 0, kDescriptorRemedy));
 }
 
-SpareDescriptor::SpareDescriptor() {
-  refill();
-}
-
-SpareDescriptor::~SpareDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-int SpareDescriptor::accept_in_place(int listener) {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-  int accepted = -1;
+OwnedFd SpareDescriptor::accept_in_place(int listener) {
+  fd_.reset();
+  OwnedFd accepted;
   do {
-    accepted = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  } while (accepted < 0 && (errno == EINTR || errno == ECONNABORTED));
-  if (accepted < 0) refill();
+    accepted.reset(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  } while (!accepted.valid() && (errno == EINTR || errno == ECONNABORTED));
+  if (!accepted.valid()) refill();
   return accepted;
 }
 
 void SpareDescriptor::refill() {
-  if (fd_ < 0) fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (!fd_.valid()) fd_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 }  // namespace shoal::base

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/owned_fd.h"
 #include "shoal/status.h"
 
 namespace shoal::base {
@@ -28,18 +29,16 @@ Status out_of_descriptors();
 // would spin. One thread may use it.
 class SpareDescriptor {
  public:
-  SpareDescriptor();
-  ~SpareDescriptor();
-  SpareDescriptor(const SpareDescriptor&) = delete;
-  SpareDescriptor& operator=(const SpareDescriptor&) = delete;
+  SpareDescriptor() { refill(); }
 
   // Closes the spare descriptor and accepts the next connection of `listener`, as a non-blocking descriptor.
-  // -1: no connection waits, or there is still no descriptor. The caller closes it and then calls refill.
-  int accept_in_place(int listener);
+  // It owns none if no connection waits or there is still no descriptor. The caller closes it and then calls
+  // refill.
+  OwnedFd accept_in_place(int listener);
   void refill();
 
  private:
-  int fd_ = -1;
+  OwnedFd fd_;
 };
 
 }  // namespace shoal::base

@@ -110,12 +110,4 @@ class Transport {
   virtual TransportStats stats() const = 0;
 };
 
-// Parses "HOST:PORT" or "[v6]:PORT"; otherwise Code::invalid_argument. Port 0 is allowed for listening.
-struct HostPort {
-  std::string host;
-  uint16_t port = 0;
-};
-Result<HostPort> parse_host_port(const std::string& text);
-std::string to_string(const HostPort& address);
-
 }  // namespace shoal::transport

@@ -362,31 +362,12 @@ Result<WireBody> read_load_roster(schema::LoadRoster::Reader in) {
   return WireBody(std::move(body));
 }
 
-Result<std::vector<uint64_t>> read_chunk_numbers(capnp::List<uint64_t>::Reader in) {
-  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxChunksPerMessage, "chunks").status());
-  std::vector<uint64_t> numbers;
-  for (uint64_t number : in) numbers.push_back(number);
-  return numbers;
-}
-
-Result<WireBody> read_chunk_request(schema::Chunks::Reader in) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunkRequest{read_load_id(in.getId()), std::move(chunks)});
-}
-
-Result<WireBody> read_chunks_unavailable(schema::Chunks::Reader in) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunksUnavailable{read_load_id(in.getId()), std::move(chunks)});
-}
-
-Result<WireBody> read_chunks_cancelled(schema::Chunks::Reader in) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunksCancelled{read_load_id(in.getId()), std::move(chunks)});
-}
-
-Result<WireBody> read_chunks_pending(schema::Chunks::Reader in) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, read_chunk_numbers(in.getChunks()));
-  return WireBody(wire::ChunksPending{read_load_id(in.getId()), std::move(chunks)});
+template <class Body>
+Result<WireBody> read_chunks(schema::Chunks::Reader in) {
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getChunks(), kMaxChunksPerMessage, "chunks").status());
+  Body body{read_load_id(in.getId()), {}};
+  for (uint64_t number : in.getChunks()) body.chunks.push_back(number);
+  return WireBody(std::move(body));
 }
 
 Result<WireBody> read_chunk(schema::Chunk::Reader in) {
@@ -442,15 +423,15 @@ Result<WireBody> read_body(schema::Message::Reader in) {
     case schema::Message::LOAD_ROSTER:
       return read_load_roster(in.getLoadRoster());
     case schema::Message::CHUNK_REQUEST:
-      return read_chunk_request(in.getChunkRequest());
+      return read_chunks<wire::ChunkRequest>(in.getChunkRequest());
     case schema::Message::CHUNK_DATA:
       return read_chunk(in.getChunkData());
     case schema::Message::CHUNKS_UNAVAILABLE:
-      return read_chunks_unavailable(in.getChunksUnavailable());
+      return read_chunks<wire::ChunksUnavailable>(in.getChunksUnavailable());
     case schema::Message::CHUNKS_CANCELLED:
-      return read_chunks_cancelled(in.getChunksCancelled());
+      return read_chunks<wire::ChunksCancelled>(in.getChunksCancelled());
     case schema::Message::CHUNKS_PENDING:
-      return read_chunks_pending(in.getChunksPending());
+      return read_chunks<wire::ChunksPending>(in.getChunksPending());
     case schema::Message::LINK:
       return malformed("a word between links in place of a message between roles");
   }

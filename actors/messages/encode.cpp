@@ -43,8 +43,26 @@ void write(capnp::List<uint64_t>::Builder out, const std::vector<uint64_t>& numb
   for (unsigned i = 0; i < out.size(); ++i) out.set(i, numbers[i]);
 }
 
+void write(capnp::List<capnp::Data>::Builder out, const std::vector<Hash128>& ids) {
+  for (unsigned i = 0; i < out.size(); ++i) out.set(i, schema::data_of(ids[i]));
+}
+
+// For every message that names chunks of a load.
+template <class Body>
+void write_chunks(schema::Chunks::Builder out, const Body& body) {
+  write(out.initId(), body.id);
+  write(out.initChunks(list_size(body.chunks.size())), body.chunks);
+}
+
 std::string cause_of(std::string_view text) {
   return clean_line(text, storage::kMaxCauseBytes);
+}
+
+// For every message with `code` and `cause`.
+template <class Builder>
+void write_failure(Builder out, const Status& status) {
+  out.setCode(static_cast<uint16_t>(status.code()));
+  out.setCause(schema::text_of(cause_of(status.message())));
 }
 
 struct Encoder {
@@ -59,8 +77,7 @@ struct Encoder {
     plan::write_options(join.initOptions(), body.options);
   }
   void operator()(const wire::LayoutRequest& body) {
-    auto ids = out.initLayoutRequest(list_size(body.ids.size()));
-    for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, schema::data_of(body.ids[i]));
+    write(out.initLayoutRequest(list_size(body.ids.size())), body.ids);
   }
   void operator()(const wire::Layouts& body) {
     auto layouts = out.initLayouts(list_size(body.layouts.size()));
@@ -104,8 +121,7 @@ struct Encoder {
     auto failed = out.initSaveFailed();
     write(failed.initKey(), body.key);
     failed.setRank(body.rank);
-    failed.setCode(static_cast<uint16_t>(body.why.code()));
-    failed.setCause(schema::text_of(cause_of(body.why.message())));
+    write_failure(failed, body.why);
   }
   void operator()(const wire::Pending& body) { write(out.initPending(), body.key); }
   void operator()(const wire::Decided& body) {
@@ -122,8 +138,7 @@ struct Encoder {
   void operator()(const wire::Undecided& body) {
     auto undecided = out.initUndecided();
     write(undecided.initKey(), body.key);
-    undecided.setCode(static_cast<uint16_t>(body.why.code()));
-    undecided.setCause(schema::text_of(cause_of(body.why.message())));
+    write_failure(undecided, body.why);
   }
   void operator()(const wire::LayoutsStaged& body) {
     auto staged = out.initLayoutsStaged();
@@ -188,11 +203,9 @@ struct Encoder {
   void operator()(const wire::LoadRoster& body) {
     auto roster = out.initLoadRoster();
     write(roster.initId(), body.id);
-    roster.setCode(static_cast<uint16_t>(body.outcome.code()));
-    roster.setCause(schema::text_of(cause_of(body.outcome.message())));
+    write_failure(roster, body.outcome);
     write(roster.initKey(), body.key);
-    auto groups = roster.initGroups(list_size(body.groups.size()));
-    for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, schema::data_of(body.groups[i]));
+    write(roster.initGroups(list_size(body.groups.size())), body.groups);
     auto addresses = roster.initAddresses(list_size(body.addresses.size()));
     for (unsigned i = 0; i < addresses.size(); ++i) addresses.set(i, schema::text_of(body.addresses[i]));
     auto members = roster.initMembers(list_size(body.members.size()));
@@ -204,32 +217,16 @@ struct Encoder {
     }
     plan::write_passed_over(roster, body.passed_over);
   }
-  void operator()(const wire::ChunkRequest& body) {
-    auto wanted = out.initChunkRequest();
-    write(wanted.initId(), body.id);
-    write(wanted.initChunks(list_size(body.chunks.size())), body.chunks);
-  }
+  void operator()(const wire::ChunkRequest& body) { write_chunks(out.initChunkRequest(), body); }
   void operator()(const wire::ChunkData& body) {
     auto chunk = out.initChunkData();
     write(chunk.initId(), body.id);
     chunk.setNumber(body.number);
     chunk.setBytes(schema::data_of(ByteView(body.chunk->bytes)));
   }
-  void operator()(const wire::ChunksUnavailable& body) {
-    auto not_here = out.initChunksUnavailable();
-    write(not_here.initId(), body.id);
-    write(not_here.initChunks(list_size(body.chunks.size())), body.chunks);
-  }
-  void operator()(const wire::ChunksCancelled& body) {
-    auto cancelled = out.initChunksCancelled();
-    write(cancelled.initId(), body.id);
-    write(cancelled.initChunks(list_size(body.chunks.size())), body.chunks);
-  }
-  void operator()(const wire::ChunksPending& body) {
-    auto coming = out.initChunksPending();
-    write(coming.initId(), body.id);
-    write(coming.initChunks(list_size(body.chunks.size())), body.chunks);
-  }
+  void operator()(const wire::ChunksUnavailable& body) { write_chunks(out.initChunksUnavailable(), body); }
+  void operator()(const wire::ChunksCancelled& body) { write_chunks(out.initChunksCancelled(), body); }
+  void operator()(const wire::ChunksPending& body) { write_chunks(out.initChunksPending(), body); }
   void operator()(const wire::GlobalPlan& body) {
     auto global = out.initGlobalPlan();
     write(global.initKey(), body.key);

@@ -2,6 +2,7 @@
 
 #include <capnp/message.h>
 
+#include "base/host_port.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
 #include "storage/decisions/decision.h"
@@ -73,7 +74,7 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
       auto ready = in.getRelayReady();
       SHOAL_ASSIGN_OR_RETURN(std::string address,
                              read_text(ready.getAddress(), storage::kMaxAddressBytes, "address"));
-      SHOAL_RETURN_IF_ERROR(transport::parse_host_port(address).status());
+      SHOAL_RETURN_IF_ERROR(base::parse_host_port(address).status());
       return LinkMessage(link::RelayReady{std::move(address), ready.getChildren()});
     }
     case schema::Link::RELAY_FAILED: {
@@ -85,7 +86,7 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
       auto go = in.getUseRelay();
       SHOAL_ASSIGN_OR_RETURN(std::string address,
                              read_text(go.getAddress(), storage::kMaxAddressBytes, "address"));
-      if (!address.empty()) SHOAL_RETURN_IF_ERROR(transport::parse_host_port(address).status());
+      if (!address.empty()) SHOAL_RETURN_IF_ERROR(base::parse_host_port(address).status());
       SHOAL_ASSIGN_OR_RETURN(std::string cause, read_text(go.getCause(), storage::kMaxCauseBytes, "cause"));
       return LinkMessage(link::UseRelay{std::move(address), std::move(cause)});
     }

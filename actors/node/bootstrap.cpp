@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/host_port.h"
 #include "storage/files/posix_file_system.h"
 #include "storage/files/watched_file_system.h"
 #include "storage/root/run_root.h"
@@ -117,7 +118,7 @@ Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process,
 Status check_no_other_run(storage::Storage& storage, const transport::Identity& self, const Bytes& token,
                           std::optional<uint32_t> rejoin) {
   SHOAL_ASSIGN_OR_RETURN(auto last, storage::highest_epoch(storage));
-  if (!last || !transport::parse_host_port(last->address).ok()) return ok_status();
+  if (!last || !base::parse_host_port(last->address).ok()) return ok_status();
   if (rejoin && storage::is_of_run(*last, self.job_id, *rejoin)) return ok_status();
   transport::TransportOptions options;
   options.identity = self;

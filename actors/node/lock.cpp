@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/owned_fd.h"
+
 namespace shoal::actors {
 
 namespace {
@@ -36,7 +38,7 @@ int pid_in(int fd) {
 }  // namespace
 
 Result<NodeLock> NodeLock::take(const std::string& lock_file, const std::string& root) {
-  local::OwnedFd fd(open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  base::OwnedFd fd(open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return Status(Code::io, fmt::format("{}: {}", lock_file, std::strerror(errno)));
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return Status(Code::io, fmt::format("{}: {}", lock_file, std::strerror(errno)));

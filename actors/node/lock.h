@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "shoal/status.h"
 
@@ -15,8 +16,8 @@ class NodeLock {
   static Result<NodeLock> take(const std::string& lock_file, const std::string& root);
 
  private:
-  explicit NodeLock(local::OwnedFd fd) : fd_(std::move(fd)) {}
-  local::OwnedFd fd_;
+  explicit NodeLock(base::OwnedFd fd) : fd_(std::move(fd)) {}
+  base::OwnedFd fd_;
 };
 
 }  // namespace shoal::actors

@@ -32,14 +32,11 @@
 #include <vector>
 
 #include "base/digest/digest.h"
-#include "bench/client/timing.h"
+#include "bench/timing.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal::client {
+namespace shoal::bench {
 namespace {
-
-using bench::median;
-using bench::seconds_since;
 
 using Clock = std::chrono::steady_clock;
 
@@ -343,22 +340,22 @@ int run(const BenchOptions& options) {
 }
 
 }  // namespace
-}  // namespace shoal::client
+}  // namespace shoal::bench
 
 int main(int argc, char** argv) {
-  shoal::client::BenchOptions options;
+  shoal::bench::BenchOptions options;
   CLI::App app("A whole save and load, each beside what the machine does with the same bytes.");
   app.add_option("--root", options.root, "A folder of the file system to measure; emptied afterwards")
       ->required();
   app.add_option("--node-program", options.node_program, "`shoal`; default: as a trainer finds it");
   app.add_option("--ranks", options.ranks)
-      ->check(CLI::Range(1u, shoal::client::kMaxRanks))
+      ->check(CLI::Range(1u, shoal::bench::kMaxRanks))
       ->capture_default_str();
   app.add_option("--size", options.size, "Bytes of a rank, such as 64k, 256m, 2g")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--tensors", options.tensors)->check(CLI::Range(1, 100000))->capture_default_str();
   app.add_option("--rounds", options.rounds)
-      ->check(CLI::Range(1u, shoal::client::kMaxRounds))
+      ->check(CLI::Range(1u, shoal::bench::kMaxRounds))
       ->capture_default_str();
   app.add_option("--window", options.window, "Bytes of a rank's load window")
       ->transform(CLI::AsSizeValue(false));
@@ -368,15 +365,15 @@ int main(int argc, char** argv) {
   app.add_option("--row", options.row, "One row of a Markdown table, with this name");
   app.add_flag("--json", options.json, "A line of JSON for each row");
   CLI11_PARSE(app, argc, argv);
-  options.tensors = static_cast<uint32_t>(
-      std::clamp<uint64_t>(options.size / shoal::client::kRowBytes, 1, options.tensors));
+  options.tensors =
+      static_cast<uint32_t>(std::clamp<uint64_t>(options.size / shoal::bench::kRowBytes, 1, options.tensors));
   options.size =
-      options.size / options.tensors / shoal::client::kRowBytes * shoal::client::kRowBytes * options.tensors;
-  if (options.size == 0) shoal::client::fail("--size: at least 4 KiB");
+      options.size / options.tensors / shoal::bench::kRowBytes * shoal::bench::kRowBytes * options.tensors;
+  if (options.size == 0) shoal::bench::fail("--size: at least 4 KiB");
   std::string folder = options.root + "/checkpoint-bench-XXXXXX";
-  if (!::mkdtemp(folder.data())) shoal::client::fail(folder + ": " + std::strerror(errno));
+  if (!::mkdtemp(folder.data())) shoal::bench::fail(folder + ": " + std::strerror(errno));
   options.root = folder;
-  const int status = shoal::client::run(options);
+  const int status = shoal::bench::run(options);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   return status;

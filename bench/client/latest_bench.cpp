@@ -24,20 +24,15 @@
 #include <memory>
 #include <vector>
 
-#include "bench/client/timing.h"
+#include "bench/timing.h"
 #include "shoal/checkpointer.h"
 #include "storage/decisions/decision.h"
 #include "storage/files/local_storage.h"
 #include "storage/files/posix_file_system.h"
 #include "storage/root/run_root.h"
 
-namespace shoal::client {
+namespace shoal::bench {
 namespace {
-
-using bench::fail;
-using bench::median;
-using bench::need;
-using bench::timed;
 
 constexpr uint64_t kTensorBytes = uint64_t{64} << 10;
 
@@ -138,10 +133,10 @@ class Bench {
 };
 
 }  // namespace
-}  // namespace shoal::client
+}  // namespace shoal::bench
 
 int main(int argc, char** argv) {
-  shoal::client::BenchOptions options;
+  shoal::bench::BenchOptions options;
   CLI::App app("load(latest) among many checkpoints");
   app.add_option("--root", options.root, "A folder to make the run in")->required();
   app.add_option("--node-program", options.node_program, "The shoal program");
@@ -150,7 +145,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   options.root = fmt::format("{}/latest-bench-{}", options.root, ::getpid());
   std::filesystem::create_directories(options.root);
-  shoal::client::Bench(options).run();
+  shoal::bench::Bench(options).run();
   std::error_code ignored;
   std::filesystem::remove_all(options.root, ignored);
   return 0;

@@ -23,13 +23,11 @@
 #include <thread>
 #include <vector>
 
-#include "bench/client/timing.h"
+#include "bench/timing.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal::client {
+namespace shoal::bench {
 namespace {
-
-using bench::fail;
 
 constexpr uint64_t kBudget = uint64_t{256} << 20;  // the most that a node should use
 
@@ -154,7 +152,7 @@ void load(const BenchOptions& options, uint64_t tensors) {
 }
 
 }  // namespace
-}  // namespace shoal::client
+}  // namespace shoal::bench
 
 int main(int count, char** arguments) {
   using namespace shoal;

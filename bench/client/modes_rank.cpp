@@ -14,13 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "bench/client/timing.h"
+#include "bench/timing.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal::client {
+namespace shoal::bench {
 namespace {
-
-using bench::median;
 
 constexpr uint32_t kWarmUp = 3;
 
@@ -67,11 +65,11 @@ Status save_again_and_again(const Flags& flags) {
 }
 
 }  // namespace
-}  // namespace shoal::client
+}  // namespace shoal::bench
 
 int main(int argc, char** argv) {
   CLI::App app("A rank of bench/modes.");
-  shoal::client::Flags flags;
+  shoal::bench::Flags flags;
   std::string mode = "collective-free";
   app.add_option("--mode", mode)->check([](const std::string& name) {
     return shoal::mode_of_name(name) ? std::string() : "no mode is called '" + name + "'";
@@ -83,7 +81,7 @@ int main(int argc, char** argv) {
   app.add_flag("--each", flags.each);
   CLI11_PARSE(app, argc, argv);
   flags.mode = *shoal::mode_of_name(mode);
-  const shoal::Status status = shoal::client::save_again_and_again(flags);
+  const shoal::Status status = shoal::bench::save_again_and_again(flags);
   if (status.ok()) return 0;
   fmt::print(stderr, "modes_rank: {}\n", status.to_string());
   return 1;

@@ -35,17 +35,13 @@
 #include <vector>
 
 #include "base/digest/digest.h"
-#include "bench/client/timing.h"
+#include "base/owned_fd.h"
+#include "bench/timing.h"
 #include "shoal/checkpoint_reader.h"
 #include "shoal/hash.h"
 
-namespace shoal::client {
+namespace shoal::bench {
 namespace {
-
-using bench::fail;
-using bench::median;
-using bench::need;
-using bench::timed;
 
 struct BenchOptions {
   std::string root, node_program;
@@ -57,21 +53,19 @@ struct BenchOptions {
 class PlainFile {
  public:
   explicit PlainFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) fail(path + ": " + std::strerror(errno));
+    if (!fd_.valid()) fail(path + ": " + std::strerror(errno));
   }
-  ~PlainFile() { ::close(fd_); }
-  PlainFile(const PlainFile&) = delete;
-  PlainFile& operator=(const PlainFile&) = delete;
   void read(uint64_t at, MutableByteView out) const {
     for (size_t got = 0; got < out.size();) {
-      const ssize_t bytes = ::pread(fd_, out.data() + got, out.size() - got, static_cast<off_t>(at + got));
+      const ssize_t bytes =
+          ::pread(fd_.get(), out.data() + got, out.size() - got, static_cast<off_t>(at + got));
       if (bytes <= 0) fail("pread");
       got += static_cast<size_t>(bytes);
     }
   }
 
  private:
-  int fd_;
+  base::OwnedFd fd_;
 };
 
 class Bench {
@@ -224,10 +218,10 @@ class Bench {
 };
 
 }  // namespace
-}  // namespace shoal::client
+}  // namespace shoal::bench
 
 int main(int argc, char** argv) {
-  shoal::client::BenchOptions options;
+  shoal::bench::BenchOptions options;
   std::string tensor_bytes = "64k";
   CLI::App app("A checkpoint of many tensors: looked at, and read one by one");
   app.add_option("--root", options.root, "A folder to make the run in")->required();
@@ -247,7 +241,7 @@ int main(int argc, char** argv) {
   options.tensor_bytes = *bytes;
   options.root = fmt::format("{}/reader-bench-{}", options.root, ::getpid());
   std::filesystem::create_directories(options.root);
-  shoal::client::Bench(options).run();
+  shoal::bench::Bench(options).run();
   std::error_code ignored;
   std::filesystem::remove_all(options.root, ignored);
   return 0;

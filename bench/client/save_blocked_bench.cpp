@@ -13,15 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "bench/client/timing.h"
+#include "bench/timing.h"
 #include "local/socket/socket.h"
 #include "shoal/checkpointer.h"
 
-namespace shoal::client {
+namespace shoal::bench {
 namespace {
-
-using bench::median;
-using bench::seconds_since;
 
 using Clock = std::chrono::steady_clock;
 
@@ -101,11 +98,11 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
 }
 
 }  // namespace
-}  // namespace shoal::client
+}  // namespace shoal::bench
 
 int main(int argc, char** argv) {
   const auto number = [&](int at, size_t otherwise) {
     return argc > at ? static_cast<size_t>(std::max(1L, std::atol(argv[at]))) : otherwise;
   };
-  return shoal::client::run(number(1, 512) << 20, number(2, 2000), number(3, 15));
+  return shoal::bench::run(number(1, 512) << 20, number(2, 2000), number(3, 15));
 }

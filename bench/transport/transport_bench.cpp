@@ -13,35 +13,25 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <semaphore>
 #include <thread>
 #include <vector>
 
+#include "bench/timing.h"
 #include "shoal/check.h"
 #include "transport/live/make_transport.h"
+#include "transport/message_check.h"
 
 namespace shoal::transport {
 namespace {
 
+using bench::seconds_since;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSmallBytes = 256;
 constexpr size_t kBulkBytes = size_t{8} << 20;
 constexpr size_t kBulkInProgress = 4;  // messages
 static_assert(kBulkInProgress * kBulkBytes <= kMaxQueuedBytesPerPeer);
-
-double seconds_since(Clock::time_point begun) {
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
-
-// One Cap'n Proto segment of zeros.
-Bytes message_of(size_t bytes) {
-  Bytes message(bytes);
-  const auto words = static_cast<uint32_t>(bytes / 8 - 1);
-  std::memcpy(message.data() + 4, &words, sizeof words);
-  return message;
-}
 
 // Echoes small messages if `echoes` is set, and counts bytes.
 class Endpoint : public TransportHandler {
@@ -93,7 +83,7 @@ Figures measure_transport(TransportKind kind, size_t bulk_bytes, size_t round_tr
   const PeerId peer = connector.transport->connect(listener.transport->listen_address());
   connector.up.acquire();
   Figures figures;
-  const Bytes small = message_of(kSmallBytes), bulk = message_of(kBulkBytes);
+  const Bytes small = message_of_zeros(kSmallBytes), bulk = message_of_zeros(kBulkBytes);
   for (size_t i = 0; i < round_trips + 100; ++i) {
     static Clock::time_point begun;
     if (i == 100) begun = Clock::now();

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <string>
 
+#include "base/host_port.h"
 #include "cli/calibrate/measure.h"
 #include "cli/commands.h"
 #include "cli/text_file.h"
@@ -69,7 +70,7 @@ std::string today() {
 // A default secret is public and protects nothing, so it is only for the loopback.
 Result<std::string> secret_for(const CalibrateOptions& options, const std::string& address) {
   if (!options.secret.empty()) return options.secret;
-  SHOAL_ASSIGN_OR_RETURN(const transport::HostPort place, transport::parse_host_port(address));
+  SHOAL_ASSIGN_OR_RETURN(const base::HostPort place, base::parse_host_port(address));
   if (place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.")) {
     return std::string(kSecretOnOneHost);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <ctime>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include "cli/calibrate/measure.h"
 #include "shoal/hash.h"
 #include "transport/live/make_transport.h"
+#include "transport/message_check.h"
 
 namespace shoal::cli {
 
@@ -26,18 +26,6 @@ constexpr size_t kBulkInProgress = 4;
 constexpr int kWarmUp = 100, kRoundTrips = 5000, kBulkMessages = 64;
 constexpr double kLongest = 3.0;  // seconds, for the round trips and for the bulk transfer each
 constexpr std::chrono::seconds kPatience{15};
-
-double seconds_since(Clock::time_point begun) {
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
-
-// One Cap'n Proto segment of zeros.
-Bytes message_of(size_t bytes) {
-  Bytes message(bytes);
-  const auto words = static_cast<uint32_t>(bytes / 8 - 1);
-  std::memcpy(message.data() + 4, &words, sizeof words);
-  return message;
-}
 
 // One end. The serving end answers each small message with the same message, and each bulk message with a
 // small one.
@@ -62,8 +50,8 @@ class End final : public transport::TransportHandler {
   void on_message(transport::PeerId peer, Bytes message) override {
     if (serves_) {
       // An error ends the session, and the other end notices that.
-      (void)transport_->send(peer,
-                             message.size() <= kSmallBytes ? std::move(message) : message_of(kSmallBytes));
+      (void)transport_->send(peer, message.size() <= kSmallBytes ? std::move(message)
+                                                                 : transport::message_of_zeros(kSmallBytes));
     } else {
       change([&] { ++received_; });
     }
@@ -118,7 +106,7 @@ double processor_seconds() {
 
 Result<Figures> measure(End& end, transport::PeerId peer) {
   Figures figures;
-  const Bytes small = message_of(kSmallBytes);
+  const Bytes small = transport::message_of_zeros(kSmallBytes);
   int counted = 0;
   Clock::time_point begun;
   double processor_before = 0;
@@ -137,7 +125,7 @@ Result<Figures> measure(End& end, transport::PeerId peer) {
   figures.round_trip = seconds_since(begun) / counted;
   figures.processor_time = (processor_seconds() - processor_before) / counted;
 
-  std::vector<Bytes> prepared(kBulkMessages, message_of(kBulkBytes));
+  std::vector<Bytes> prepared(kBulkMessages, transport::message_of_zeros(kBulkBytes));
   const uint64_t first = end.received();
   begun = Clock::now();
   size_t sent = 0;

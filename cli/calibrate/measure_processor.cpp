@@ -26,10 +26,6 @@ constexpr uint32_t kTensors = 2000;
 constexpr size_t kCopyBytes = size_t{256} << 20;
 constexpr int kRoundTrips = 2000;
 
-double seconds_since(Clock::time_point begun) {
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
-
 // The median time of one call in seconds, over as many calls as there is time for.
 template <class Call>
 double median_of(Call&& call) {

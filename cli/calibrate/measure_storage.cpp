@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "base/helper_threads.h"
+#include "base/owned_fd.h"
 #include "cli/calibrate/measure.h"
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
@@ -32,10 +33,6 @@ constexpr size_t kSyncs = 40;
 constexpr size_t kBlockBytes = size_t{4} << 20;
 constexpr size_t kStreams = 4;    // files that one client writes at the same time
 constexpr double kLongest = 4.0;  // seconds of each measurement
-
-double seconds_since(Clock::time_point begun) {
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
 
 Status failed(const std::string& what) {
   return Status(Code::io, fmt::format("{}: {}", what, std::strerror(errno)));
@@ -63,22 +60,8 @@ class Scratch {
   std::string path_;
 };
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 Status make_file(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
+  base::OwnedFd file(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
   return file.get() < 0 ? failed(path) : ok_status();
 }
 
@@ -134,7 +117,7 @@ Status write_all(int fd, ByteView bytes, const std::string& path) {
 }
 
 Status write_synced(const std::string& path, ByteView block, uint64_t bytes) {
-  Descriptor file(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  base::OwnedFd file(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   if (file.get() < 0) return failed(path);
   for (uint64_t done = 0; done < bytes; done += block.size()) {
     SHOAL_RETURN_IF_ERROR(

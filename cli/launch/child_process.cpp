@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 
 extern char** environ;
@@ -99,7 +100,7 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   std::vector<char*> argv = pointers_of(options.arguments), envp = pointers_of(variables);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Status(Code::io, fmt::format("pipe: {}", std::strerror(errno)));
-  local::OwnedFd from_child(ends[0]), to_parent(ends[1]);
+  base::OwnedFd from_child(ends[0]), to_parent(ends[1]);
   pid_t parent = getpid(), pid = fork();
   if (pid < 0) return Status(Code::io, fmt::format("fork: {}", std::strerror(errno)));
   if (pid == 0) {
@@ -107,7 +108,7 @@ Result<pid_t> spawn(const SpawnOptions& options) {
     if (write(to_parent.get(), &number, sizeof number) < 0) _exit(126);
     _exit(127);
   }
-  to_parent = local::OwnedFd();
+  to_parent = base::OwnedFd();
   int number = 0;
   ssize_t size;
   do {

@@ -15,6 +15,8 @@
 #include <string>
 
 #include "admin/root_reader.h"
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "cli/commands.h"
 #include "cli/launch/launcher.h"
 #include "cli/node/node_settings.h"
@@ -102,10 +104,8 @@ Status validate(const LaunchFlags& flags) {
     return invalid(fmt::format("--node-rank {} is not below --nnodes {}", flags.node_rank, flags.nodes));
   }
   if (flags.nodes > 1 && flags.coordinator.empty()) return invalid("--nnodes needs --coordinator HOST:PORT");
-  if (!flags.coordinator.empty() && flags.coordinator.rfind(':') == std::string::npos) {
-    return invalid(fmt::format("--coordinator {}: HOST:PORT is needed", flags.coordinator));
-  }
-  return ok_status();
+  if (flags.coordinator.empty()) return ok_status();
+  return base::parse_host_port(flags.coordinator).status().with_context("--coordinator");
 }
 
 Status make_root(const std::string& root) {
@@ -157,7 +157,7 @@ Status check_can_resume(const std::string& path) {
 
 // A port that is free now, for MASTER_PORT of a job on one host.
 uint16_t free_port() {
-  local::OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -167,12 +167,6 @@ uint16_t free_port() {
     return kDefaultMasterPort;
   }
   return ntohs(address.sin_port);
-}
-
-std::string host_of(const std::string& address) {
-  std::string host = address.substr(0, address.rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) return host.substr(1, host.size() - 2);
-  return host;
 }
 
 std::string own_program() {
@@ -288,7 +282,8 @@ class PlanMaker {
     out["LOCAL_RANK"] = std::to_string(local_rank);
     out["LOCAL_WORLD_SIZE"] = std::to_string(flags_.trainers);
     out["NODE_RANK"] = out["GROUP_RANK"] = std::to_string(flags_.node_rank);
-    out["MASTER_ADDR"] = flags_.coordinator.empty() ? "127.0.0.1" : host_of(flags_.coordinator);
+    out["MASTER_ADDR"] =
+        flags_.coordinator.empty() ? "127.0.0.1" : base::parse_host_port(flags_.coordinator)->host;
     out["MASTER_PORT"] = std::to_string(master_port);
     out["SHOAL_ROOT"] = root_;
     out["SHOAL_JOB_ID"] = job_id_;

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "actors/node/launcher_reports.h"
+#include "base/owned_fd.h"
 #include "cli/commands.h"
 
 namespace shoal::cli {
@@ -45,12 +46,12 @@ bool asks_to_stop(int number) {
 }
 
 struct Pipe {
-  local::OwnedFd read, write;
+  base::OwnedFd read, write;
 };
 Result<Pipe> make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Status(Code::io, fmt::format("pipe: {}", std::strerror(errno)));
-  return Pipe{local::OwnedFd(ends[0]), local::OwnedFd(ends[1])};
+  return Pipe{base::OwnedFd(ends[0]), base::OwnedFd(ends[1])};
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ Launcher::Launcher(LaunchPlan plan) : plan_(std::move(plan)) {
   sigaddset(&set, SIGCHLD);
   SHOAL_CHECK(sigprocmask(SIG_BLOCK, &set, nullptr) == 0);
   signal(SIGPIPE, SIG_IGN);
-  signals_ = local::OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = base::OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   SHOAL_CHECK(signals_.valid());
 }
 
@@ -109,7 +110,7 @@ Status Launcher::make_save_report() {
   };
   if (mkfifo(plan_.save_report.c_str(), 0600) != 0) return failed();
   // Opened for writing too: otherwise it would reach its end when the last trainer closes it.
-  save_report_ = local::OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  save_report_ = base::OwnedFd(open(plan_.save_report.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   return save_report_.valid() ? ok_status() : failed();
 }
 
@@ -176,7 +177,7 @@ void Launcher::notify_node() {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
     if (size < 0) {
-      to_node_ = local::OwnedFd();  // the node has ended
+      to_node_ = base::OwnedFd();  // the node has ended
       return;
     }
     unreported_.erase(0, static_cast<size_t>(size));
@@ -211,7 +212,7 @@ bool Launcher::read_node() {
     const size_t last_news = node_line_.rfind(' ', end) + 1;
     generation_ = node_line_.substr(last_news, end - last_news);
   }
-  if (is_ready || size == 0) node_ready_ = local::OwnedFd();
+  if (is_ready || size == 0) node_ready_ = base::OwnedFd();
   return is_ready;
 }
 
@@ -408,7 +409,7 @@ void Launcher::read_output(Output* output) {
     } else if (size < 0 && errno == EAGAIN) {
       return;
     } else {
-      output->from = local::OwnedFd();
+      output->from = base::OwnedFd();
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/owned_fd.h"
 #include "cli/launch/child_process.h"
 #include "cli/launch/restart_limit.h"
 #include "cli/launch/save_outcomes.h"
@@ -52,7 +53,7 @@ class Launcher {
  private:
   using Clock = std::chrono::steady_clock;
   struct Output {  // output of a trainer, with --tag-output
-    local::OwnedFd from;
+    base::OwnedFd from;
     int to = 1;
     std::string tag, line;
   };
@@ -94,9 +95,9 @@ class Launcher {
   bool any_trainer() const;
 
   const LaunchPlan plan_;
-  local::OwnedFd signals_;
-  local::OwnedFd node_ready_;
-  local::OwnedFd to_node_;
+  base::OwnedFd signals_;
+  base::OwnedFd node_ready_;
+  base::OwnedFd to_node_;
   std::string unreported_;  // lines that did not fit into the pipe to the node
   std::string node_line_;
   // Generation of the run that the first node began or joined; restarted nodes rejoin it.
@@ -104,7 +105,7 @@ class Launcher {
   Child node_;
   std::vector<Child> trainers_;
   std::vector<Output> outputs_;
-  local::OwnedFd save_report_;
+  base::OwnedFd save_report_;
   SaveOutcomes save_outcomes_;
   std::optional<Clock::time_point> kill_at_;
   int stop_signal_ = 0;        // the first SIGTERM, SIGINT or SIGHUP that arrived

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "base/host_port.h"
 #include "cli/commands.h"
 #include "cli/node/node_settings.h"
 #include "local/job/job_token.h"
@@ -109,7 +110,7 @@ Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
 // If the listen address allows every interface, the coordinator listens on --interface only. A launcher
 // leaves the address open if the host's name resolves to the loopback and several interfaces are up.
 Status narrow_listen_address(actors::NodeOptions* node) {
-  SHOAL_ASSIGN_OR_RETURN(transport::HostPort listen, transport::parse_host_port(node->listen));
+  SHOAL_ASSIGN_OR_RETURN(base::HostPort listen, base::parse_host_port(node->listen));
   if (listen.host != "0.0.0.0") return ok_status();
   if (node->network.interface.empty()) {
     fmt::print(stderr,
@@ -119,7 +120,7 @@ Status narrow_listen_address(actors::NodeOptions* node) {
     return ok_status();
   }
   SHOAL_ASSIGN_OR_RETURN(listen.host, transport::address_of_interface(node->network.interface));
-  node->listen = transport::to_string(listen);
+  node->listen = base::to_string(listen);
   return ok_status();
 }
 

@@ -1,8 +1,7 @@
 // CheckpointerOptions::from_environment.
 #include <fmt/format.h>
 
-#include <charconv>
-
+#include "base/host_port.h"
 #include "client/launch/job_environment.h"
 #include "client/launch/own_address.h"
 #include "client/launch/settings.h"
@@ -12,23 +11,13 @@ namespace shoal {
 
 namespace {
 
-struct Place {
-  std::string host;  // without brackets
-  uint16_t port = 0;
-};
-Result<Place> parse_place(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  Place out{text.substr(0, colon), 0};
-  if (out.host.starts_with('[') && out.host.ends_with(']')) {
-    out.host = out.host.substr(1, out.host.size() - 2);
-  }
-  const char* end = text.data() + text.size();
-  auto [rest, error] = std::from_chars(text.data() + std::min(colon, text.size() - 1) + 1, end, out.port);
+Result<base::HostPort> parse_coordinator(const std::string& text) {
+  auto out = base::parse_host_port(text);
+  if (!out.ok()) return out.status().with_context("the coordinator's address");
   // The next port serves the job id.
-  if (colon == std::string::npos || error != std::errc() || rest != end || out.port == 0 ||
-      out.port == UINT16_MAX) {
+  if (out->port == 0 || out->port == UINT16_MAX) {
     return Status(Code::invalid_argument,
-                  fmt::format("the coordinator's address is '{}': HOST:PORT is needed", text));
+                  fmt::format("the coordinator's address is '{}': a port from 1 to 65534 is needed", text));
   }
   return out;
 }
@@ -47,14 +36,15 @@ Status apply(const client::JobEnvironment& job, CheckpointerOptions* options) {
     options->job_id_exchange->run = client::environment_variable("TORCHELASTIC_RUN_ID").value_or("");
   }
   if (job.coordinator.empty()) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(Place place, parse_place(job.coordinator));
+  SHOAL_ASSIGN_OR_RETURN(const base::HostPort place, parse_coordinator(job.coordinator));
   const std::optional<std::string> here = client::own_address(place.host);
   if (job.coordinates.value_or(here.has_value())) {
     SHOAL_ASSIGN_OR_RETURN(const std::string address, client::address_to_serve_at(place.host));
-    options->coordinate_at = fmt::format("{}:{}", address, place.port);
+    options->coordinate_at = base::to_string(base::HostPort{address, place.port});
   }
   if (job.mints_job_id) {
-    options->job_id_exchange->address = fmt::format("{}:{}", place.host, place.port + 1);
+    const auto next_port = static_cast<uint16_t>(place.port + 1);
+    options->job_id_exchange->address = base::to_string(base::HostPort{place.host, next_port});
   }
   return ok_status();
 }

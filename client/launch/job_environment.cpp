@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/host_port.h"
 #include "client/launch/slurm_nodelist.h"
 
 namespace shoal::client {
@@ -109,22 +110,21 @@ std::optional<uint32_t> host_index(const JobEnvironment& job, const Variables& v
 // The first of these: SHOAL_COORDINATOR (also from the flag), MASTER_ADDR, Slurm's first host.
 // SHOAL_COORDINATOR may be ":PORT" alone.
 Status find_coordinator(const Variables& variables, JobEnvironment* job) {
-  std::string host, port = std::to_string(kDefaultCoordinatorPort);
+  base::HostPort coordinator{"", kDefaultCoordinatorPort};
+  std::string& host = coordinator.host;
   if (auto given = variables("SHOAL_COORDINATOR")) {
-    size_t colon = given->rfind(':');
-    if (colon == std::string::npos || colon + 1 == given->size()) {
+    const bool is_port_alone = given->starts_with(':');
+    auto parsed = base::parse_host_port(is_port_alone ? "localhost" + *given : *given);
+    if (!parsed.ok()) {
       return invalid(fmt::format("SHOAL_COORDINATOR is '{}': HOST:PORT or :PORT is needed", *given));
     }
-    host = given->substr(0, colon);
-    port = given->substr(colon + 1);
+    coordinator = *parsed;
+    if (is_port_alone) host.clear();
   }
   std::optional<uint32_t> index = host_index(*job, variables);
   if (index) job->coordinates = *index == 0;
   if (host.empty() && job->is_one_host == true) return ok_status();
-  if (host.empty()) {
-    host = variables("MASTER_ADDR").value_or("");
-    if (host.find(':') != std::string::npos) host = "[" + host + "]";
-  }
+  if (host.empty()) host = variables("MASTER_ADDR").value_or("");
   auto nodelist = variables("SLURM_STEP_NODELIST");
   if (host.empty() && job->launcher == Launcher::slurm && nodelist) {
     auto hosts = expand_nodelist(*nodelist, 1);
@@ -133,7 +133,7 @@ Status find_coordinator(const Variables& variables, JobEnvironment* job) {
     if (auto node = number_if_any(variables, "SLURM_NODEID")) job->coordinates = *node == 0;
   }
   if (!host.empty()) {
-    job->coordinator = host + ":" + port;
+    job->coordinator = base::to_string(coordinator);
   } else if (job->is_one_host == false) {
     return invalid(
         "the ranks are on several hosts, and nothing says where the coordinator is: set SHOAL_COORDINATOR to "

@@ -17,6 +17,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "client/launch/job_id_service.h"
 #include "client/launch/own_address.h"
 #include "client/session/node_process.h"
@@ -86,17 +88,16 @@ Result<Address> local_address(const CheckpointerOptions& options) {
 Result<Address> address_of(const CheckpointerOptions& options, bool to_listen) {
   const std::string& text = options.job_id_exchange->address;
   if (text.empty()) return local_address(options);
-  const size_t colon = text.rfind(':');
-  std::string host = text.substr(0, colon), port = text.substr(std::min(colon, text.size() - 1) + 1);
+  SHOAL_ASSIGN_OR_RETURN(base::HostPort at, base::parse_host_port(text));
   // A rank on rank 0's host uses the address at which rank 0 listens, whatever the name resolves to here.
-  if (to_listen || own_address(host)) {
-    SHOAL_ASSIGN_OR_RETURN(host, address_to_serve_at(host));
+  if (to_listen || own_address(at.host)) {
+    SHOAL_ASSIGN_OR_RETURN(at.host, address_to_serve_at(at.host));
   }
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  const int error = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &found);
   if (error != 0) return Status(Code::unavailable, fmt::format("{}: {}", text, ::gai_strerror(error)));
   Address out;
   std::memcpy(&out.storage, found->ai_addr, found->ai_addrlen);
@@ -118,8 +119,8 @@ Result<Bytes> key_of(const CheckpointerOptions& options) {
                             local::kTokenFileVariable, local::kTokenVariable));
 }
 
-local::OwnedFd new_socket(const Address& address) {
-  return local::OwnedFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+base::OwnedFd new_socket(const Address& address) {
+  return base::OwnedFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
 struct Nonces {
@@ -193,7 +194,7 @@ class Service {
     static Service* service = nullptr;
     std::lock_guard lock(mutex);
     if (service != nullptr) return service->job_id_;
-    local::OwnedFd listener;
+    base::OwnedFd listener;
     Status listening;
     do {  // a child process of the rank 0 before may still hold the port
       listening = listen(options, &listener);
@@ -214,7 +215,7 @@ class Service {
   }
 
  private:
-  Service(local::OwnedFd listener, Bytes key, const CheckpointerOptions& options)
+  Service(base::OwnedFd listener, Bytes key, const CheckpointerOptions& options)
       : key_(std::move(key)),
         world_size_(options.world_size),
         run_(options.job_id_exchange->run),
@@ -226,7 +227,7 @@ class Service {
                  .too_long = "",
                  .turned_away = [this] { turned_away(); }}) {}
 
-  static Status listen(const CheckpointerOptions& options, local::OwnedFd* listener) {
+  static Status listen(const CheckpointerOptions& options, base::OwnedFd* listener) {
     SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, true));
     *listener = new_socket(address);
     const int on = 1;
@@ -311,7 +312,7 @@ std::optional<Packet> receive_packet(int fd, size_t text_most, Clock::time_point
 Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   SHOAL_ASSIGN_OR_RETURN(Address address, address_of(options, false));
   const Clock::time_point until = Clock::now() + kExchangeMost;
-  local::OwnedFd socket = new_socket(address);
+  base::OwnedFd socket = new_socket(address);
   const timeval limit{kExchangeMost.count(), 0};  // also limits connect
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(socket.get(), address.get(), address.bytes) != 0) return failed(address.shown, errno);

@@ -11,6 +11,8 @@
 #include <climits>
 #include <cstdlib>
 
+#include "base/owned_fd.h"
+
 namespace shoal::client {
 
 namespace {
@@ -61,7 +63,7 @@ SaveReportWriter::SaveReportWriter() {
   if (path == nullptr || *path == '\0') return;
   // Opened for reading too: while this process is a reader, writing raises no SIGPIPE if the launcher has
   // ended.
-  local::OwnedFd fifo(::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+  base::OwnedFd fifo(::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   struct stat found {};
   if (fifo.valid() && ::fstat(fifo.get(), &found) == 0 && S_ISFIFO(found.st_mode)) fifo_ = std::move(fifo);
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "shoal/metadata.h"
 #include "shoal/roster.h"
@@ -42,7 +43,7 @@ class SaveReportWriter {
   void write(const SaveEvent& event);
 
  private:
-  local::OwnedFd fifo_;
+  base::OwnedFd fifo_;
 };
 
 }  // namespace shoal::client

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/digest/digest.h"
+#include "base/owned_fd.h"
 #include "base/read_ahead.h"
 #include "client/loading/file_reads.h"
 #include "local/socket/socket.h"
@@ -59,7 +60,7 @@ unsigned load_threads_of(unsigned asked_for) {
 // A cache of the files that a load used last. Any thread.
 class FileReads::OpenFiles {
  public:
-  using File = std::shared_ptr<const local::OwnedFd>;
+  using File = std::shared_ptr<const base::OwnedFd>;
   explicit OpenFiles(std::string root) : root_(std::move(root)) {}
 
   File find(const std::string& path) {  // nullptr: it cannot be opened
@@ -69,9 +70,9 @@ class FileReads::OpenFiles {
       by_use_.splice(by_use_.begin(), by_use_, file);
       return file->second;
     }
-    local::OwnedFd opened(::open((root_ + "/" + path).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    base::OwnedFd opened(::open((root_ + "/" + path).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!opened.valid()) return nullptr;
-    by_use_.emplace_front(path, std::make_shared<const local::OwnedFd>(std::move(opened)));
+    by_use_.emplace_front(path, std::make_shared<const base::OwnedFd>(std::move(opened)));
     if (by_use_.size() > kMaxOpenFiles) by_use_.pop_back();
     return by_use_.front().second;
   }

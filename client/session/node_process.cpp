@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/owned_fd.h"
 #include "client/launch/settings.h"
 #include "client/session/node_process.h"
 
@@ -154,14 +155,14 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
 
 Status start_node(const CheckpointerOptions& options, const std::string& log_file, uint32_t generation) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> command, node_command(options, generation));
-  local::OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  base::OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid()) return Status(Code::io, fmt::format("{}: {}", log_file, std::strerror(errno)));
-  local::OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  base::OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   int ends[2];
   if (!null.valid() || ::pipe2(ends, O_CLOEXEC) != 0) {
     return Status(Code::io, fmt::format("starting a node: {}", std::strerror(errno)));
   }
-  local::OwnedFd read_end(ends[0]), write_end(ends[1]);
+  base::OwnedFd read_end(ends[0]), write_end(ends[1]);
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
@@ -177,7 +178,7 @@ Status start_node(const CheckpointerOptions& options, const std::string& log_fil
   int child_status = 0;
   while (::waitpid(child, &child_status, 0) < 0 && errno == EINTR) {
   }
-  write_end = local::OwnedFd();
+  write_end = base::OwnedFd();
   int error = 0;
   ssize_t got = 0;
   while ((got = ::read(read_end.get(), &error, sizeof error)) < 0 && errno == EINTR) {

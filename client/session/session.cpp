@@ -8,6 +8,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/owned_fd.h"
 #include "client/launch/checkpointer_options.h"
 
 namespace shoal {
@@ -88,7 +89,7 @@ Status client::Session::status() const {
 
 // Requires the mutex; the caller notifies. Does nothing if no node serves: the next one gets the recorded
 // messages.
-void client::Session::send_message(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd) {
+void client::Session::send_message(local::LocalMessage message, std::shared_ptr<const base::OwnedFd> fd) {
   if (!link_) return;
   outgoing_.push_back({std::move(message), std::move(fd)});
   ++said_;
@@ -249,7 +250,7 @@ bool client::Session::keeps_slab(uint32_t slot) const {
 }
 
 Status client::Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
-  auto kept = std::make_shared<const local::OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  auto kept = std::make_shared<const base::OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!kept->valid()) return Status(Code::io, fmt::format("a slab: {}", std::strerror(errno)));
   std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;
@@ -337,8 +338,8 @@ Result<uint32_t> client::Session::begin_request(uint64_t* link) {
 }
 
 void client::Session::ask(const local::LocalMessage& message, int fd_to_pass) {
-  std::shared_ptr<const local::OwnedFd> fd;
-  if (fd_to_pass >= 0) fd = std::make_shared<const local::OwnedFd>(::fcntl(fd_to_pass, F_DUPFD_CLOEXEC, 0));
+  std::shared_ptr<const base::OwnedFd> fd;
+  if (fd_to_pass >= 0) fd = std::make_shared<const base::OwnedFd>(::fcntl(fd_to_pass, F_DUPFD_CLOEXEC, 0));
   std::lock_guard lock(mutex_);
   if (interrupted_.ok()) send_message(message, std::move(fd));
   changed_.notify_all();

@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/owned_fd.h"
 #include "client/session/failed_saves.h"
 #include "client/session/node_process.h"
 #include "local/socket/socket.h"
@@ -173,7 +174,7 @@ class Session {
   struct Slot {
     bool is_taken = false;
     bool is_good = true;
-    std::shared_ptr<const local::OwnedFd> fd;  // null: no slab yet
+    std::shared_ptr<const base::OwnedFd> fd;  // null: no slab yet
     uint64_t bytes = 0;
     bool is_filling = false;
     bool gives_back = false;  // as soon as it is free
@@ -181,7 +182,7 @@ class Session {
   };
   struct Outgoing {
     local::LocalMessage message;
-    std::shared_ptr<const local::OwnedFd> fd;
+    std::shared_ptr<const base::OwnedFd> fd;
   };
 
   Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link);
@@ -234,7 +235,7 @@ class Session {
   void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata);
   void lose(Status why);
   void close_link(const std::shared_ptr<NodeLink>& link, Status why);
-  void send_message(local::LocalMessage message, std::shared_ptr<const local::OwnedFd> fd = nullptr);
+  void send_message(local::LocalMessage message, std::shared_ptr<const base::OwnedFd> fd = nullptr);
   template <class Ready>
   Status wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready);
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/owned_fd.h"
 #include "client/staging/slab.h"
 #include "shoal/bytes.h"
 
@@ -55,7 +56,7 @@ Result<MemorySlab> MemorySlab::make_empty(uint64_t bytes) {
                   fmt::format("a slab of {} bytes, at most {} are allowed", bytes, local::kMaxSlabBytes));
   }
   MemorySlab slab;
-  slab.fd_ = local::OwnedFd(::memfd_create("shoal-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  slab.fd_ = base::OwnedFd(::memfd_create("shoal-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!slab.fd_.valid()) return failed("memfd_create", bytes);
   if (::ftruncate(slab.fd(), static_cast<off_t>(bytes)) != 0) return failed("ftruncate", bytes);
   if (::fcntl(slab.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "shoal/status.h"
 
@@ -30,7 +31,7 @@ class MemorySlab {
   int fd() const { return fd_.get(); }
 
  private:
-  local::OwnedFd fd_;
+  base::OwnedFd fd_;
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
 };

@@ -174,6 +174,7 @@ class LayoutBuilder {
   };
   // Most entries have the mesh of the entry before them, and share its memory.
   MeshPtr shared(const Mesh& mesh);
+  Pending& add(std::string fqn, DType dtype, Dims shape);
 
   PagedVector<Pending> pending_;
   MeshPtr last_mesh_;

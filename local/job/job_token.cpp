@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "shoal/hash.h"
 
@@ -39,7 +40,7 @@ Bytes bytes_of(std::string_view text) {
 }  // namespace
 
 Result<Bytes> read_token_file(const std::string& path) {
-  OwnedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  base::OwnedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file.valid() || fstat(file.get(), &info) != 0) {
     return Status(errno == ENOENT ? Code::not_found : Code::refused,

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "local/status/node_query.h"
 #include "shoal/hash.h"
@@ -45,7 +46,7 @@ Status make_private_folder(const std::string& path) {
     return Status(Code::io,
                   fmt::format("{}: {}; SHOAL_RUNTIME_DIR names another folder", path, std::strerror(errno)));
   }
-  OwnedFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  base::OwnedFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat found {};
   if (!folder.valid() || ::fstat(folder.get(), &found) != 0) {
     return Status(Code::refused, fmt::format("{}: {}", path, std::strerror(errno)));

@@ -51,6 +51,19 @@ void write_status(Builder out, const Status& status) {
   out.setCause(schema::text_of(cut_cause(status.message())));
 }
 
+// For every message that names a save of this run.
+template <class Builder, class Message>
+void write_save(Builder out, const Message& in) {
+  out.setStep(in.step);
+  out.setAttempt(in.attempt);
+}
+
+template <class Builder>
+void write_key(Builder out, const AttemptKey& key) {
+  out.setGeneration(key.generation);
+  write_save(out, key);
+}
+
 void write_damage(schema::ReadDamage::Builder out, const ReadDamage& damage) {
   out.setFqn(schema::text_of(damage.fqn));
   write_box(out.initBox(), damage.box);
@@ -89,10 +102,7 @@ void write_values_of(schema::CheckpointInfo::Builder out, const World& world) {
 
 // Writes everything except the values.
 void write_checkpoint(schema::CheckpointInfo::Builder out, const Metadata& metadata) {
-  auto key = out.initKey();
-  key.setGeneration(metadata.key.generation);
-  key.setStep(metadata.key.step);
-  key.setAttempt(metadata.key.attempt);
+  write_key(out.initKey(), metadata.key);
   out.setWorldSize(metadata.world_size);
   out.setPayloadBytes(metadata.payload_bytes);
   out.setFiles(metadata.files);
@@ -155,8 +165,7 @@ class Writer {
   }
   void operator()(const local::Staged& in) {
     auto out = out_.initStaged();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     out.setLayoutId(schema::data_of(in.layout_id));
     if (!in.roster_id.is_zero()) out.setRosterId(schema::data_of(in.roster_id));
     if (!in.plan_id.is_zero()) out.setPlanId(schema::data_of(in.plan_id));
@@ -177,14 +186,12 @@ class Writer {
   void operator()(const local::SlabFree& in) {
     auto out = out_.initSlabFree();
     out.setSlabId(in.slab_id);
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     if (in.durable) write_durable(out.initDurable(), *in.durable);
   }
   void operator()(const local::Decided& in) {
     auto out = out_.initDecided();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     out.setCommitted(in.outcome.ok());
     write_status(out, in.outcome);
     if (in.outcome.ok()) write_metadata(out.initCheckpoint(), in.checkpoint ? *in.checkpoint : Metadata());
@@ -237,8 +244,7 @@ class Writer {
   void operator()(const local::PartRequest& in) {
     auto out = out_.initPartRequest();
     out.setSlabId(in.slab_id);
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     out.setNumber(in.number);
     auto ranges = out.initRanges(list_size(in.ranges.size()));
     for (uint32_t i = 0; i < ranges.size(); ++i) {
@@ -268,10 +274,7 @@ class Writer {
     auto attempts = out.initAttempts(list_size(in.list->attempts.size()));
     for (uint32_t i = 0; i < attempts.size(); ++i) {
       const CheckpointInfo& info = in.list->attempts[i];
-      auto key = attempts[i].initKey();
-      key.setGeneration(info.key.generation);
-      key.setStep(info.key.step);
-      key.setAttempt(info.key.attempt);
+      write_key(attempts[i].initKey(), info.key);
       attempts[i].setState(static_cast<uint8_t>(info.state));
       attempts[i].setWorldSize(info.world_size);
       attempts[i].setFiles(info.files);
@@ -359,8 +362,7 @@ class Writer {
   }
   void operator()(const local::Refused& in) {
     auto out = out_.initRefused();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     write_status(out, in.why);
   }
   void operator()(const local::Detach&) { out_.setDetach(); }
@@ -368,23 +370,20 @@ class Writer {
   void operator()(const local::StatusReport& in) { write_node_status(out_.initStatus(), *in.status); }
   void operator()(const local::Written& in) {
     auto out = out_.initWritten();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     write_durable(out.initAssignment(), in.assignment);
     plan::write_user(out, in.user);
   }
   void operator()(const local::PlanRequest& in) {
     auto out = out_.initPlanRequest();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     out.setLayoutId(schema::data_of(in.layout_id));
     if (!in.known.is_zero()) out.setKnown(schema::data_of(in.known));
     out.setFollowsPlanner(in.follows_planner);
   }
   void operator()(const local::PlanGathering& in) {
     auto out = out_.initPlanGathering();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     out.setStage(static_cast<uint8_t>(in.stage));
     out.setCoordinatorRank(in.coordinator_rank);
     plan::write_options(out.initOptions(), in.options);
@@ -393,15 +392,13 @@ class Writer {
   }
   void operator()(const local::PlanUpdate& in) {
     auto out = out_.initPlan();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     out.setRosterId(schema::data_of(in.roster_id));
     if (in.plan) out.setPlan(schema::data_of(plan::encode_plan(*in.plan)));
   }
   void operator()(const local::NotStaged& in) {
     auto out = out_.initNotStaged();
-    out.setStep(in.step);
-    out.setAttempt(in.attempt);
+    write_save(out, in);
     write_status(out, in.why);
   }
   void operator()(const local::Ping&) { out_.setPing(); }

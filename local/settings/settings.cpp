@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "base/host_port.h"
 #include "shoal/bytes.h"
 
 extern char** environ;
@@ -86,9 +87,7 @@ Result<uint64_t> parse_value(const Setting& setting, std::string_view text) {
     case SettingKind::ports:
       return parse_ports(text);
     case SettingKind::address:
-      if (text.rfind(':') == std::string_view::npos) {
-        return invalid(fmt::format("'{}': HOST:PORT is needed", text));
-      }
+      SHOAL_RETURN_IF_ERROR(base::parse_host_port(text).status());
       return uint64_t{0};
     case SettingKind::text:
     case SettingKind::path:

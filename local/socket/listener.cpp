@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/owned_fd.h"
 #include "local/socket/peer_internal.h"
 #include "local/socket/socket.h"
 
@@ -27,7 +28,7 @@ Status failed(const std::string& path, const char* what) {
 Result<std::unique_ptr<LocalListener>> LocalListener::listen(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(sockaddr_un address, socket_address(path));
   std::unique_ptr<LocalListener> listener(new LocalListener());
-  listener->fd_ = OwnedFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  listener->fd_ = base::OwnedFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener->fd_.valid()) return failed(path, "socket");
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return failed(path, "removing a stale socket");
   if (::bind(listener->fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
@@ -43,11 +44,11 @@ LocalListener::~LocalListener() {
   if (!path_.empty()) ::unlink(path_.c_str());
 }
 
-Result<std::optional<OwnedFd>> LocalListener::accept(int timeout_ms) {
+Result<std::optional<base::OwnedFd>> LocalListener::accept(int timeout_ms) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
   while (true) {
-    OwnedFd peer(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    base::OwnedFd peer(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (peer.valid()) {
       if (check_peer(peer.get()).ok()) return std::optional(std::move(peer));
       continue;
@@ -57,7 +58,7 @@ Result<std::optional<OwnedFd>> LocalListener::accept(int timeout_ms) {
     int wait_ms = -1;
     if (timeout_ms >= 0) {
       auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-      if (left <= 0) return std::optional<OwnedFd>();
+      if (left <= 0) return std::optional<base::OwnedFd>();
       wait_ms = static_cast<int>(left);
     }
     pollfd waiting{fd_.get(), POLLIN, 0};

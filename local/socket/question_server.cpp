@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/owned_fd.h"
+
 namespace shoal::local {
 
 namespace {
@@ -22,7 +24,7 @@ bool must_wait(int error) {
 }  // namespace
 
 struct QuestionServer::Connection {
-  OwnedFd fd;
+  base::OwnedFd fd;
   Time came, deadline;
   std::string greeting;
   std::string question;
@@ -31,7 +33,7 @@ struct QuestionServer::Connection {
   bool has_ended = false;
 };
 
-QuestionServer::QuestionServer(OwnedFd listener, const QuestionLimits& limits, Words words)
+QuestionServer::QuestionServer(base::OwnedFd listener, const QuestionLimits& limits, Words words)
     : listener_(std::move(listener)), limits_(limits), words_(std::move(words)) {}
 
 QuestionServer::~QuestionServer() = default;
@@ -89,7 +91,7 @@ void QuestionServer::accept_all() {
       shut_until_ = (*goes)->came + limits_.life_min;
       return;
     }
-    OwnedFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    base::OwnedFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.valid()) {
       if (is_full) close_for_others(goes);
       begin(std::move(fd));
@@ -117,15 +119,15 @@ void QuestionServer::close_for_others(std::vector<std::unique_ptr<Connection>>::
 
 // Closes a waiting connection, because there is no descriptor to answer it. False: none could be closed.
 bool QuestionServer::close_in_place() {
-  OwnedFd fd(spare_descriptor_.accept_in_place(listener_.get()));
+  base::OwnedFd fd = spare_descriptor_.accept_in_place(listener_.get());
   const bool is_closed = fd.valid();
   if (is_closed && words_.turned_away) words_.turned_away();
-  fd = OwnedFd();
+  fd.reset();
   spare_descriptor_.refill();
   return is_closed;
 }
 
-void QuestionServer::begin(OwnedFd fd) {
+void QuestionServer::begin(base::OwnedFd fd) {
   auto connection = std::make_unique<Connection>();
   connection->fd = std::move(fd);
   connection->came = std::chrono::steady_clock::now();

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/descriptors.h"
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 
 namespace shoal::local {
@@ -46,7 +47,7 @@ class QuestionServer {
   };
 
   // `listener` is a listening, non-blocking socket.
-  QuestionServer(OwnedFd listener, const QuestionLimits& limits, Words words);
+  QuestionServer(base::OwnedFd listener, const QuestionLimits& limits, Words words);
   ~QuestionServer();           // closes every connection
   void run(int stop_fd = -1);  // serves until stop_fd is readable
 
@@ -60,10 +61,10 @@ class QuestionServer {
   std::vector<std::unique_ptr<Connection>>::iterator first_to_go();
   void close_for_others(std::vector<std::unique_ptr<Connection>>::iterator goes);
   bool close_in_place();
-  void begin(OwnedFd fd);
+  void begin(base::OwnedFd fd);
   void serve(Connection& connection);
 
-  const OwnedFd listener_;
+  const base::OwnedFd listener_;
   const QuestionLimits limits_;
   const Words words_;
   std::vector<std::unique_ptr<Connection>> connections_;  // in the order of their accept

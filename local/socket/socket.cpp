@@ -18,6 +18,7 @@
 #include <mutex>
 #include <span>
 
+#include "base/owned_fd.h"
 #include "local/socket/frame_internal.h"
 #include "local/socket/peer_internal.h"
 #include "shoal/page_buffer.h"
@@ -85,7 +86,7 @@ size_t skip(std::vector<iovec>& vectors, size_t first, size_t bytes) {
 }
 
 // Takes all descriptors from the result of recvmsg.
-void take_descriptors(msghdr& received, std::vector<OwnedFd>& out) {
+void take_descriptors(msghdr& received, std::vector<base::OwnedFd>& out) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&received); control; control = CMSG_NXTHDR(&received, control)) {
     if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -98,18 +99,6 @@ void take_descriptors(msghdr& received, std::vector<OwnedFd>& out) {
 }
 
 }  // namespace
-
-OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) ::close(fd_);
-}
 
 Status check_peer(int fd) {
   ucred peer{};
@@ -145,7 +134,7 @@ struct LocalSocket::State {
   PageBuffer body;  // expected_bytes long; a large one takes only the memory of the bytes that arrived
   size_t body_bytes = 0;
   uint64_t total_bytes = 0;
-  std::vector<OwnedFd> fds;
+  std::vector<base::OwnedFd> fds;
   Status broken;
 
   // Reads at most the requested bytes into `into`. 0: there are none yet.
@@ -212,18 +201,18 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::finish() {
   if (is_slab != !fds.empty()) {
     return Status(Code::corrupt, is_slab ? "a slab without its descriptor" : "a descriptor with no slab");
   }
-  ReceivedLocal received{std::move(message), is_slab ? std::move(fds.front()) : OwnedFd()};
+  ReceivedLocal received{std::move(message), is_slab ? std::move(fds.front()) : base::OwnedFd()};
   fds.clear();
   header_bytes = body_bytes = 0;
   body = PageBuffer();
   return std::optional(std::move(received));
 }
 
-LocalSocket::LocalSocket(OwnedFd fd) : fd_(std::move(fd)), state_(std::make_shared<State>()) {}
+LocalSocket::LocalSocket(base::OwnedFd fd) : fd_(std::move(fd)), state_(std::make_shared<State>()) {}
 
 Result<std::unique_ptr<LocalSocket>> LocalSocket::connect(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(sockaddr_un address, socket_address(path));
-  OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Status(Code::io, fmt::format("{}: socket: {}", path, std::strerror(errno)));
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return Status(Code::unavailable, fmt::format("{}: {}", path, std::strerror(errno)));

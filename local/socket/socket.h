@@ -7,30 +7,15 @@
 #include <string>
 #include <utility>
 
+#include "base/owned_fd.h"
 #include "local/messages/messages.h"
 #include "shoal/status.h"
 
 namespace shoal::local {
 
-// Owns a file descriptor.
-class OwnedFd {
- public:
-  OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept;
-  ~OwnedFd();
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
-
 struct ReceivedLocal {
   LocalMessage message;
-  OwnedFd fd;  // of a Slab
+  base::OwnedFd fd;  // of a Slab
 };
 
 // How long send waits for a peer that does not read.
@@ -45,7 +30,7 @@ class LocalFrame;
 // raises SIGPIPE.
 class LocalSocket {
  public:
-  explicit LocalSocket(OwnedFd fd);
+  explicit LocalSocket(base::OwnedFd fd);
   // Code::unavailable: no process listens. Code::refused: the listening process runs as another user, who is
   // not root.
   static Result<std::unique_ptr<LocalSocket>> connect(const std::string& path);
@@ -70,7 +55,7 @@ class LocalSocket {
  private:
   struct State;
   Result<bool> send_frame(const LocalFrame& frame, int fd_to_pass, bool may_wait);
-  OwnedFd fd_;
+  base::OwnedFd fd_;
   std::shared_ptr<State> state_;
 };
 
@@ -85,12 +70,12 @@ class LocalListener {
   static Result<std::unique_ptr<LocalListener>> listen(const std::string& path);
   ~LocalListener();  // removes the socket file
   // nullopt: timeout. Accepts peers of the same user or of root only (SO_PEERCRED), and closes others.
-  Result<std::optional<OwnedFd>> accept(int timeout_ms);
+  Result<std::optional<base::OwnedFd>> accept(int timeout_ms);
   int fd() const { return fd_.get(); }
 
  private:
   LocalListener() = default;
-  OwnedFd fd_;
+  base::OwnedFd fd_;
   std::string path_;
 };
 

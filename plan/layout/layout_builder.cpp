@@ -53,24 +53,26 @@ LayoutBuilder::MeshPtr LayoutBuilder::shared(const Mesh& mesh) {
   return last_mesh_;
 }
 
-void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
-                               std::vector<Placement> placements) {
+LayoutBuilder::Pending& LayoutBuilder::add(std::string fqn, DType dtype, Dims shape) {
   Pending pending;
   pending.entry.fqn = std::move(fqn);
   pending.entry.dtype = dtype;
   pending.entry.shape = std::move(shape);
+  pending_.push_back(std::move(pending));
+  return pending_.back();
+}
+
+void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const Mesh& mesh,
+                               std::vector<Placement> placements) {
+  Pending& pending = add(std::move(fqn), dtype, std::move(shape));
   pending.entry.sharding = MeshSharding{0, std::move(placements)};
   pending.mesh = shared(mesh);
-  pending_.push_back(std::move(pending));
 }
 
 void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const TileSharding& sharding) {
   const TileSharding::OnMesh& on_mesh = sharding.on_mesh();
-  Pending pending;
-  pending.refused = sharding.validate_for(shape);
-  pending.entry.fqn = std::move(fqn);
-  pending.entry.dtype = dtype;
-  pending.entry.shape = std::move(shape);
+  Pending& pending = add(std::move(fqn), dtype, std::move(shape));
+  pending.refused = sharding.validate_for(pending.entry.shape);
   if (on_mesh.devices_per_rank > 1) {
     pending.entry.sharding = DeviceSharding{0, on_mesh.devices_per_rank};
   } else {
@@ -79,31 +81,22 @@ void LayoutBuilder::add_tensor(std::string fqn, DType dtype, Dims shape, const T
   }
   pending.mesh = shared(on_mesh.mesh);
   pending.siblings = std::make_shared<const Mesh>(sharding.device_map().ranks());
-  pending_.push_back(std::move(pending));
 }
 
 void LayoutBuilder::add_tensor_boxes(std::string fqn, DType dtype, Dims shape, std::vector<RankBoxes> boxes,
                                      bool replicated) {
-  Pending pending;
-  pending.entry.fqn = std::move(fqn);
-  pending.entry.dtype = dtype;
-  pending.entry.shape = std::move(shape);
+  Pending& pending = add(std::move(fqn), dtype, std::move(shape));
   pending.entry.replicated = replicated;
   pending.entry.sharding = BoxSharding{std::move(boxes)};
-  pending_.push_back(std::move(pending));
 }
 
 void LayoutBuilder::add_value(std::string fqn, DType dtype, Dims shape, std::optional<Mesh> group,
                               bool replicated) {
-  Pending pending;
-  pending.entry.fqn = std::move(fqn);
-  pending.entry.dtype = dtype;
-  pending.entry.shape = std::move(shape);
+  Pending& pending = add(std::move(fqn), dtype, std::move(shape));
   pending.entry.replicated = replicated;
   pending.entry.sharding = GroupSharding{0};
   pending.wants_siblings = !group.has_value();
   if (group) pending.mesh = shared(*group);
-  pending_.push_back(std::move(pending));
 }
 
 void LayoutBuilder::add_object(std::string fqn, std::optional<Mesh> group, bool replicated) {
@@ -116,11 +109,9 @@ void LayoutBuilder::add_rank_object(std::string fqn, Rank rank) {
 }
 
 void LayoutBuilder::add_rank_objects(std::string_view fqn) {
-  Pending pending;
-  pending.entry.fqn = fmt::format("{}@rank", fqn);
+  Pending& pending = add(fmt::format("{}@rank", fqn), DType::u8, {});
   pending.entry.kind = LayoutEntry::Kind::object;
   pending.entry.sharding = RankSharding{};
-  pending_.push_back(std::move(pending));
 }
 
 Result<LayoutPtr> LayoutBuilder::build() && {

@@ -412,12 +412,6 @@ Result<Locator::Value> Locator::value(std::string_view fqn) const {
   return Value{entry.kind, entry.dtype, entry.shape};
 }
 
-std::vector<std::string> Locator::fqns() const {
-  std::vector<std::string> out;
-  for (TensorMetadata& value : list_values(*impl_->world)) out.push_back(std::move(value.fqn));
-  return out;
-}
-
 Result<std::vector<StoredPiece>> Locator::pieces(std::string_view fqn, const Box& target) {
   std::optional<Impl::Named> named = impl_->find(fqn);
   if (!named) return Status(Code::not_found, fmt::format("'{}' is not in the checkpoint", fqn));

@@ -33,7 +33,6 @@ class Locator {
   };
   // Code::not_found if no layout has the fqn.
   Result<Value> value(std::string_view fqn) const;
-  std::vector<std::string> fqns() const;  // ascending, each once
   // The canonical pieces that share at least one element with `target`, ascending by box. For an object or an
   // empty tensor, all pieces. For a mesh sharding it computes the ranks from the target's coordinates and
   // never visits all ranks.

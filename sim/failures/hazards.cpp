@@ -19,15 +19,12 @@ actors::TimeNs nanoseconds(uint64_t ms) {
   return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
 }
 
-}  // namespace
-
+// The others are faults of a disk.
 bool is_link_fault(Fault::Kind kind) {
   return kind >= Fault::Kind::cut && kind <= Fault::Kind::reorders;
 }
 
-bool is_disk_fault(Fault::Kind kind) {
-  return kind >= Fault::Kind::disk_slow;
-}
+}  // namespace
 
 void Hazards::begin(const Fault& fault, actors::TimeNs now) {
   const Active active{fault, now, now + nanoseconds(fault.for_ms)};

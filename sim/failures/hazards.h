@@ -23,8 +23,7 @@ class Hazards {
  public:
   explicit Hazards(uint64_t seed) : random_(seed) {}
 
-  // Begins a fault of a link or a disk. It is active from now to now + for_ms. Precondition: is_link_fault or
-  // is_disk_fault.
+  // Begins a fault of a link or a disk. It is active from now to now + for_ms.
   void begin(const Fault& fault, actors::TimeNs now);
 
   bool touches_links(actors::TimeNs now) const { return now < links_until_; }
@@ -63,8 +62,5 @@ class Hazards {
   // By link: messages behind a delayed one leave no earlier than this.
   std::map<std::pair<size_t, size_t>, actors::TimeNs> held_until_;
 };
-
-bool is_link_fault(Fault::Kind kind);
-bool is_disk_fault(Fault::Kind kind);
 
 }  // namespace shoal::sim

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/owned_fd.h"
+
 namespace shoal::storage {
 
 namespace {
@@ -71,10 +73,10 @@ Status move_folder(const std::string& from, const std::string& to) {
   std::error_code error;
   fs::rename(from, to, error);
   if (error) return io_error(from, fmt::format("move it to {}", to), error);
-  int folder = ::open(fs::path(to).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return ok_status();  // a relative name, or one that may not be read: the move has succeeded
-  (void)::fsync(folder);
-  ::close(folder);
+  const base::OwnedFd folder(::open(fs::path(to).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid())
+    return ok_status();  // a relative name, or one that may not be read: the move has succeeded
+  (void)::fsync(folder.get());
   return ok_status();
 }
 

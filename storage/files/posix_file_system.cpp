@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/owned_fd.h"
 #include "base/read_ahead.h"
 
 namespace shoal::storage {
@@ -20,18 +21,6 @@ namespace {
 
 constexpr mode_t kFolderMode = 0777;  // the umask decides
 constexpr mode_t kFileMode = 0666;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Repeats a system call while signals interrupt it. Turns -1 into errno.
 template <class Call>
@@ -90,7 +79,7 @@ class PosixFile final : public OpenFile {
   }
 
  private:
-  Descriptor fd_;
+  base::OwnedFd fd_;
 };
 
 class PosixFolder final : public OpenFolder {
@@ -166,7 +155,7 @@ class PosixFolder final : public OpenFolder {
   }
 
  private:
-  Descriptor fd_;
+  base::OwnedFd fd_;
 };
 
 int PosixFolder::list(std::vector<FolderEntry>* entries) {

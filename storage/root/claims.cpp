@@ -323,11 +323,6 @@ Result<bool> generations_last(Storage& storage, const ClaimedNumbers& claimed,
 
 }  // namespace
 
-Result<uint32_t> highest_generation_used(Storage& storage) {
-  SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
-  return claimed.highest_used;
-}
-
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage) {
   SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
   return read_generations(storage, claimed.numbers);

@@ -75,8 +75,6 @@ Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation
 // Ascending. A damaged record is an error if it is the highest; lower ones are left out, because their runs
 // have ended.
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage);
-// The highest number of which any file remains in generations/, including a damaged claim; 0: none.
-Result<uint32_t> highest_generation_used(Storage& storage);
 
 // Publishes the first roster of a generation: generations/N.roster holds world and options. Returns the final
 // one: this one, or the one that came first.

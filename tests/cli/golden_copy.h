@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 

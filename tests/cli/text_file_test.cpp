@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 namespace {

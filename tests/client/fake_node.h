@@ -7,14 +7,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "shoal/checkpointer.h"
 
@@ -36,6 +40,23 @@ class TemporaryRoot {
  private:
   std::string path_;
 };
+
+// Of rank 0 of two, with a node that the test plays.
+inline CheckpointerOptions options_of_two_ranks(const std::string& root) {
+  CheckpointerOptions options;
+  options.root = root;
+  options.world_size = 2;
+  options.job_id = "job";
+  options.start_node = false;
+  options.attach_timeout = std::chrono::milliseconds(1'000);
+  return options;
+}
+
+inline std::vector<uint16_t> numbers(size_t count, uint16_t first = 0) {
+  std::vector<uint16_t> out(count);
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
 
 class FakeNode {
  public:
@@ -98,7 +119,7 @@ class FakeNode {
   uint64_t slab_bytes(uint32_t id) const { return slabs_.at(id).second; }
 
  private:
-  void map(const local::Slab& slab, const local::OwnedFd& fd) {
+  void map(const local::Slab& slab, const base::OwnedFd& fd) {
     SHOAL_CHECK(local::check_slab(fd.get(), slab.bytes).ok());
     if (auto old = slabs_.find(slab.slab_id); old != slabs_.end())
       ::munmap(old->second.first, old->second.second);

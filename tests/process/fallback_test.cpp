@@ -2,13 +2,12 @@
 // With a fallback, it loads the newest sound checkpoint, the same one on all ranks of all hosts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "shoal/checkpoint_reader.h"
-#include "tests/process/trainer.h"
+#include "tests/process/two_hosts.h"
 
 namespace shoal::testing {
 namespace {
@@ -36,46 +35,13 @@ class Fallback : public ::testing::Test {
     end();
   }
   void start(const std::string& name, const std::function<void(CheckpointerOptions&)>& change = nullptr) {
-    std::string coordinator;
-    for (uint32_t i = 0; i < 2; ++i) {
-      const std::string host = name + (i == 0 ? "-a" : "-b");
-      std::vector<std::string> arguments = {"root=" + scratch_.root(),
-                                            "job=" + name,
-                                            "world=2",
-                                            "name=" + host,
-                                            "abandoned_after_ms=200",
-                                            "log=" + scratch_.file(host + ".log")};
-      if (i == 1) arguments.push_back("coordinator=" + coordinator);
-      nodes_.push_back(std::make_unique<NodeChild>(scratch_.host(host), arguments));
-      if (i == 0) coordinator = nodes_.back()->address();
-      ASSERT_THAT(nodes_.back()->first_line(), HasSubstr("ready"));
-    }
-    for (uint32_t i = 0; i < 2; ++i) {
-      trainers_.push_back(std::make_unique<Trainer>(scratch_, name + (i == 0 ? "-a" : "-b"), i, 2, name,
-                                                    [&](CheckpointerOptions& options) {
-                                                      options.attach_timeout = std::chrono::seconds(5);
-                                                      if (change) change(options);
-                                                    }));
-      ASSERT_TRUE(trainers_.back()->opened.ok()) << trainers_.back()->opened.status().to_string();
-    }
+    job_.start(scratch_, name, nullptr, change);
   }
-  void save(uint64_t step) {
-    std::vector<SaveHandle> saves;
-    for (auto& trainer : trainers_) {
-      auto saved = trainer->save(step);
-      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
-      saves.push_back(*saved);
-    }
-    for (SaveHandle& each : saves) {
-      auto committed = each.wait_committed(kPatience);
-      ASSERT_TRUE(committed.ok()) << committed.status().to_string();
-    }
-  }
+  void save(uint64_t step) { save_and_commit(job_.trainers, step); }
   void end() {
-    trainers_.clear();
-    for (auto& node : nodes_) node->signal(SIGKILL);
-    for (auto& node : nodes_) node->wait();
-    nodes_.clear();
+    job_.trainers.clear();
+    job_.kill_nodes();
+    job_.nodes.clear();
   }
   std::string folder(uint64_t step) const {
     return scratch_.root() + "/step-0000000" + std::to_string(step) + "/g1a1";
@@ -85,7 +51,7 @@ class Fallback : public ::testing::Test {
     return folder(step) + "/rank-0000" + std::to_string(rank) + ".safetensors";
   }
   std::vector<Result<LoadResult>> load(const LoadOptions& options) {
-    return together(trainers_, [&](Trainer& trainer) {
+    return together(job_.trainers, [&](Trainer& trainer) {
       trainer.forget();
       return trainer.checkpointer().load(trainer.state, options);
     });
@@ -107,7 +73,7 @@ class Fallback : public ::testing::Test {
       EXPECT_EQ(loaded->metadata.key.step, step);
       passed_over.push_back(loaded->passed_over);
     }
-    for (auto& trainer : trainers_) EXPECT_TRUE(trainer->holds(step));
+    for (auto& trainer : job_.trainers) EXPECT_TRUE(trainer->holds(step));
     EXPECT_EQ(passed_over[0], passed_over[1]);
     return passed_over[0];
   }
@@ -127,8 +93,7 @@ class Fallback : public ::testing::Test {
   }
 
   Scratch scratch_;
-  std::vector<std::unique_ptr<NodeChild>> nodes_;
-  std::vector<std::unique_ptr<Trainer>> trainers_;
+  TwoHosts job_;
 };
 
 TEST_F(Fallback, OfADamagedManifestLoadsTheCheckpointBeforeIt) {
@@ -173,7 +138,7 @@ TEST_F(Fallback, WhereAllAreDamagedIsCorruptAndNeverAStartAfresh) {
   start("next");
   expect_corrupt(previous(), "every checkpoint of this root is damaged (3), the newest is step 3 (g1a1)");
   expect_corrupt(previous(LoadMethod::two_stage), "every checkpoint of this root is damaged (3)");
-  for (auto& trainer : trainers_) {
+  for (auto& trainer : job_.trainers) {
     auto started = trainer->checkpointer().load_or_start(trainer->state, previous());
     EXPECT_EQ(started.status().code(), Code::corrupt) << started.status().to_string();
   }
@@ -209,7 +174,7 @@ TEST_F(Fallback, IsASettingOfTheJob) {
 TEST_F(Fallback, OfAReaderAndOfPoliciesThatCompareFirst) {
   flip_last_byte(shard(3, 1));
   start("next");
-  auto reader = trainers_[0]->checkpointer().open_checkpoint(std::nullopt, LoadFallback::previous);
+  auto reader = job_.trainers[0]->checkpointer().open_checkpoint(std::nullopt, LoadFallback::previous);
   ASSERT_TRUE(reader.ok()) << reader.status().to_string();
   EXPECT_EQ(reader->metadata().key.step, 2u);
   EXPECT_EQ(reader->passed_over().count, 1u);

@@ -60,17 +60,7 @@ class AChangingJob : public ::testing::Test {
       ASSERT_TRUE(trainers_.back()->opened.ok()) << trainers_.back()->opened.status().to_string();
     }
   }
-  void save_and_commit(uint64_t step) {
-    std::vector<SaveHandle> saves;
-    for (auto& trainer : trainers_) {
-      auto saved = trainer->save(step);
-      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
-      saves.push_back(*saved);
-    }
-    for (SaveHandle& save : saves) {
-      ASSERT_TRUE(save.wait_committed(kPatience).ok()) << step << ": " << save.error().to_string();
-    }
-  }
+  void save_and_commit(uint64_t step) { testing::save_and_commit(trainers_, step); }
   // By another job, on another number of ranks. `scale`: whether it was saved too.
   void expect_loads(uint64_t step, bool momentum, bool scale, size_t ranks_saved = 4) {
     const std::string job = fmt::format("loads-{}", step), host = job;

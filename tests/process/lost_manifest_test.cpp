@@ -2,11 +2,10 @@
 // so has no catalog. It commits these saves and loads them instead of an older step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <filesystem>
 
-#include "tests/process/trainer.h"
+#include "tests/process/two_hosts.h"
 
 namespace shoal::testing {
 namespace {
@@ -17,64 +16,28 @@ namespace fs = std::filesystem;
 
 class LostManifest : public ::testing::Test {
  protected:
-  // Two hosts with a rank each, as a job of their own.
-  struct Job {
-    std::unique_ptr<NodeChild> nodes[2];
-    std::vector<std::unique_ptr<Trainer>> trainers;
-  };
   // The node of host `dying` ends there.
-  std::unique_ptr<Job> start(const std::string& name, const std::string& die_at = "", uint32_t dying = 0) {
-    auto job = std::make_unique<Job>();
-    std::string coordinator;
-    for (uint32_t i = 0; i < 2; ++i) {
-      const std::string host = name + (i == 0 ? "-a" : "-b");
-      std::vector<std::string> arguments = {"root=" + scratch_.root(),
-                                            "job=" + name,
-                                            "world=2",
-                                            "name=" + host,
-                                            "abandoned_after_ms=200",
-                                            "host_lost_ms=2500",
-                                            "log=" + scratch_.file(host + ".log")};
-      if (i == dying && !die_at.empty()) arguments.push_back("die_at=" + die_at);
-      if (i == 1) arguments.push_back("coordinator=" + coordinator);
-      job->nodes[i] = std::make_unique<NodeChild>(scratch_.host(host), arguments);
-      if (i == 0) coordinator = job->nodes[i]->address();
-      EXPECT_THAT(job->nodes[i]->first_line(), HasSubstr("ready"));
-    }
-    for (uint32_t i = 0; i < 2; ++i) {
-      job->trainers.push_back(std::make_unique<Trainer>(
-          scratch_, name + (i == 0 ? "-a" : "-b"), i, 2, name,
-          [](CheckpointerOptions& options) { options.attach_timeout = std::chrono::seconds(5); }));
-      EXPECT_TRUE(job->trainers[i]->opened.ok()) << job->trainers[i]->opened.status().to_string();
-    }
+  std::unique_ptr<TwoHosts> start(const std::string& name, const std::string& die_at = "",
+                                  uint32_t dying = 0) {
+    auto job = std::make_unique<TwoHosts>();
+    job->start(scratch_, name, [&](uint32_t i) {
+      std::vector<std::string> more = {"host_lost_ms=2500"};
+      if (i == dying && !die_at.empty()) more.push_back("die_at=" + die_at);
+      return more;
+    });
     return job;
   }
-  static void save(Job& job, uint64_t step) {
-    std::vector<SaveHandle> saves;
-    for (auto& trainer : job.trainers) {
-      auto saved = trainer->save(step);
-      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
-      saves.push_back(*saved);
-    }
-    for (SaveHandle& each : saves) {
-      auto committed = each.wait_committed(kPatience);
-      EXPECT_TRUE(committed.ok()) << committed.status().to_string();
-    }
-  }
-  static void end(Job& job) {
-    for (auto& node : job.nodes) node->signal(SIGKILL);
-    for (auto& node : job.nodes) node->wait();
-  }
+  static void save(TwoHosts& job, uint64_t step) { save_and_commit(job.trainers, step); }
   std::string folder(uint64_t step) const {
     return scratch_.root() + "/step-0000000" + std::to_string(step) + "/g1a1";
   }
-  static std::vector<Result<LoadResult>> load(Job& job) {
+  static std::vector<Result<LoadResult>> load(TwoHosts& job) {
     return together(job.trainers, [](Trainer& trainer) {
       trainer.forget();
       return trainer.checkpointer().load(trainer.state);
     });
   }
-  static void expect_loads(Job& job, uint64_t step) {
+  static void expect_loads(TwoHosts& job, uint64_t step) {
     for (const auto& loaded : load(job)) {
       ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
       EXPECT_EQ(loaded->metadata.key.step, step);
@@ -89,7 +52,7 @@ class LostManifest : public ::testing::Test {
 TEST_F(LostManifest, OfTheNewestStepIsWrittenAgain) {
   auto job = start("first");
   for (uint64_t step : {1, 2, 3}) save(*job, step);
-  end(*job);
+  job->kill_nodes();
   ASSERT_TRUE(fs::remove(folder(3) + "/manifest.shoal"));
   auto next = start("next");
   expect_loads(*next, 3);
@@ -103,7 +66,7 @@ TEST_F(LostManifest, WasNeverWrittenWhereTheJobDiedAfterItsLastShard) {
   save(*job, 1);
   for (auto& trainer : job->trainers) ASSERT_TRUE(trainer->save(2).ok());
   ASSERT_EQ(job->nodes[0]->wait(), 128 + SIGKILL);
-  end(*job);
+  job->kill_nodes();
   ASSERT_FALSE(fs::exists(folder(2) + "/manifest.shoal"));
   auto next = start("next");
   expect_loads(*next, 2);
@@ -126,7 +89,7 @@ TEST_F(LostManifest, IsWrittenByTheLiveJobWhereAHostDiedBetweenItsShardAndItsRep
 TEST_F(LostManifest, WithALostShardIsReportedByWhoLoadsAnOlderStep) {
   auto job = start("first");
   for (uint64_t step : {1, 2}) save(*job, step);
-  end(*job);
+  job->kill_nodes();
   ASSERT_TRUE(fs::remove(folder(2) + "/manifest.shoal"));
   ASSERT_TRUE(fs::remove(folder(2) + "/rank-00001.safetensors"));
   auto next = start("next");
@@ -139,7 +102,7 @@ TEST_F(LostManifest, WithALostShardIsReportedByWhoLoadsAnOlderStep) {
 // "b" alone is saved, which both ranks hold: one of them writes it, the other nothing.
 class LostManifestOfASmallModel : public LostManifest {
  protected:
-  std::unique_ptr<Job> start_small(const std::string& name) {
+  std::unique_ptr<TwoHosts> start_small(const std::string& name) {
     auto job = start(name);
     for (auto& trainer : job->trainers) {
       trainer->state = StateDict();
@@ -148,7 +111,7 @@ class LostManifestOfASmallModel : public LostManifest {
     }
     return job;
   }
-  static void expect_loads_small(Job& job, uint64_t step) {
+  static void expect_loads_small(TwoHosts& job, uint64_t step) {
     for (const auto& loaded : load(job)) {
       ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
       EXPECT_EQ(loaded->metadata.key.step, step);
@@ -162,7 +125,7 @@ class LostManifestOfASmallModel : public LostManifest {
 TEST_F(LostManifestOfASmallModel, ThatOneRankWroteIsWrittenAgain) {
   auto job = start_small("first");
   for (uint64_t step : {1, 2, 3}) save(*job, step);
-  end(*job);
+  job->kill_nodes();
   size_t shards = 0, records = 0;
   for (const auto& entry : fs::directory_iterator(folder(3))) {
     shards += entry.path().extension() == ".safetensors";
@@ -185,7 +148,7 @@ TEST_F(LostManifest, OfARunWhoseRecordsWereRemovedWhileItSavedIsWrittenAgain) {
   save(*job, 1);
   ASSERT_GT(fs::remove_all(scratch_.root() + "/generations"), 0u);
   for (uint64_t step : {2, 3}) save(*job, step);
-  end(*job);
+  job->kill_nodes();
   ASSERT_TRUE(fs::remove(folder(3) + "/manifest.shoal"));
   auto next = start("next");
   expect_loads(*next, 3);
@@ -196,7 +159,7 @@ TEST_F(LostManifest, OfARunWhoseRecordsWereRemovedWhileItSavedIsWrittenAgain) {
 TEST_F(LostManifest, OrAnAttemptsFolderThatIsASymbolicLinkIsNamed) {
   auto job = start("first");
   for (uint64_t step : {1, 2}) save(*job, step);
-  end(*job);
+  job->kill_nodes();
   fs::rename(folder(2), scratch_.file("elsewhere"));
   fs::create_directory_symlink(scratch_.file("elsewhere"), folder(2));
   auto next = start("next");

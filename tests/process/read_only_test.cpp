@@ -39,18 +39,7 @@ class ReadOnlyJob : public ::testing::Test {
       ASSERT_TRUE(trainers_.back()->opened.ok()) << trainers_.back()->opened.status().to_string();
     }
   }
-  void expect_commits(uint64_t step) {
-    std::vector<SaveHandle> saves;
-    for (auto& trainer : trainers_) {
-      auto saved = trainer->save(step);
-      ASSERT_TRUE(saved.ok()) << saved.status().to_string();
-      saves.push_back(*saved);
-    }
-    for (SaveHandle& save : saves) {
-      auto committed = save.wait_committed(kPatience);
-      EXPECT_TRUE(committed.ok()) << committed.status().to_string();
-    }
-  }
+  void expect_commits(uint64_t step) { save_and_commit(trainers_, step); }
   static uint64_t step_loaded(Trainer& reader) {
     reader.forget();
     auto loaded = reader.checkpointer().load(reader.state);

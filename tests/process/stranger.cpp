@@ -14,6 +14,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "transport/frame.h"
 #include "transport/handshake.h"
 
@@ -23,24 +25,23 @@ namespace {
 
 constexpr int kPatienceSeconds = 30;
 
-int connected_socket(int family, const sockaddr* address, socklen_t bytes) {
-  int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+base::OwnedFd connected_socket(int family, const sockaddr* address, socklen_t bytes) {
+  base::OwnedFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   timeval patience{kPatienceSeconds, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  if (connect(fd, address, bytes) == 0) return fd;
-  close(fd);
-  return -1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  if (connect(fd.get(), address, bytes) != 0) fd.reset();
+  return fd;
 }
 
 }  // namespace
 
 Stranger Stranger::at_address(const std::string& host_port) {
-  size_t colon = host_port.rfind(':');
+  const base::HostPort at = base::parse_host_port(host_port).value();
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(std::stoul(host_port.substr(colon + 1))));
-  inet_pton(AF_INET, host_port.substr(0, colon).c_str(), &address.sin_addr);
+  address.sin_port = htons(at.port);
+  inet_pton(AF_INET, at.host.c_str(), &address.sin_addr);
   return Stranger(connected_socket(AF_INET, reinterpret_cast<sockaddr*>(&address), sizeof(address)));
 }
 
@@ -51,15 +52,9 @@ Stranger Stranger::at_socket(const std::string& path) {
   return Stranger(connected_socket(AF_UNIX, reinterpret_cast<sockaddr*>(&address), sizeof(address)));
 }
 
-Stranger::Stranger(Stranger&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-Stranger::~Stranger() {
-  if (fd_ >= 0) close(fd_);
-}
-
 void Stranger::send(ByteView bytes) {
   while (!bytes.empty()) {
-    ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent <= 0) return;
     bytes = bytes.subspan(static_cast<size_t>(sent));
   }
@@ -68,7 +63,7 @@ void Stranger::send(ByteView bytes) {
 bool Stranger::wait_closed() {
   std::byte dropped[4096];
   while (true) {
-    ssize_t got = recv(fd_, dropped, sizeof(dropped), 0);
+    ssize_t got = recv(fd_.get(), dropped, sizeof(dropped), 0);
     if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
     if (got < 0) return false;
   }
@@ -94,11 +89,10 @@ Result<Stranger::Frame> Stranger::read_frame(transport::FrameStream& stream) {
 Status Stranger::say_hello(const transport::Identity& identity, uint32_t schema_version,
                            std::string_view token) {
   SHOAL_ASSIGN_OR_RETURN(auto context, transport::TlsContext::create(as_view(token), identity.root_id));
-  fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+  fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
   SHOAL_ASSIGN_OR_RETURN(
       transport::TlsStream tls,
-      transport::TlsStream::open(context, transport::FileDescriptor(std::exchange(fd_, -1)),
-                                 transport::HandshakeRole::connector));
+      transport::TlsStream::open(context, std::move(fd_), transport::HandshakeRole::connector));
   transport::FrameStream stream(std::move(tls));
   transport::Handshake handshake(transport::HandshakeRole::connector, identity,
                                  std::make_shared<const Bytes>(as_view(token).begin(), as_view(token).end()),

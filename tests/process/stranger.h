@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/owned_fd.h"
 #include "shoal/bytes.h"
 #include "transport/tcp/frame_stream.h"
 #include "transport/transport.h"
@@ -17,10 +18,8 @@ class Stranger {
  public:
   static Stranger at_address(const std::string& host_port);  // IPv4, as NodeChild::address returns it
   static Stranger at_socket(const std::string& path);
-  ~Stranger();
-  Stranger(Stranger&& other) noexcept;
 
-  bool connected() const { return fd_ >= 0; }
+  bool connected() const { return fd_.valid(); }
   void send(ByteView bytes);  // as many as the other side accepts
   bool wait_closed();         // reads and discards; false: still open after a long time
   // Sends the first frame of a handshake, like a node with this token, identity and schema version. Returns
@@ -29,10 +28,10 @@ class Stranger {
                    std::string_view token = kTokenOfNodeProgram);
 
  private:
-  explicit Stranger(int fd) : fd_(fd) {}
+  explicit Stranger(base::OwnedFd fd) : fd_(std::move(fd)) {}
   using Frame = Bytes;
   static Result<Frame> read_frame(transport::FrameStream& stream);
-  int fd_;
+  base::OwnedFd fd_;
 };
 
 }  // namespace shoal::testing

@@ -125,4 +125,19 @@ auto together(std::vector<std::unique_ptr<Actor>>& trainers, Act act) {
   return answers;
 }
 
+// Each trainer saves this step, one after the other. Waits until all saves are committed.
+template <class Actor>
+void save_and_commit(std::vector<std::unique_ptr<Actor>>& trainers, uint64_t step) {
+  std::vector<SaveHandle> saves;
+  for (auto& trainer : trainers) {
+    auto saved = trainer->save(step);
+    ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+    saves.push_back(*saved);
+  }
+  for (SaveHandle& save : saves) {
+    auto committed = save.wait_committed(kPatience);
+    ASSERT_TRUE(committed.ok()) << step << ": " << committed.status().to_string();
+  }
+}
+
 }  // namespace shoal::testing

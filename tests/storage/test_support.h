@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <random>
 #include <string>
 #include <string_view>
@@ -16,6 +14,7 @@
 #include "sim/bytes/memory_file_system.h"
 #include "storage/files/local_storage.h"
 #include "storage/files/posix_file_system.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::storage {
 
@@ -42,26 +41,9 @@ inline Bytes random_bytes(size_t size, uint64_t seed) {
   return out;
 }
 
-// A temporary folder, removed at the end. It is in memory if the machine has a folder for that, where syncs
-// are free.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    const char* base = std::getenv("TMPDIR");
-    if (base == nullptr) base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    std::string pattern = std::string(base) + "/shoal-test-XXXXXX";
-    SHOAL_CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+// A temporary folder in memory, where syncs are free, if the machine has such a folder.
+struct MemoryFolder : TemporaryFolder {
+  MemoryFolder() : TemporaryFolder(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") {}
 };
 
 // LocalStorage over a file system in memory, as most tests need it.

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/tcp/resolver_internal.h"
 
@@ -28,7 +30,7 @@ constexpr size_t kStrangers = 3000;
 class Strangers {
  public:
   Strangers(const std::string& address, size_t count, Bytes words)
-      : address_(*transport::resolve(*transport::parse_host_port(address), true)), words_(std::move(words)) {
+      : address_(*transport::resolve(*base::parse_host_port(address), true)), words_(std::move(words)) {
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);
     rlimit more = files;
@@ -88,8 +90,8 @@ class Strangers {
   transport::SocketAddress address_;
   Bytes words_;
   size_t count_ = 0;
-  transport::FileDescriptor poll_{epoll_create1(EPOLL_CLOEXEC)};
-  std::unordered_map<int, transport::FileDescriptor> sockets_;
+  base::OwnedFd poll_{epoll_create1(EPOLL_CLOEXEC)};
+  std::unordered_map<int, base::OwnedFd> sockets_;
   std::atomic<size_t> came_back_ = 0;
   std::atomic<bool> stops_ = false;
   std::thread thread_;

@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/host_port.h"
 #include "tests/transport/raw_client.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/handshake_codec_internal.h"
@@ -234,11 +235,11 @@ TEST_P(Hostile, StrangersRecordsOfTlsAreTurnedAway) {
 
 // What a node sends first, as somebody who listens in the network would have it.
 Bytes first_bytes_of_a_node() {
-  auto here = transport::resolve(transport::HostPort{"127.0.0.1", 0}, true);
+  auto here = transport::resolve(base::HostPort{"127.0.0.1", 0}, true);
   auto listener = transport::Listener::listen(*here, {});
   Node node(make_options(false, "node"));
   EXPECT_TRUE(node.start().ok());
-  node.transport->connect(transport::to_string(transport::HostPort{"127.0.0.1", listener->port()}));
+  node.transport->connect(base::to_string(base::HostPort{"127.0.0.1", listener->port()}));
   Result<transport::Listener::Visitor> visitor = listener->accept();
   while (!visitor.ok()) visitor = listener->accept();
   Bytes out(4096);
@@ -349,7 +350,7 @@ class UcxDataPort : public ::testing::Test {
     options.limits.unproven_sessions = 2;
     listener_.emplace(std::move(options));
     EXPECT_TRUE(listener_->start().ok());
-    door_ = transport::parse_host_port(listener_->address())->port;
+    door_ = base::parse_host_port(listener_->address())->port;
     first_.emplace(at("127.0.0.1"));
     expected_ = prove(*first_);
   }
@@ -412,7 +413,7 @@ Bytes words_of_ucx() {
 // UCX 1.13's own listener ends the process when it is sent zeros.
 TEST_P(Hostile, GarbageOnAnyPortHarmsNobody) {
   std::set<uint16_t> ports = listening_ports();
-  EXPECT_EQ(ports.count(transport::parse_host_port(listener_.address())->port), 1u);
+  EXPECT_EQ(ports.count(base::parse_host_port(listener_.address())->port), 1u);
   std::vector<Bytes> garbage = {Bytes(100), Bytes(100, std::byte{0xff}), Bytes(70000, std::byte{0xff}),
                                 Bytes(7)};
   if (!by_ucx()) garbage.push_back(words_of_ucx());
@@ -423,7 +424,7 @@ TEST_P(Hostile, GarbageOnAnyPortHarmsNobody) {
     store_le32(bytes.data(), i);
   }
   for (uint16_t port : ports) {
-    auto address = transport::resolve(transport::HostPort{"127.0.0.1", port}, true);
+    auto address = transport::resolve(base::HostPort{"127.0.0.1", port}, true);
     for (const Bytes& bytes : garbage) {
       int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (connect(fd, address->get(), address->bytes) == 0) {

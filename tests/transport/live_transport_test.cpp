@@ -11,6 +11,7 @@
 #include <list>
 #include <thread>
 
+#include "base/host_port.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/frame.h"
 
@@ -197,7 +198,7 @@ TEST_P(LiveTransport, ListensOnAllAddressesAndFindsHostsByName) {
   options.listen = "0.0.0.0:0";
   Node listener(std::move(options)), connector(make_options(false, "connector"));
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
-  transport::HostPort address = *transport::parse_host_port(listener.address());
+  base::HostPort address = *base::parse_host_port(listener.address());
   transport::PeerId peer = connector.transport->connect("localhost:" + std::to_string(address.port));
   EXPECT_TRUE(connector.handler.wait_up(peer)) << connector.handler.wait_lost(peer).to_string();
 }

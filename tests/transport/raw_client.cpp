@@ -6,13 +6,15 @@
 #include <cerrno>
 #include <thread>
 
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/tcp/resolver_internal.h"
 
 namespace shoal::testing {
 
 RawClient::RawClient(const std::string& address) {
-  auto socket = transport::resolve(*transport::parse_host_port(address), true);
+  auto socket = transport::resolve(*base::parse_host_port(address), true);
   SHOAL_CHECK(socket.ok());
   address_ = *socket;
   auto connecting = transport::begin_connecting(address_);
@@ -50,7 +52,7 @@ void RawClient::drive_plain() {
   if (got > 0) plain_received.insert(plain_received.end(), buffer, buffer + got);
   const bool is_over = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
   if (!is_over) return;
-  plain_ = transport::FileDescriptor();
+  plain_ = base::OwnedFd();
   is_stream_closed_ = true;
 }
 

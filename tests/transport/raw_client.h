@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/owned_fd.h"
 #include "transport/frame.h"
 #include "transport/handshake.h"
 #include "transport/live/make_transport.h"
@@ -75,7 +76,7 @@ class RawClient final : private transport::UcxEvents {
   };
   std::list<Sent> sent_;  // until the client goes
   transport::SocketAddress address_;
-  transport::FileDescriptor plain_;  // until TLS begins
+  base::OwnedFd plain_;  // until TLS begins
   std::optional<transport::FrameStream> stream_;
   bool is_stream_closed_ = false;
   std::shared_ptr<transport::UcxWorker> worker_;

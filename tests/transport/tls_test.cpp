@@ -12,6 +12,8 @@
 #include <atomic>
 #include <thread>
 
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/tcp/resolver_internal.h"
 
@@ -28,7 +30,7 @@ struct Ends {
     auto open = [&](int socket, transport::HandshakeRole role) {
       auto context = transport::TlsContext::create(as_view("token"), RootId{}, records_per_key);
       SHOAL_CHECK(context.ok());
-      auto stream = transport::TlsStream::open(*context, transport::FileDescriptor(socket), role);
+      auto stream = transport::TlsStream::open(*context, base::OwnedFd(socket), role);
       SHOAL_CHECK(stream.ok());
       return std::move(*stream);
     };
@@ -67,17 +69,15 @@ TEST(Tls, CarriesBytesThroughManyChangesOfTheKey) {
 class Impostor {
  public:
   Impostor()
-      : listener_(*transport::Listener::listen(*transport::resolve(transport::HostPort{"127.0.0.1", 0}, true),
-                                               {})) {
+      : listener_(
+            *transport::Listener::listen(*transport::resolve(base::HostPort{"127.0.0.1", 0}, true), {})) {
     thread_ = std::thread([this] { run(); });
   }
   ~Impostor() {
     stops_ = true;
     thread_.join();
   }
-  std::string address() const {
-    return transport::to_string(transport::HostPort{"127.0.0.1", listener_.port()});
-  }
+  std::string address() const { return base::to_string(base::HostPort{"127.0.0.1", listener_.port()}); }
   bool has_shaken_hands() const { return has_shaken_hands_; }
 
  private:

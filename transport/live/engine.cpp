@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/host_port.h"
 #include "transport/live/engine_internal.h"
 #include "transport/tcp/resolver_internal.h"
 
@@ -39,13 +40,13 @@ Engine::~Engine() {
 Result<std::string> Engine::open() {
   std::string listening;
   if (!options_.listen.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(HostPort address, parse_host_port(options_.listen));
+    SHOAL_ASSIGN_OR_RETURN(base::HostPort address, base::parse_host_port(options_.listen));
     SHOAL_ASSIGN_OR_RETURN(listen_address_, resolve(address, false));
     auto listener = Listener::listen(listen_address_, options_.network.ports);
     if (!listener.ok()) return listener.status().with_context(options_.listen);
     listener_ = std::move(*listener);
     address.port = listener_->port();
-    listening = to_string(address);
+    listening = base::to_string(address);
   }
   const TransportKind asked = options_.network.transport;
   may_use_rdma_ = asked == TransportKind::automatic && listener_ && has_active_rdma_device();

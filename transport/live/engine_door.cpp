@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/owned_fd.h"
 #include "transport/live/engine_internal.h"
 
 namespace shoal::transport {
@@ -23,8 +24,8 @@ constexpr int kVisitorsAtOnce = 64;
 }  // namespace
 
 Status Engine::open_poll() {
-  poll_fd_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  wake_fd_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  poll_fd_ = base::OwnedFd(epoll_create1(EPOLL_CLOEXEC));
+  wake_fd_ = base::OwnedFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kWakeKey}};
   if (poll_fd_.get() < 0 || wake_fd_.get() < 0 ||
       epoll_ctl(poll_fd_.get(), EPOLL_CTL_ADD, wake_fd_.get(), &event) != 0) {
@@ -100,8 +101,8 @@ void Engine::accept_visitors() {
 // Accepts a connection when no descriptor is left. One at a time gets the spare descriptor, proves the token,
 // and is sent the reason. False: not even that is possible.
 bool Engine::accept_in_place() {
-  FileDescriptor socket(spare_descriptor_.accept_in_place(listener_->fd()));
-  if (socket.get() < 0) return false;
+  base::OwnedFd socket = spare_descriptor_.accept_in_place(listener_->fd());
+  if (!socket.valid()) return false;
   send_at_once(socket.get());
   Listener::Visitor visitor;
   visitor.socket = std::move(socket);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/descriptors.h"
+#include "base/owned_fd.h"
 #include "transport/inbound_turns.h"
 #include "transport/live/make_transport.h"
 #include "transport/live/shared_internal.h"
@@ -147,7 +148,7 @@ class Engine final : private UcxEvents {
   size_t known_peers() const { return peers_.size() - strangers_; }
 
   // Streams (engine_streams.cpp).
-  void begin_stream(Peer& peer, FileDescriptor socket);
+  void begin_stream(Peer& peer, base::OwnedFd socket);
   void watch_stream(Peer& peer);
   void close_stream(Peer& peer);
   void stay_on_stream(Peer& peer);
@@ -225,7 +226,7 @@ class Engine final : private UcxEvents {
   bool may_use_rdma_ = false;  // as a listener with TransportKind::automatic
   std::shared_ptr<TlsContext> tls_;
 
-  FileDescriptor poll_fd_, wake_fd_;
+  base::OwnedFd poll_fd_, wake_fd_;
   std::atomic<bool> is_woken_ = false;  // wake_fd_ was written
   bool has_been_woken_ = false;         // and read since work was last taken
   std::optional<Listener> listener_;

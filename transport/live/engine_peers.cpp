@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/host_port.h"
 #include "transport/handshake.h"
 #include "transport/live/engine_internal.h"
 
@@ -36,7 +37,7 @@ Engine::Peer& Engine::add(PeerId id, bool is_connector, const std::string& remot
 
 void Engine::begin_connect(PeerId id, const std::string& address) {
   Peer& peer = add(id, true, address);
-  auto parsed = parse_host_port(address);
+  auto parsed = base::parse_host_port(address);
   if (!parsed.ok()) return break_link(peer, parsed.status());
   if (parsed->port == 0)
     return break_link(peer, Status(Code::invalid_argument, "port 0 cannot be connected to"));

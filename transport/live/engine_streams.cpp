@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/owned_fd.h"
 #include "transport/live/engine_internal.h"
 
 namespace shoal::transport {
@@ -21,7 +22,7 @@ bool is_of_kind(ByteView header, FrameKind kind) {
 
 // --- connections ---
 
-void Engine::begin_stream(Peer& peer, FileDescriptor socket) {
+void Engine::begin_stream(Peer& peer, base::OwnedFd socket) {
   const HandshakeRole role = peer.is_connector ? HandshakeRole::connector : HandshakeRole::listener;
   auto tls = TlsStream::open(tls_, std::move(socket), role);
   if (!tls.ok()) return break_link(peer, tls.status());

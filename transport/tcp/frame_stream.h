@@ -34,7 +34,6 @@ class FrameStream {
   ByteView payload() const { return payload_; }
   void fetch_into(MutableByteView room);  // as many bytes as announced; must stay valid until Event::fetched
   bool awaits_room() const { return state_ == State::announced; }
-  bool is_fetching() const { return state_ == State::chunk; }
   // Drops all further bytes up to the end of the stream.
   void ignore_rest() { state_ = State::ignoring; }
 

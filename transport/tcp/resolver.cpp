@@ -5,11 +5,12 @@
 
 #include "base/crash_report.h"
 
+#include "base/host_port.h"
 #include "transport/tcp/resolver_internal.h"
 
 namespace shoal::transport {
 
-Result<SocketAddress> resolve(const HostPort& address, bool numeric_only) {
+Result<SocketAddress> resolve(const base::HostPort& address, bool numeric_only) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -44,7 +45,7 @@ Resolver::~Resolver() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Resolver::ask(HostPort address, Answer answer) {
+void Resolver::ask(base::HostPort address, Answer answer) {
   std::lock_guard lock(mutex_);
   questions_.push_back({std::move(address), std::move(answer)});
   if (!thread_.joinable()) thread_ = base::vital_thread([this] { run(); });

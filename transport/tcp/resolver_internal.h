@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "base/host_port.h"
 #include "shoal/status.h"
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
@@ -17,7 +18,7 @@ namespace shoal::transport {
 
 // Blocks if the host is a name and `numeric_only` is false. Code::unavailable if there is no such host,
 // Code::invalid_argument if it has no IPv4 address.
-Result<SocketAddress> resolve(const HostPort& address, bool numeric_only);
+Result<SocketAddress> resolve(const base::HostPort& address, bool numeric_only);
 
 class Resolver {
  public:
@@ -25,11 +26,11 @@ class Resolver {
   using Answer = std::function<void(Result<SocketAddress>)>;
 
   ~Resolver();  // waits for the running look-up; drops later ones without an answer
-  void ask(HostPort address, Answer answer);
+  void ask(base::HostPort address, Answer answer);
 
  private:
   struct Question {
-    HostPort address;
+    base::HostPort address;
     Answer answer;
   };
   void run();

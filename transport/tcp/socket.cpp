@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "base/descriptors.h"
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "transport/tcp/socket.h"
 
 namespace shoal::transport {
@@ -21,14 +23,14 @@ Status system_error(const std::string& what) {
   return Status(Code::unavailable, what + ": " + std::strerror(errno));
 }
 
-Result<FileDescriptor> new_socket(const SocketAddress& address) {
-  FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<base::OwnedFd> new_socket(const SocketAddress& address) {
+  base::OwnedFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return system_error("no socket");
   return socket;
 }
 
-Result<FileDescriptor> bound_socket(const SocketAddress& address) {
-  SHOAL_ASSIGN_OR_RETURN(FileDescriptor socket, new_socket(address));
+Result<base::OwnedFd> bound_socket(const SocketAddress& address) {
+  SHOAL_ASSIGN_OR_RETURN(base::OwnedFd socket, new_socket(address));
   int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), address.get(), address.bytes) != 0 || ::listen(socket.get(), kBacklog) != 0) {
@@ -42,12 +44,8 @@ uint16_t port_of(const SocketAddress& address) {
 }
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::string to_string(const SocketAddress& address) {
-  return to_string(HostPort{host_of(address), port_of(address)});
+  return base::to_string(base::HostPort{host_of(address), port_of(address)});
 }
 
 std::string host_of(const SocketAddress& address) {
@@ -74,8 +72,8 @@ void send_at_once(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-Result<FileDescriptor> begin_connecting(const SocketAddress& address) {
-  SHOAL_ASSIGN_OR_RETURN(FileDescriptor socket, new_socket(address));
+Result<base::OwnedFd> begin_connecting(const SocketAddress& address) {
+  SHOAL_ASSIGN_OR_RETURN(base::OwnedFd socket, new_socket(address));
   send_at_once(socket.get());
   if (::connect(socket.get(), address.get(), address.bytes) != 0 && errno != EINPROGRESS) {
     return system_error("cannot be connected to");
@@ -83,7 +81,7 @@ Result<FileDescriptor> begin_connecting(const SocketAddress& address) {
   return socket;
 }
 
-Result<bool> finish_connecting(const FileDescriptor& socket) {
+Result<bool> finish_connecting(const base::OwnedFd& socket) {
   int error = 0;
   socklen_t bytes = sizeof error;
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
@@ -98,7 +96,7 @@ Result<bool> finish_connecting(const FileDescriptor& socket) {
 
 Result<Listener> Listener::listen(const SocketAddress& address, const PortRange& ports) {
   if (port_of(address) != 0 || !ports.is_set()) {
-    SHOAL_ASSIGN_OR_RETURN(FileDescriptor socket, bound_socket(address));
+    SHOAL_ASSIGN_OR_RETURN(base::OwnedFd socket, bound_socket(address));
     return Listener(std::move(socket));
   }
   SocketAddress at = address;
@@ -120,8 +118,8 @@ uint16_t Listener::port() const {
 Result<Listener::Visitor> Listener::accept() {
   Visitor visitor;
   visitor.from.bytes = sizeof visitor.from.storage;
-  visitor.socket = FileDescriptor(accept4(socket_.get(), reinterpret_cast<sockaddr*>(&visitor.from.storage),
-                                          &visitor.from.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  visitor.socket = base::OwnedFd(accept4(socket_.get(), reinterpret_cast<sockaddr*>(&visitor.from.storage),
+                                         &visitor.from.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (visitor.socket.get() >= 0) {
     send_at_once(visitor.socket.get());
     return visitor;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/owned_fd.h"
 #include "shoal/status.h"
 #include "transport/live/network_options.h"
 #include "transport/transport.h"
@@ -24,28 +25,13 @@ std::string host_of(const SocketAddress& address);    // "HOST", numeric
 void set_port(SocketAddress& address, uint16_t port);
 SocketAddress local_end_of(int socket);
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor();
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Sockets are non-blocking and close-on-exec. Written bytes leave at once (TCP_NODELAY).
 
 // Starts to connect. The socket becomes writable once that has succeeded or failed. Code::unavailable if it
 // fails at once.
-Result<FileDescriptor> begin_connecting(const SocketAddress& address);
+Result<base::OwnedFd> begin_connecting(const SocketAddress& address);
 // Call it once the socket is writable. True: connected; false: not yet.
-Result<bool> finish_connecting(const FileDescriptor& socket);
+Result<bool> finish_connecting(const base::OwnedFd& socket);
 
 class Listener {
  public:
@@ -55,15 +41,15 @@ class Listener {
   uint16_t port() const;
 
   struct Visitor {
-    FileDescriptor socket;
+    base::OwnedFd socket;
     SocketAddress from;
   };
   // Code::not_found: no connection waits. Code::busy: this process has no file descriptor left.
   Result<Visitor> accept();
 
  private:
-  explicit Listener(FileDescriptor socket) : socket_(std::move(socket)) {}
-  FileDescriptor socket_;
+  explicit Listener(base::OwnedFd socket) : socket_(std::move(socket)) {}
+  base::OwnedFd socket_;
 };
 
 void send_at_once(int socket);  // TCP_NODELAY

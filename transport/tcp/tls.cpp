@@ -12,6 +12,8 @@
 
 #include "transport/tcp/tls.h"
 
+#include "base/owned_fd.h"
+
 namespace shoal::transport {
 
 namespace {
@@ -123,9 +125,9 @@ TlsContext::~TlsContext() {
 
 // Replaces OpenSSL's own socket BIO, which would write one record at a time and raise SIGPIPE.
 struct TlsStream::Wire {
-  explicit Wire(FileDescriptor connection) : socket(std::move(connection)) {}
+  explicit Wire(base::OwnedFd connection) : socket(std::move(connection)) {}
 
-  FileDescriptor socket;
+  base::OwnedFd socket;
   Bytes unsent;
   size_t sent = 0;         // bytes of unsent
   bool has_ended = false;  // the other side has ended its bytes
@@ -211,7 +213,7 @@ struct TlsStream::Wire {
 
 // --- the stream ---
 
-Result<TlsStream> TlsStream::open(std::shared_ptr<TlsContext> context, FileDescriptor socket,
+Result<TlsStream> TlsStream::open(std::shared_ptr<TlsContext> context, base::OwnedFd socket,
                                   HandshakeRole role) {
   ERR_clear_error();
   SSL* tls = SSL_new(context->get());

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "base/owned_fd.h"
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
 #include "shoal/status.h"
@@ -55,7 +56,7 @@ class TlsContext {
 class TlsStream {
  public:
   // The socket of a connector may still be connecting.
-  static Result<TlsStream> open(std::shared_ptr<TlsContext> context, FileDescriptor socket,
+  static Result<TlsStream> open(std::shared_ptr<TlsContext> context, base::OwnedFd socket,
                                 HandshakeRole role);
   TlsStream(TlsStream&& other) noexcept;
   TlsStream& operator=(TlsStream&& other) = delete;

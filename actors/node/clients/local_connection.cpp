@@ -5,6 +5,8 @@
 
 #include "actors/node/clients/local_connection.h"
 
+#include "base/owned_fd.h"
+
 namespace shoal::actors {
 
 namespace {
@@ -13,7 +15,7 @@ constexpr int kReadTickMs = 100;  // how often a reader checks whether the serve
 
 }  // namespace
 
-LocalServer::Connection::Connection(LocalServer& server, ClientId id, local::OwnedFd fd)
+LocalServer::Connection::Connection(LocalServer& server, ClientId id, base::OwnedFd fd)
     : server_(server), id_(id), socket_(std::move(fd)) {}
 
 LocalServer::Connection::~Connection() {

@@ -10,12 +10,13 @@
 #include <thread>
 
 #include "actors/node/clients/local_server.h"
+#include "base/owned_fd.h"
 
 namespace shoal::actors {
 
 class LocalServer::Connection {
  public:
-  Connection(LocalServer& server, ClientId id, local::OwnedFd fd);
+  Connection(LocalServer& server, ClientId id, base::OwnedFd fd);
   ~Connection();  // closes, and joins both threads
 
   bool start();  // false: the connection cannot be served

@@ -8,6 +8,7 @@
 
 #include "actors/node/clients/local_connection.h"
 #include "base/crash_report.h"
+#include "base/owned_fd.h"
 
 namespace shoal::actors {
 
@@ -76,7 +77,7 @@ void LocalServer::accept_loop() {
 
 // There is no descriptor for the next client. It receives an error and tries again.
 void LocalServer::turn_away_in_place() {
-  local::OwnedFd fd(spare_descriptor_.accept_in_place(listener_->fd()));
+  base::OwnedFd fd = spare_descriptor_.accept_in_place(listener_->fd());
   if (fd.valid()) {
     Status why(Code::unavailable, "the node of this host: " + base::out_of_descriptors().message());
     (void)local::LocalSocket(std::move(fd)).try_send(local::Failed{.why = why});

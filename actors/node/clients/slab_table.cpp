@@ -11,6 +11,7 @@
 
 #include "actors/executor/operation_runner.h"
 #include "actors/node/clients/staged_parts.h"
+#include "base/owned_fd.h"
 
 namespace shoal::actors {
 
@@ -33,7 +34,7 @@ Status bad_slab(const local::Slab& slab, std::string_view why) {
 
 }  // namespace
 
-Status SlabTable::add(ClientId client, const local::Slab& slab, local::OwnedFd fd) {
+Status SlabTable::add(ClientId client, const local::Slab& slab, base::OwnedFd fd) {
   if (!fd.valid()) return bad_slab(slab, "no descriptor came with it");
   SHOAL_RETURN_IF_ERROR(
       local::check_slab(fd.get(), slab.bytes).with_context(fmt::format("slab {}", slab.slab_id)));

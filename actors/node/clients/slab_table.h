@@ -9,6 +9,7 @@
 
 #include "actors/executor/operation_runner.h"
 #include "actors/operation.h"
+#include "base/owned_fd.h"
 #include "local/messages/messages.h"
 #include "local/socket/socket.h"
 
@@ -21,7 +22,7 @@ class SlabTable final : public Slabs {
   // Maps what a client offers, and closes the descriptor. Replaces a slab with the same id; views of the old
   // mapping stay valid. Code::refused or invalid_argument: check_slab rejects it, or the client has too many.
   // Any thread.
-  Status add(ClientId client, const local::Slab& slab, local::OwnedFd fd);
+  Status add(ClientId client, const local::Slab& slab, base::OwnedFd fd);
   Result<View> find(ClientId client, uint32_t slab_id) override;
   Status release(ClientId client, uint32_t slab_id) override;
   Result<std::unique_ptr<PartSource>> parts_of(ClientId client, uint32_t slab_id,

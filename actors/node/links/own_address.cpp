@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "transport/transport.h"
 
@@ -22,7 +24,7 @@ bool is_loopback(const sockaddr_in& address) {
 }
 
 Result<sockaddr_in> resolve(const std::string& peer) {
-  SHOAL_ASSIGN_OR_RETURN(transport::HostPort address, transport::parse_host_port(peer));
+  SHOAL_ASSIGN_OR_RETURN(base::HostPort address, base::parse_host_port(peer));
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_DGRAM;
@@ -41,7 +43,7 @@ Result<std::string> own_address_towards(const std::string& peer, const transport
   SHOAL_ASSIGN_OR_RETURN(const sockaddr_in to, resolve(peer));
   if (!network.interface.empty() && !is_loopback(to))
     return transport::address_of_interface(network.interface);
-  local::OwnedFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  base::OwnedFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const bool is_known =
       socket.valid() && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
   sockaddr_in own{};
@@ -56,7 +58,7 @@ Result<std::string> own_address_towards(const std::string& peer, const transport
 
 Result<std::string> own_address_beside(const std::string& listen_address,
                                        const transport::NetworkOptions& network) {
-  SHOAL_ASSIGN_OR_RETURN(transport::HostPort listening, transport::parse_host_port(listen_address));
+  SHOAL_ASSIGN_OR_RETURN(base::HostPort listening, base::parse_host_port(listen_address));
   SHOAL_ASSIGN_OR_RETURN(const sockaddr_in at, resolve(listen_address));
   if (!network.interface.empty() && !is_loopback(at))
     return transport::address_of_interface(network.interface);
@@ -64,9 +66,9 @@ Result<std::string> own_address_beside(const std::string& listen_address,
 }
 
 std::string reachable_address(const std::string& listen_address, const std::string& host_name) {
-  auto address = transport::parse_host_port(listen_address);
+  auto address = base::parse_host_port(listen_address);
   if (!address.ok() || (address->host != "0.0.0.0" && address->host != "::")) return listen_address;
-  return transport::to_string(transport::HostPort{host_name, address->port});
+  return base::to_string(base::HostPort{host_name, address->port});
 }
 
 }  // namespace shoal::actors

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/node/links/relay_server.h"
+#include "base/host_port.h"
 
 namespace shoal::actors {
 
@@ -107,7 +108,7 @@ void PeerLinks::drain_coordinator(const Status& why) {
 
 void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
   std::lock_guard lock(mutex_);
-  if (epoch < epoch_ || !transport::parse_host_port(address).ok()) return;
+  if (epoch < epoch_ || !base::parse_host_port(address).ok()) return;
   auto up = up_.find(kCoordinatorNode);
   bool exists = up != up_.end() && up->second.epoch >= epoch;
   if (!exists && (epoch > epoch_ || address != coordinator_)) {
@@ -215,7 +216,7 @@ uint64_t PeerLinks::sends_dropped() const {
 
 PeerLinks::Reach PeerLinks::reach() const {
   std::lock_guard lock(mutex_);
-  return {tree_.direct_nodes(), tree_.relayed_nodes(), most_.direct_most, most_.relayed_most};
+  return most_;
 }
 
 void PeerLinks::on_peer_up(transport::PeerId peer, const transport::Identity& identity) {

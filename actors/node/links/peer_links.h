@@ -81,7 +81,6 @@ class PeerLinks final : public transport::TransportHandler {
   std::vector<std::pair<NodeId, transport::Identity>> peers() const;  // that are up, by id
   uint64_t sends_dropped() const;
   struct Reach {  // at the coordinator: nodes with a session of their own, and through relays
-    size_t direct = 0, relayed = 0;
     size_t direct_most = 0, relayed_most = 0;  // at one time, since the start
   };
   Reach reach() const;

@@ -9,6 +9,7 @@
 #include "actors/node/descriptors.h"
 #include "actors/node/links/own_address.h"
 #include "base/crash_report.h"
+#include "base/host_port.h"
 
 namespace shoal::actors {
 
@@ -125,7 +126,7 @@ Result<LinkMessage> RelayServer::start_listening(const Grant& grant,
   options.limits.peers = peers - 1;
   SHOAL_ASSIGN_OR_RETURN(std::string host,
                          own_address_towards(grant.coordinator, settings_.transport.network));
-  options.listen = transport::to_string(transport::HostPort{host, 0});
+  options.listen = base::to_string(base::HostPort{host, 0});
   auto made = transport::make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(made->start(*this));
   std::string address = made->listen_address();

@@ -9,6 +9,7 @@
 #include "actors/node/descriptors.h"
 #include "actors/node/links/own_address.h"
 #include "base/crash_report.h"
+#include "base/host_port.h"
 
 namespace shoal::actors {
 
@@ -99,7 +100,7 @@ Result<std::unique_ptr<transport::Transport>> SharingLinks::open() {
   options.limits.queued_bytes_per_peer = kMaxQueuedForSharer;
   options.limits.inbound_bytes = kMaxInboundShared;
   SHOAL_ASSIGN_OR_RETURN(std::string host, settings_.own_host());
-  options.listen = transport::to_string(transport::HostPort{host, 0});
+  options.listen = base::to_string(base::HostPort{host, 0});
   auto transport = transport::make_transport(std::move(options));
   SHOAL_RETURN_IF_ERROR(transport->start(*this));
   return transport;
@@ -116,7 +117,6 @@ void SharingLinks::stop(uint32_t drain_ms) {
   if (!transport_) return;
   transport_->stop(drain_ms);
   std::lock_guard lock(mutex_);
-  last_stats_ = transport_->stats();
   transport_.reset();
 }
 
@@ -125,11 +125,6 @@ SharingCounts SharingLinks::counts() const {
   SharingCounts out = counts_;
   out.sessions = sessions_.size();
   return out;
-}
-
-transport::TransportStats SharingLinks::transport_stats() const {
-  std::lock_guard lock(mutex_);
-  return transport_ ? transport_->stats() : last_stats_;
 }
 
 // --- what is sent ---

@@ -80,7 +80,6 @@ class SharingLinks final : private transport::TransportHandler {
   // After it returns, nothing is received or sent. `drain_ms`: as in Transport::stop.
   void stop(uint32_t drain_ms);
   SharingCounts counts() const;
-  transport::TransportStats transport_stats() const;
 
  private:
   struct Session {
@@ -121,7 +120,6 @@ class SharingLinks final : private transport::TransportHandler {
   std::map<NodeId, transport::PeerId> peers_;
   NodeId next_node_ = kFirstSharer;
   SharingCounts counts_;
-  transport::TransportStats last_stats_;  // of a transport that has stopped
   bool ends_ = false;
   std::thread sender_;
 };

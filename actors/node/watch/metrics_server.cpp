@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "actors/node/watch/metrics_text.h"
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "transport/transport.h"
 
 namespace shoal::actors {
@@ -45,8 +47,8 @@ bool parse_request_line(std::string_view head, RequestLine* out) {
   return (out->version == "HTTP/1.1" || out->version == "HTTP/1.0") && out->path.starts_with('/');
 }
 
-Result<local::OwnedFd> listen_on(const std::string& text, std::string* real_address) {
-  SHOAL_ASSIGN_OR_RETURN(transport::HostPort wanted, transport::parse_host_port(text));
+Result<base::OwnedFd> listen_on(const std::string& text, std::string* real_address) {
+  SHOAL_ASSIGN_OR_RETURN(base::HostPort wanted, base::parse_host_port(text));
   addrinfo hints{}, *found = nullptr;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
@@ -55,7 +57,7 @@ Result<local::OwnedFd> listen_on(const std::string& text, std::string* real_addr
     return Status(Code::unavailable, fmt::format("metrics address {}: {}", text, gai_strerror(error)));
   }
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
-  local::OwnedFd listener(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  base::OwnedFd listener(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   int yes = 1;
   if (listener.valid()) setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!listener.valid() || bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
@@ -70,7 +72,7 @@ Result<local::OwnedFd> listen_on(const std::string& text, std::string* real_addr
           0) {
     wanted.port = static_cast<uint16_t>(std::stoul(port));
   }
-  *real_address = transport::to_string(wanted);
+  *real_address = base::to_string(wanted);
   return listener;
 }
 
@@ -81,8 +83,8 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
                                                             int client_timeout_ms,
                                                             std::function<void()> turned_away) {
   std::string real_address;
-  SHOAL_ASSIGN_OR_RETURN(local::OwnedFd listener, listen_on(address, &real_address));
-  local::OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  SHOAL_ASSIGN_OR_RETURN(base::OwnedFd listener, listen_on(address, &real_address));
+  base::OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Status(Code::io, fmt::format("eventfd: {}", std::strerror(errno)));
   std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(listener), std::move(wake),
                                                           std::move(real_address), std::move(text),
@@ -98,7 +100,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
   return server;
 }
 
-MetricsServer::MetricsServer(local::OwnedFd listener, local::OwnedFd wake, std::string address,
+MetricsServer::MetricsServer(base::OwnedFd listener, base::OwnedFd wake, std::string address,
                              std::function<std::string()> text, int client_timeout_ms,
                              std::function<void()> turned_away)
     : wake_(std::move(wake)),

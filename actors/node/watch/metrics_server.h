@@ -13,6 +13,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/owned_fd.h"
 #include "local/socket/question_server.h"
 #include "local/socket/socket.h"
 #include "shoal/status.h"
@@ -36,11 +37,11 @@ class MetricsServer {
   const std::string& address() const { return address_; }  // HOST:PORT with the actual port
 
  private:
-  MetricsServer(local::OwnedFd listener, local::OwnedFd wake, std::string address,
+  MetricsServer(base::OwnedFd listener, base::OwnedFd wake, std::string address,
                 std::function<std::string()> text, int client_timeout_ms, std::function<void()> turned_away);
   std::optional<std::string> answer(std::string_view request) const;
 
-  const local::OwnedFd wake_;  // an eventfd; readable when the server must end
+  const base::OwnedFd wake_;  // an eventfd; readable when the server must end
   const std::string address_;
   const std::function<std::string()> text_;
   local::QuestionServer server_;  // used by the thread

@@ -5,6 +5,7 @@
 
 #include "actors/messages/messages.h"
 #include "storage/decisions/decision.h"
+#include "tests/random_edit.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/test_support.h"
 #include "transport/transport.h"
@@ -360,19 +361,7 @@ TEST(Wire, FlippedBitsNeverCrash) {
     const Bytes good = encode_wire(message);
     for (int round = 0; round < 4000; ++round) {
       Bytes bytes = good;
-      for (uint64_t edits = 1 + random() % 3; edits > 0; --edits) {
-        switch (random() % 3) {
-          case 0:
-            bytes[random() % bytes.size()] ^= std::byte(1u << random() % 8);
-            break;
-          case 1:
-            bytes[random() % bytes.size()] = std::byte(random());
-            break;
-          default:
-            store_le64(&bytes[random() % (bytes.size() / 8) * 8],
-                       load_le64(&bytes[random() % (bytes.size() / 8) * 8]));
-        }
-      }
+      edit_at_random(bytes, random);
       Result<WireMessage> back = decode_wire(bytes);
       ++(back.ok() ? accepted : refused);
       if (!back.ok()) continue;

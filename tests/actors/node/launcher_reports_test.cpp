@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/node/launcher_reports.h"
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 
 namespace shoal::actors {
@@ -17,8 +18,8 @@ class ALauncher : public ::testing::Test {
   ALauncher() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) std::abort();
-    from_ = local::OwnedFd(ends[0]);
-    to_ = local::OwnedFd(ends[1]);
+    from_ = base::OwnedFd(ends[0]);
+    to_ = base::OwnedFd(ends[1]);
   }
   void say(const std::string& text) {
     ASSERT_EQ(write(to_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -32,7 +33,7 @@ class ALauncher : public ::testing::Test {
     return out;
   }
 
-  local::OwnedFd from_, to_;
+  base::OwnedFd from_, to_;
 };
 
 using Lines = std::vector<std::string>;
@@ -46,7 +47,7 @@ TEST_F(ALauncher, IsHeardLineByLineHoweverItsWordsCome) {
   say(line.substr(8) + launcher_line({3, "exit status 1"}));
   EXPECT_EQ(received(reports), (Lines{"12: signal 9 (Killed)", "3: exit status 1"}));
   EXPECT_EQ(received(reports), Lines());
-  to_ = local::OwnedFd();
+  to_ = base::OwnedFd();
   EXPECT_EQ(received(reports), Lines());
 }
 

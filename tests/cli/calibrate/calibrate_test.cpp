@@ -12,7 +12,7 @@
 #include <string>
 
 #include "tests/cli/process.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/cli/process.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 namespace {

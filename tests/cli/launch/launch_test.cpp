@@ -17,7 +17,7 @@
 
 #include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 namespace {

@@ -1,5 +1,4 @@
 // shoal status and top beside jobs that run, have ended, or are killed; and the metrics that a node serves.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -12,10 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/host_port.h"
 #include "tests/actors/node/watch/prometheus_text.h"
 #include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/loopback.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 namespace {
@@ -205,20 +206,11 @@ TEST_F(StatusTest, WatchesAsOftenAsAsked) {
 }
 
 std::string http_get(const std::string& address) {
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(std::stoul(address.substr(address.find(':') + 1))));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  const base::OwnedFd fd = connect_to_loopback(base::parse_host_port(address)->port);
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
-  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
-  std::string out;
-  char buffer[4096];
-  for (ssize_t size; (size = recv(fd, buffer, sizeof buffer, 0)) > 0;)
-    out.append(buffer, static_cast<size_t>(size));
-  close(fd);
-  return out;
+  EXPECT_EQ(send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  return read_all(fd);
 }
 
 TEST_F(StatusTest, MetricsAreServedWhereAskedForAndParse) {

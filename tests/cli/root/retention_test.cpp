@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 namespace {

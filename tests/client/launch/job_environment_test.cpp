@@ -151,7 +151,11 @@ TEST(JobEnvironment, TakesTheCoordinatorFromItsVariableThenMasterAddrThenSlurm) 
   EXPECT_EQ(read(kSlurm + Map{{"SHOAL_COORDINATOR", ":1234"}})->coordinator, "gpu01:1234");
   EXPECT_EQ(read(kTorchrun + Map{{"SHOAL_COORDINATOR", ":1234"}})->coordinator, "n1.cluster:1234");
   EXPECT_EQ(read(Map{{"SHOAL_COORDINATOR", "n9:1"}})->coordinator, "n9:1") << "said, even for one rank";
-  EXPECT_THAT(error_of(both + Map{{"SHOAL_COORDINATOR", "n9"}}), HasSubstr("HOST:PORT"));
+  EXPECT_EQ(read(both + Map{{"SHOAL_COORDINATOR", "[fe80::9]:1234"}})->coordinator, "[fe80::9]:1234");
+  EXPECT_EQ(read(kTorchrun + Map{{"MASTER_ADDR", "fe80::9"}})->coordinator, "[fe80::9]:7070");
+  for (const char* bad : {"n9", "n9:", "n9:65536", ":x", "fe80::9:1234"}) {
+    EXPECT_THAT(error_of(both + Map{{"SHOAL_COORDINATOR", bad}}), HasSubstr("HOST:PORT")) << bad;
+  }
 }
 
 TEST(JobEnvironment, OfTorchrunStartedBySlurmIsTorchruns) {

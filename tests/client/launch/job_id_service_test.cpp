@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "tests/client/fake_node.h"
 
@@ -23,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{20};
 
 uint16_t free_port() {
-  local::OwnedFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  base::OwnedFd fd(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t bytes = sizeof address;
@@ -164,8 +165,8 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, testing::Bool(), [](const aut
 // A stranger at the port of rank 0.
 class JobIdDoor : public testing::Test {
  protected:
-  local::OwnedFd knock(const char* host = "127.0.0.1") const {
-    local::OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::OwnedFd knock(const char* host = "127.0.0.1") const {
+    base::OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval patience{20, 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sockaddr_in to{};
@@ -173,11 +174,11 @@ class JobIdDoor : public testing::Test {
     to.sin_port = htons(port_);
     ::inet_pton(AF_INET, host, &to.sin_addr);
     const bool is_open = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
-    return is_open ? std::move(fd) : local::OwnedFd();
+    return is_open ? std::move(fd) : base::OwnedFd();
   }
   // The whole answer to a stranger that sends only this.
   std::string hears(const std::string& words) const {
-    local::OwnedFd fd = knock();
+    base::OwnedFd fd = knock();
     EXPECT_TRUE(fd.valid());
     if (::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) < 0) return "";
     ::shutdown(fd.get(), SHUT_WR);
@@ -234,7 +235,7 @@ TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {
 TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
-  std::vector<local::OwnedFd> silent;
+  std::vector<base::OwnedFd> silent;
   for (int i = 0; i < 500; ++i) silent.push_back(knock());
   EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(),
             rank0.received());

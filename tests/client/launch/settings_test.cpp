@@ -14,6 +14,7 @@
 #include "client/session/node_process.h"
 #include "local/messages/messages.h"
 #include "tests/client/fake_node.h"
+#include "tests/local/settings/sample_setting.h"
 
 namespace shoal::client {
 namespace {
@@ -22,30 +23,6 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
-
-// A value that is not the default.
-std::string sample(const local::Setting& setting) {
-  switch (setting.kind) {
-    case local::SettingKind::choice:
-      return std::string(setting.values).substr(std::string(setting.values).rfind(' ') + 1);
-    case local::SettingKind::ports:
-      return "7100-7199";
-    case local::SettingKind::text:
-    case local::SettingKind::path:
-      return "name";
-    case local::SettingKind::address:
-      return "10.0.0.1:9100";
-    case local::SettingKind::count:
-    case local::SettingKind::milliseconds:
-    case local::SettingKind::duration:
-    case local::SettingKind::bytes:
-      break;
-  }
-  // Deadlines are held against each other's defaults.
-  const std::string initially = setting.initially;
-  const bool is_number = !initially.empty() && initially.find_first_not_of("0123456789") == std::string::npos;
-  return std::to_string((is_number ? std::stoull(initially) : setting.least) + 7);
-}
 
 // All that settings of trainers change.
 std::string trainer_fields(const CheckpointerOptions& o) {
@@ -98,7 +75,7 @@ TEST_F(ClientSettings, EverySettingOfANodeIsAFieldAndReachesTheNodeByFieldVariab
   for (const NodeField& field : node_fields()) {
     const local::Setting& setting = *local::find_setting(field.setting);
     seen.insert(setting.name);
-    const std::string value = sample(setting);
+    const std::string value = local::sample_of(setting);
     std::vector<std::string> expected = plain;
     expected.insert(expected.end() - 1, {setting.flag(), value});
 
@@ -127,7 +104,7 @@ TEST_F(ClientSettings, EverySettingOfATrainerIsAFieldThatVariableAndFileSet) {
   const std::string plain = trainer_fields(CheckpointerOptions());
   for (const local::Setting& setting : local::all_settings()) {
     if (setting.of != local::SettingOf::trainer) continue;
-    const std::string value = sample(setting);
+    const std::string value = local::sample_of(setting);
     ::setenv(setting.variable().c_str(), value.c_str(), 1);
     const std::string by_variable = trainer_fields(CheckpointerOptions::from_environment().value());
     ::unsetenv(setting.variable().c_str());

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <numeric>
 #include <random>
 #include <set>
 
@@ -13,6 +12,7 @@
 #include "client/session/call_counts.h"
 #include "shoal/dcp/load_planner.h"
 #include "tests/client/fake_node.h"
+#include "tests/client/random_tiles.h"
 
 namespace shoal::client {
 namespace {
@@ -101,11 +101,7 @@ TEST(Placer, FillsEveryLocalShardOfARank) {
   size_t twice = 0;
   for (int round = 0; round < 300; ++round) {
     const Dims shape{1 + random() % 9, 1 + random() % 9};
-    std::vector<Device> order(12);
-    std::iota(order.begin(), order.end(), Device{0});
-    std::shuffle(order.begin(), order.end(), random);
-    const TileSharding tiles =
-        *TileSharding::tiled(devices, random() % 2 == 0 ? Dims{2, 3, 2} : Dims{3, 1, 4}, order, true);
+    const TileSharding tiles = random_tiles(devices, random);
     const auto rank = static_cast<Rank>(random() % 4);
     std::map<Device, std::vector<uint32_t>> memory, expected;
     std::vector<StateDict::DeviceData> shards;

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <deque>
-#include <numeric>
 #include <random>
 
 #include "shoal/dcp/save_planner.h"
@@ -18,24 +17,9 @@ using dcp::WriteItem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<uint16_t> numbers(size_t count, uint16_t first = 0) {
-  std::vector<uint16_t> out(count);
-  std::iota(out.begin(), out.end(), first);
-  return out;
-}
-
 class ASavePlanner : public testing::Test {
  protected:
   void open() { checkpointer_ = attach(node_, options_); }
-  static CheckpointerOptions options_in(const std::string& root) {
-    CheckpointerOptions options;
-    options.root = root;
-    options.world_size = 2;
-    options.job_id = "job";
-    options.start_node = false;
-    options.attach_timeout = std::chrono::milliseconds(1'000);
-    return options;
-  }
   void TearDown() override {
     if (checkpointer_) node_.send(local::Failed{Status(Code::aborted, "the test is over")});
     node_.die();  // otherwise close() would wait for slabs that are never freed
@@ -61,7 +45,7 @@ class ASavePlanner : public testing::Test {
 
   TemporaryRoot root_;
   FakeNode node_{root_.path()};
-  CheckpointerOptions options_ = options_in(root_.path());
+  CheckpointerOptions options_ = options_of_two_ranks(root_.path());
   std::unique_ptr<Checkpointer> checkpointer_;
 };
 

@@ -6,7 +6,6 @@
 
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <random>
 
 #include "client/loading/placing.h"
@@ -14,6 +13,7 @@
 #include "client/planners/planned_save.h"
 #include "client/staging/staging.h"
 #include "shoal/dcp/spmd_planner.h"
+#include "tests/client/random_tiles.h"
 
 namespace shoal::client {
 namespace {
@@ -77,11 +77,7 @@ TEST(TheSpmdSavePlanner, PlansATileOnceAndFetchesATensorOnceASave) {
   int shared = 0;
   for (int round = 0; round < 200; ++round) {
     const Dims shape{1 + random() % 9, 1 + random() % 9};
-    std::vector<Device> order(12);
-    std::iota(order.begin(), order.end(), Device{0});
-    std::shuffle(order.begin(), order.end(), random);
-    const TileSharding tiles =
-        *TileSharding::tiled(devices, random() % 2 ? Dims{2, 3, 2} : Dims{3, 1, 4}, order, true);
+    const TileSharding tiles = random_tiles(devices, random);
     const auto rank = static_cast<Rank>(random() % 4);
     auto fetches = std::make_shared<Fetches>();
     dcp::SpmdSavePlanner planner({padded_tensor("x", shape, tiles, rank, fetches)});
@@ -168,11 +164,7 @@ TEST(TheSpmdLoadPlanner, HandsATensorOverOnceWithEveryElement) {
   const DeviceMap devices = *DeviceMap::uniform(4, 3);
   for (int round = 0; round < 200; ++round) {
     const Dims shape{1 + random() % 9, 1 + random() % 9};
-    std::vector<Device> order(12);
-    std::iota(order.begin(), order.end(), Device{0});
-    std::shuffle(order.begin(), order.end(), random);
-    const TileSharding tiles =
-        *TileSharding::tiled(devices, random() % 2 ? Dims{2, 3, 2} : Dims{3, 1, 4}, order, true);
+    const TileSharding tiles = random_tiles(devices, random);
     const auto rank = static_cast<Rank>(random() % 4);
     int handed_over = 0;
     uint64_t arrived = 0, wanted = 0;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/owned_fd.h"
 #include "client/launch/save_report.h"
 #include "tests/client/fake_node.h"
 
@@ -231,7 +232,7 @@ class SaveReport : public FailedSave {
   SaveReport() {
     const std::string path = root_.folder() + "/report";
     SHOAL_CHECK(::mkfifo(path.c_str(), 0600) == 0);
-    fifo_ = local::OwnedFd(::open(path.c_str(), O_RDWR | O_NONBLOCK));
+    fifo_ = base::OwnedFd(::open(path.c_str(), O_RDWR | O_NONBLOCK));
     ::setenv(kSaveReportVariable, path.c_str(), 1);
   }
   std::vector<SaveEvent> events() {
@@ -245,7 +246,7 @@ class SaveReport : public FailedSave {
     return out;
   }
 
-  local::OwnedFd fifo_;
+  base::OwnedFd fifo_;
 };
 
 TEST_F(SaveReport, TheLauncherHearsWhatBecomesOfEverySave) {

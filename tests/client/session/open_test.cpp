@@ -197,6 +197,11 @@ TEST_F(Environment, OfTorchrunOnSeveralHostsAsksRank0OnTheNextPort) {
   EXPECT_EQ(options->job_id_exchange->run, "run7");
   EXPECT_EQ(options->coordinate_at, address_to_serve_at("203.0.113.77").value() + ":7070")
       << "first host by torchrun's word, by whatever address";
+  for (const char* coordinator : {":0", ":65535"}) {  // the exchange needs the next port
+    ::setenv("SHOAL_COORDINATOR", coordinator, 1);
+    EXPECT_EQ(CheckpointerOptions::from_environment().status().code(), Code::invalid_argument);
+  }
+  ::unsetenv("SHOAL_COORDINATOR");
   ::setenv("LOCAL_WORLD_SIZE", "4", 1);
   EXPECT_EQ(CheckpointerOptions::from_environment().value().job_id_exchange->address, "") << "one host";
 }

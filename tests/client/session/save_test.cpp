@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <numeric>
 #include <random>
 
 #include "tests/client/fake_node.h"
@@ -14,24 +13,9 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-std::vector<uint16_t> numbers(size_t count, uint16_t first = 0) {
-  std::vector<uint16_t> out(count);
-  std::iota(out.begin(), out.end(), first);
-  return out;
-}
-
 class Save : public testing::Test {
  protected:
   void open() { checkpointer_ = attach(node_, options_); }
-  static CheckpointerOptions options_in(const std::string& root) {
-    CheckpointerOptions options;
-    options.root = root;
-    options.world_size = 2;
-    options.job_id = "job";
-    options.start_node = false;
-    options.attach_timeout = milliseconds(1'000);
-    return options;
-  }
   void TearDown() override {
     node_.die();  // otherwise close() would wait for slabs that are never freed
     checkpointer_.reset();
@@ -46,7 +30,7 @@ class Save : public testing::Test {
 
   TemporaryRoot root_;
   FakeNode node_{root_.path()};
-  CheckpointerOptions options_ = options_in(root_.path());
+  CheckpointerOptions options_ = options_of_two_ranks(root_.path());
   std::unique_ptr<Checkpointer> checkpointer_;
 };
 

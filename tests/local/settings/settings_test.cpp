@@ -10,6 +10,8 @@
 #include <fstream>
 #include <set>
 
+#include "tests/local/settings/sample_setting.h"
+
 namespace shoal::local {
 namespace {
 
@@ -18,28 +20,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-// A value that is not the default.
 std::string sample(const Setting& setting) {
-  switch (setting.kind) {
-    case SettingKind::count:
-    case SettingKind::milliseconds:
-      return std::to_string(setting.least + 7);
-    case SettingKind::duration:
-      return "36h";
-    case SettingKind::bytes:
-      return std::to_string(setting.least + 4096);
-    case SettingKind::choice:
-      return std::string(setting.values).substr(std::string(setting.values).rfind(' ') + 1);
-    case SettingKind::ports:
-      return "7100-7199";
-    case SettingKind::text:
-      return "eth1";
-    case SettingKind::path:
-      return "/somewhere/file";
-    case SettingKind::address:
-      return "10.0.0.1:9100";
-  }
-  return "";
+  return setting.kind == SettingKind::duration ? "36h" : sample_of(setting);
 }
 
 class SettingsFiles : public testing::Test {
@@ -95,8 +77,9 @@ TEST(SettingsTest, AValueOutOfBoundsOrOfAnotherKindIsRefusedWithItsSource) {
        {Bad{"keep-last", "0"}, Bad{"keep-last", "-1"}, Bad{"keep-last", "1x"}, Bad{"keep-last", ""},
         Bad{"keep-for", "7y"}, Bad{"load-memory", "1 MiB"}, Bad{"load-memory", "much"},
         Bad{"transport", "udp"}, Bad{"transport", "au"}, Bad{"ports", "7100"}, Bad{"ports", "0-1"},
-        Bad{"ports", "2-1"}, Bad{"ports", "1-65536"}, Bad{"metrics", "9100"}, Bad{"interface", "e\nth"},
-        Bad{"attempt-deadline-ms", "86400001"}, Bad{"host-lost-ms", "2499"}, Bad{"keep-lats", "1"}}) {
+        Bad{"ports", "2-1"}, Bad{"ports", "1-65536"}, Bad{"metrics", "9100"}, Bad{"metrics", "here:99999"},
+        Bad{"interface", "e\nth"}, Bad{"attempt-deadline-ms", "86400001"}, Bad{"host-lost-ms", "2499"},
+        Bad{"keep-lats", "1"}}) {
     Settings settings;
     const Status status = settings.set(bad.name, bad.text, "where it stands");
     EXPECT_EQ(status.code(), Code::invalid_argument) << bad.name << " " << bad.text;

@@ -11,6 +11,9 @@
 
 #include <thread>
 
+#include "base/owned_fd.h"
+#include "tests/loopback.h"
+
 namespace shoal::local {
 namespace {
 
@@ -22,7 +25,7 @@ constexpr int kPatienceMs = 30'000;
 class QuestionServerTest : public testing::Test {
  protected:
   void begin(const QuestionLimits& limits) {
-    OwnedFd listener(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    base::OwnedFd listener(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -48,23 +51,9 @@ class QuestionServerTest : public testing::Test {
     EXPECT_EQ(write(stop_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
     if (thread_.joinable()) thread_.join();
   }
-  OwnedFd connect_to() const {
-    OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const timeval patience{kPatienceMs / 1000, 0};
-    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_), 0);
-    return fd;
-  }
-  static std::string read_all(const OwnedFd& fd) {
-    std::string out;
-    char buffer[4096];
-    for (ssize_t size; (size = recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) {
-      out.append(buffer, static_cast<size_t>(size));
-    }
-    return out;
-  }
+  base::OwnedFd connect_to() const { return connect_to_loopback(ntohs(address_.sin_port)); }
   std::string ask(const std::string& question) const {
-    OwnedFd fd = connect_to();
+    base::OwnedFd fd = connect_to();
     EXPECT_EQ(send(fd.get(), question.data(), question.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(question.size()));
     return read_all(fd);
@@ -73,7 +62,7 @@ class QuestionServerTest : public testing::Test {
   std::atomic<int> turned_away_{0};
 
  private:
-  OwnedFd stop_{eventfd(0, EFD_CLOEXEC)};
+  base::OwnedFd stop_{eventfd(0, EFD_CLOEXEC)};
   sockaddr_in address_{};
   int greeted_ = 0;
   std::unique_ptr<QuestionServer> server_;
@@ -89,7 +78,7 @@ TEST_F(QuestionServerTest, AnswersEachByItsOwnGreeting) {
 
 TEST_F(QuestionServerTest, AnswersWhileManyMoreThanItTakesSayNothing) {
   begin({.connections_max = 4, .life_max = milliseconds(60'000)});
-  std::vector<OwnedFd> silent;
+  std::vector<base::OwnedFd> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(connect_to());
   EXPECT_EQ(ask("me\n"), "101:101:me\n");
   EXPECT_EQ(read_all(silent.front()), "1:") << "the oldest one made room";
@@ -99,7 +88,7 @@ TEST_F(QuestionServerTest, AnswersWhileManyMoreThanItTakesSayNothing) {
 // Regression: each byte restarted the timeout.
 TEST_F(QuestionServerTest, ClosesOneThatSendsAByteAtATime) {
   begin({.question_bytes_max = 1 << 30, .life_max = milliseconds(200)});
-  OwnedFd slow = connect_to();
+  base::OwnedFd slow = connect_to();
   const auto give_up = std::chrono::steady_clock::now() + milliseconds(kPatienceMs);
   std::string received;
   bool is_closed = false;

@@ -1,5 +1,4 @@
 #include "local/socket/socket.h"
-#include "local/status/node_query.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -16,30 +15,21 @@
 #include <fstream>
 #include <thread>
 
+#include "base/owned_fd.h"
+#include "local/status/node_query.h"
+#include "tests/temporary_folder.h"
+
 namespace shoal::local {
 namespace {
 
 using testing::HasSubstr;
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char name[] = "/tmp/shoal-local-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 struct Pair {
   Pair() {
     int ends[2];
     SHOAL_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    raw = OwnedFd(ends[0]);
-    socket = std::make_unique<LocalSocket>(OwnedFd(ends[1]));
+    raw = base::OwnedFd(ends[0]);
+    socket = std::make_unique<LocalSocket>(base::OwnedFd(ends[1]));
   }
   void write(ByteView bytes) {
     ASSERT_EQ(::send(raw.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
@@ -61,7 +51,7 @@ struct Pair {
     std::memcpy(CMSG_DATA(rights), fds.data(), fds.size() * sizeof(int));
     ASSERT_EQ(::sendmsg(raw.get(), &out, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
-  OwnedFd raw;
+  base::OwnedFd raw;
   std::unique_ptr<LocalSocket> socket;
 };
 
@@ -78,8 +68,8 @@ size_t open_descriptors() {
   return static_cast<size_t>(std::distance(begin(folder), end(folder)));
 }
 
-OwnedFd sealed_memory(uint64_t bytes) {
-  OwnedFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+base::OwnedFd sealed_memory(uint64_t bytes) {
+  base::OwnedFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   SHOAL_CHECK(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0);
   SHOAL_CHECK(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   return fd;
@@ -92,7 +82,7 @@ TEST(LocalSocket, CarriesMessagesAndADescriptorBothWays) {
   auto client = LocalSocket::connect(path).value();
   LocalSocket node(std::move(**listener->accept(-1)));
 
-  OwnedFd memory = sealed_memory(4096);
+  base::OwnedFd memory = sealed_memory(4096);
   ASSERT_TRUE(client->send(local::Latest{1}).ok());
   ASSERT_TRUE(client->send(local::Slab{3, 4096}, memory.get()).ok());
   ASSERT_TRUE(client->send(local::Detach{}).ok());
@@ -132,13 +122,13 @@ TEST(LocalSocket, SendsMoreThanTheKernelHolds) {
 
 TEST(LocalSocket, NamesTheEndOfTheOtherSide) {
   Pair pair;
-  pair.raw = OwnedFd();
+  pair.raw = base::OwnedFd();
   EXPECT_EQ(pair.socket->receive(-1).status().code(), Code::unavailable);
   EXPECT_EQ(pair.socket->send(local::Detach{}).code(), Code::unavailable);
 
   Pair cut;
   cut.write(ByteView(framed(local::Latest{1})).first(9));
-  cut.raw = OwnedFd();
+  cut.raw = base::OwnedFd();
   EXPECT_THAT(cut.socket->receive(-1).status().message(), HasSubstr("in the middle of a message"));
 
   Pair shut;
@@ -180,7 +170,7 @@ TEST(LocalSocket, RefusesWrongLengthsBeforeReservingMemory) {
 }
 
 TEST(LocalSocket, LeaksNoDescriptorOfAMalformedMessage) {
-  const OwnedFd memory = sealed_memory(4096);
+  const base::OwnedFd memory = sealed_memory(4096);
   const size_t before = open_descriptors();
   {
     Pair pair;  // two descriptors where one is allowed
@@ -203,7 +193,7 @@ TEST(LocalSocket, LeaksNoDescriptorOfAMalformedMessage) {
   {
     Pair pair;  // half a message, and its sender is gone
     pair.write(ByteView(framed(local::Slab{0, 4096})).first(10), {memory.get()});
-    pair.raw = OwnedFd();
+    pair.raw = base::OwnedFd();
     EXPECT_EQ(pair.socket->receive(-1).status().code(), Code::unavailable);
     EXPECT_EQ(open_descriptors(), before + 1);
   }
@@ -221,7 +211,7 @@ TEST(LocalSocket, LeaksNoDescriptorOfAMalformedMessage) {
 }
 
 TEST(LocalSocket, TakesOnlySealedMemoryForASlab) {
-  OwnedFd open_file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  base::OwnedFd open_file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(open_file.get(), 4096), 0);
   EXPECT_EQ(check_slab(open_file.get(), 4096).code(), Code::refused);
 }

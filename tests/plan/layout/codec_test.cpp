@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/plan/test_worlds.h"
+#include "tests/random_edit.h"
 
 namespace shoal::plan {
 namespace {
@@ -100,23 +101,8 @@ void mutate(const Bytes& good, uint64_t seed, Decode&& decode, Encode&& encode) 
   int decoded = 0;
   for (int round = 0; round < 20000; ++round) {
     Bytes bytes = good;
-    for (uint64_t edits = 1 + random() % 3; edits > 0; --edits) {
-      switch (random() % 4) {
-        case 0:
-          bytes[random() % bytes.size()] ^= std::byte(1u << random() % 8);
-          break;
-        case 1:
-          bytes[random() % bytes.size()] = std::byte(random());
-          break;
-        case 2:
-          store_le64(&bytes[random() % (bytes.size() / 8) * 8],
-                     load_le64(&bytes[random() % (bytes.size() / 8) * 8]));
-          break;
-        default:
-          bytes.resize(std::max<size_t>(8, random() % (bytes.size() + 16)));
-          break;
-      }
-    }
+    edit_at_random(bytes, random);
+    if (random() % 4 == 0) bytes.resize(std::max<size_t>(8, random() % (bytes.size() + 16)));
     auto result = decode(bytes);
     if (result.ok()) {
       ++decoded;

@@ -155,9 +155,7 @@ TEST_P(RuleProperty, TheLocatorFindsExactlyThePiecesThatRanksWrite) {
   size_t found = 0;
   for_each_world(14, GetParam(), [&](auto& random, const auto& world, const SaveOptions& options) {
     Locator locator(world, options);
-    const std::set<std::string> fqns = fqns_of(*world);
-    ASSERT_EQ(locator.fqns(), std::vector<std::string>(fqns.begin(), fqns.end()));
-    for (const std::string& fqn : fqns) {
+    for (const std::string& fqn : fqns_of(*world)) {
       const Locator::Value value = *locator.value(fqn);
       for (int round = 0; round < 4; ++round) {
         const Box target = round == 0 ? whole(value.shape) : random_box(random, value.shape);

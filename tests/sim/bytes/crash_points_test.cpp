@@ -24,10 +24,8 @@ constexpr actors::TimeNs kQuiet =
 constexpr actors::TimeNs kBeyondAllDeadlines = 330'000 * actors::kMillisecond;
 constexpr uint64_t kFirstStep = 1, kAbortedStep = 2, kLastStep = 3, kNextStep = 10;
 
-actors::NodeConfig facts_of(uint32_t generation) {
-  actors::NodeConfig config;
-  config.generation = generation;
-  config.epoch = generation;
+actors::NodeConfig patient_facts_of(uint32_t generation) {
+  actors::NodeConfig config = facts_of(generation);
   config.timeouts.epoch_check_ms = 100'000;  // each look is a call more to fail
   return config;
 }
@@ -37,7 +35,7 @@ actors::NodeConfig facts_of(uint32_t generation) {
 class Scene {
  public:
   explicit Scene(std::vector<LayoutPtr> layouts = pipeline_job(4, 1, 2))
-      : layouts_(std::move(layouts)), job_(VirtualJob::start(host, facts_of(1), 2, 4, layouts_)) {}
+      : layouts_(std::move(layouts)), job_(VirtualJob::start(host, patient_facts_of(1), 2, 4, layouts_)) {}
 
   // Each save is given `duration`, in which everything happens that will, deadlines included.
   void play(actors::TimeNs duration) {
@@ -102,7 +100,7 @@ std::map<AttemptKey, storage::Decision> standing(VirtualHost& host) {
 class NextGeneration {
  public:
   explicit NextGeneration(VirtualHost& host, std::vector<LayoutPtr> layouts = flat_job(2, 3))
-      : host_(host), job_(VirtualJob::start(host, facts_of(2), 1, 2, std::move(layouts))) {}
+      : host_(host), job_(VirtualJob::start(host, patient_facts_of(2), 1, 2, std::move(layouts))) {}
 
   void expect_sound(const std::map<AttemptKey, bool>& notified) {
     const std::map<AttemptKey, storage::Decision> before = standing(host_);

@@ -13,13 +13,6 @@ using ::testing::HasSubstr;
 
 constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
-actors::NodeConfig facts_of(uint32_t generation) {
-  actors::NodeConfig config;
-  config.generation = generation;
-  config.epoch = generation;
-  return config;
-}
-
 class SixtyFourRanks : public ::testing::Test {
  protected:
   SixtyFourRanks() : job_(VirtualJob::start(host_, facts_of(1), 8, 64, pipeline_job(64, 2, 4))) {

@@ -13,13 +13,6 @@ using ::testing::HasSubstr;
 
 constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
-actors::NodeConfig facts_of(uint32_t generation) {
-  actors::NodeConfig facts;
-  facts.generation = generation;
-  facts.epoch = generation;
-  return facts;
-}
-
 LayoutPtr large_layout() {
   LayoutBuilder builder;
   builder.add_tensor("large", DType::f32, {600, 1024}, Mesh::single(0), {Placement::shard(0)});

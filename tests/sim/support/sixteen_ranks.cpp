@@ -15,13 +15,6 @@ SaveOptions in_mode(SaveMode mode) {
   return options;
 }
 
-actors::NodeConfig facts_of(uint32_t generation) {
-  actors::NodeConfig facts;
-  facts.generation = generation;
-  facts.epoch = generation;
-  return facts;
-}
-
 SixteenRanks::SixteenRanks(SaveMode mode, NodeEngineFactory engines, VirtualDelays delays)
     : host_(delays, std::move(engines)),
       job_(VirtualJob::start(host_, facts_of(1), kHosts, kRanks, pipeline_job(kRanks, 2, 2))) {

@@ -15,8 +15,6 @@ namespace shoal::sim {
 // The default options of a mode.
 SaveOptions in_mode(SaveMode mode);
 
-actors::NodeConfig facts_of(uint32_t generation);
-
 class SixteenRanks : public ::testing::Test {
  protected:
   static constexpr uint32_t kRanks = 16;

@@ -206,7 +206,7 @@ void VirtualTrainer::load(std::optional<uint64_t> step, uint32_t ordinal) {
   load.step = step.value_or(0);
   load.ordinal = ordinal;
   load.slab_id = next_slab_++;
-  load.reads_files = reads_files_.value_or(rank_ % 2 == 1);
+  load.reads_files = rank_ % 2 == 1;
   targets_.clear();
   for (const LayoutEntry& entry : layout_->entries()) {
     const LocalShards shards = layout_->shards_of(entry, rank_);
@@ -300,7 +300,6 @@ void VirtualTrainer::read_files(const local::FilesToRead& batch) {
                             (bytes.empty() || base::block_digest(bytes) == batch.digests.at(digest));
       if (is_right) {
         place(block, bytes);
-        ++blocks_read_;
       } else {
         received.unread.push_back({number, block.piece_offset, block.piece_offset + block.bytes});
       }
@@ -365,6 +364,13 @@ std::string VirtualTrainer::check_value(const std::string& fqn, uint64_t step, c
     if (targets_[t].fqn == fqn) return check_target(t, step, copies);
   }
   return "";
+}
+
+actors::NodeConfig facts_of(uint32_t generation) {
+  actors::NodeConfig facts;
+  facts.generation = generation;
+  facts.epoch = generation;
+  return facts;
 }
 
 VirtualJob VirtualJob::start(VirtualHost& host, const actors::NodeConfig& facts, uint32_t nodes,

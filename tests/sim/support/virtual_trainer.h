@@ -55,9 +55,6 @@ class VirtualTrainer {
   const std::map<uint64_t, std::string>& sent_by_planner() const { return sent_by_planner_; }  // by step
   size_t plans_made() const { return plans_made_; }
   void load(std::optional<uint64_t> step, uint32_t ordinal = 1);
-  // Sets whether it makes direct reads if its node names files. By default, ranks with odd numbers do.
-  void read_files_itself(bool itself) { reads_files_ = itself; }
-  size_t blocks_read() const { return blocks_read_; }  // by direct reads
   // Handles the messages of the node, and answers Loaded with Placed. True if there were any.
   bool listen();
   // Its node is gone: attaches to another node of its host, declares its layout, and offers again its
@@ -112,8 +109,6 @@ class VirtualTrainer {
   std::vector<local::LoadTarget> targets_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> loaded_;  // (target, global element) -> value
   std::map<uint32_t, std::string> loaded_objects_;
-  std::optional<bool> reads_files_;
-  size_t blocks_read_ = 0;
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   std::map<std::pair<uint64_t, uint32_t>, local::Decided> decided_;
@@ -134,6 +129,9 @@ class VirtualTrainer {
   std::optional<local::Found> found_;
   std::optional<local::LoadDone> load_done_;
 };
+
+// Of a node whose epoch is its generation.
+actors::NodeConfig facts_of(uint32_t generation);
 
 // A job: nodes with their trainers, all of which handle messages while time passes.
 struct VirtualJob {

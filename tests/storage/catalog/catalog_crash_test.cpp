@@ -270,7 +270,7 @@ class Remains {
 
 // How many writing calls a run makes that meets no fault.
 uint64_t calls_of(bool begun) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   Remains whole(folder.path() + "/whole", Fault{UINT64_MAX}, begun);
   EXPECT_TRUE(whole.recorded().deleted);
   return whole.calls();
@@ -281,7 +281,7 @@ INSTANTIATE_TEST_SUITE_P(Begun, CrashOfTheCatalog, testing::Bool(),
                          [](const auto& begun) { return begun.param ? "ThatWasThere" : "ThatIsNew"; });
 
 TEST_P(CrashOfTheCatalog, LosesNothingThatWasRecordedAndLeavesNothingHalf) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   const uint64_t calls = calls_of(GetParam());
   EXPECT_GT(calls, 30u);
   for (uint64_t call = 0; call <= calls; ++call) {
@@ -297,7 +297,7 @@ TEST_P(CrashOfTheCatalog, LosesNothingThatWasRecordedAndLeavesNothingHalf) {
 // Where each file and name is kept or lost by itself, a catalog may be beyond use, and is then begun anew
 // from the root; it is never taken for whole where it is not.
 TEST_P(CrashOfTheCatalog, IsNeverTakenForWholeWhereEachThingIsKeptOrLostByItself) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   const uint64_t calls = calls_of(GetParam());
   size_t opened = 0, tried = 0;
   for (uint64_t call = 0; call <= calls; ++call) {
@@ -311,7 +311,7 @@ TEST_P(CrashOfTheCatalog, IsNeverTakenForWholeWhereEachThingIsKeptOrLostByItself
 }
 
 TEST_P(CrashOfTheCatalog, AfterOneFailingCallHoldsWhatWasTold) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   const uint64_t calls = calls_of(GetParam());
   for (uint64_t call = 0; call < calls; ++call) {
     SCOPED_TRACE("call " + std::to_string(call) + " of " + std::to_string(calls) + " fails");

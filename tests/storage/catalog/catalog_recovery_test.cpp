@@ -55,7 +55,7 @@ class CatalogRecovery : public testing::Test {
   }
 
   MemoryStorage root_;
-  TemporaryFolder folder_;
+  MemoryFolder folder_;
   const std::string path_ = folder_.path() + "/catalog";
   std::vector<std::string> warnings_;
 };

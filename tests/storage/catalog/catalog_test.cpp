@@ -25,7 +25,7 @@ class CatalogContract : public testing::TestWithParam<const char*> {
     catalog_ = std::move(opened).value();
   }
   Catalog& catalog() { return *catalog_; }
-  TemporaryFolder folder_;
+  MemoryFolder folder_;
   std::unique_ptr<Catalog> catalog_;
 };
 INSTANTIATE_TEST_SUITE_P(On, CatalogContract, testing::Values("rocksdb", "memory"),
@@ -110,7 +110,7 @@ TEST_P(CatalogContract, CatchesUpWithTheRoot) {
 }
 
 TEST(RocksDbCatalog, BelongsToOneRun) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   ASSERT_OK(open_rocksdb_catalog(folder.path(), nonce_of(77)).status());
   Status status = open_rocksdb_catalog(folder.path(), nonce_of(78)).status();
   EXPECT_EQ(status.code(), Code::refused);
@@ -120,7 +120,7 @@ TEST(RocksDbCatalog, BelongsToOneRun) {
 }
 
 TEST(RocksDbCatalog, OfANewerFormatIsRefusedNamingBothVersions) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   ASSERT_OK(open_rocksdb_catalog(folder.path(), nonce_of(77)).status());
   std::vector<std::string> names;
   ASSERT_TRUE(rocksdb::DB::ListColumnFamilies({}, folder.path(), &names).ok());
@@ -139,7 +139,7 @@ TEST(RocksDbCatalog, OfANewerFormatIsRefusedNamingBothVersions) {
 }
 
 TEST(RocksDbCatalog, IsOpenInOneProcessOnly) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   auto first = open_rocksdb_catalog(folder.path(), nonce_of(77));
   ASSERT_OK(first.status());
   Status status = open_rocksdb_catalog(folder.path(), nonce_of(77)).status();

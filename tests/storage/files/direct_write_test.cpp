@@ -146,7 +146,7 @@ class DirectWrite : public testing::Test {
     EXPECT_TRUE(*read == data);
   }
 
-  TemporaryFolder folder_;
+  MemoryFolder folder_;
   DirectDisk disk_;
   DirectFileSystem file_system_;
   std::unique_ptr<LocalStorage> storage_;

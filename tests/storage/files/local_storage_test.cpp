@@ -42,7 +42,7 @@ class StorageContract : public testing::TestWithParam<const char*> {
   }
   Storage& storage() { return *storage_; }
 
-  TemporaryFolder folder_;
+  MemoryFolder folder_;
   PosixFileSystem posix_;
   sim::MemoryFileSystem memory_;
   std::unique_ptr<LocalStorage> storage_;
@@ -235,7 +235,7 @@ class OnDisk : public testing::Test {
     SHOAL_CHECK(result.ok());
     return std::move(result).value();
   }
-  TemporaryFolder folder_;
+  MemoryFolder folder_;
   PosixFileSystem posix_;
 };
 

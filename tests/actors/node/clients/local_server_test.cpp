@@ -1,7 +1,6 @@
 // The node's end of the Unix socket, with real sockets: which clients are accepted, in which order messages
 // are passed on, and that a client that misbehaves affects no other client.
 #include "actors/node/clients/local_server.h"
-#include "local/status/node_query.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -15,6 +14,9 @@
 #include <filesystem>
 
 #include <fcntl.h>
+
+#include "base/owned_fd.h"
+#include "local/status/node_query.h"
 
 namespace shoal::testing {
 namespace {
@@ -119,8 +121,8 @@ class Server : public ::testing::Test {
   std::unique_ptr<actors::LocalServer> server_;
 };
 
-local::OwnedFd memory_file(uint64_t bytes, int seals) {
-  local::OwnedFd fd(memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+base::OwnedFd memory_file(uint64_t bytes, int seals) {
+  base::OwnedFd fd(memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
   EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
@@ -321,7 +323,7 @@ TEST_F(Server, MakesWayForAnotherRunOfItsJobId) {
 TEST_F(Server, KeepsSlabsUntilTheyAreForgotten) {
   serve();
   auto socket = attached();
-  local::OwnedFd fd = memory_file(4096, kSeals);
+  base::OwnedFd fd = memory_file(4096, kSeals);
   ASSERT_EQ(pwrite(fd.get(), "hello", 5, 0), 5);
   ASSERT_TRUE(socket->send(local::Slab{.slab_id = 2, .bytes = 4096}, fd.get()).ok());
   ASSERT_TRUE(socket->send(local::Latest{}).ok());
@@ -338,14 +340,14 @@ TEST_F(Server, KeepsSlabsUntilTheyAreForgotten) {
 
 TEST_F(Server, RefusesSlabsThatCouldBeCutUnderTheNode) {
   serve();
-  auto failure = [&](local::OwnedFd fd, uint64_t bytes) {
+  auto failure = [&](base::OwnedFd fd, uint64_t bytes) {
     auto socket = attached();
     EXPECT_TRUE(socket->send(local::Slab{.slab_id = 7, .bytes = bytes}, fd.get()).ok());
     return failure_of(*socket);
   };
   EXPECT_THAT(failure(memory_file(4096, 0), 4096).message(), HasSubstr("slab 7"));
   EXPECT_THAT(failure(memory_file(4096, kSeals), 8192).message(), HasSubstr("slab 7"));
-  EXPECT_THAT(failure(local::OwnedFd(open("/dev/null", O_RDWR | O_CLOEXEC)), 4096).message(),
+  EXPECT_THAT(failure(base::OwnedFd(open("/dev/null", O_RDWR | O_CLOEXEC)), 4096).message(),
               HasSubstr("slab 7"));
   EXPECT_TRUE(slabs_.empty());
 }

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "base/owned_fd.h"
+
 namespace shoal::actors {
 namespace {
 
@@ -21,14 +23,14 @@ class ASlab : public testing::Test {
     SHOAL_CHECK(::ftruncate(fd_.get(), static_cast<off_t>(kSlabBytes)) == 0);
     SHOAL_CHECK(::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   }
-  Status add() { return table_.add(kClient, local::Slab{1, kSlabBytes}, local::OwnedFd(::dup(fd_.get()))); }
+  Status add() { return table_.add(kClient, local::Slab{1, kSlabBytes}, base::OwnedFd(::dup(fd_.get()))); }
   uint64_t bytes_in_memory() const {
     struct stat stat {};
     SHOAL_CHECK(::fstat(fd_.get(), &stat) == 0);
     return static_cast<uint64_t>(stat.st_blocks) * 512;
   }
 
-  local::OwnedFd fd_;
+  base::OwnedFd fd_;
   SlabTable table_;
 };
 

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "actors/messages/messages.h"
+#include "base/host_port.h"
 #include "tests/actors/node/links/transport_options.h"
 
 namespace shoal::testing {
@@ -159,8 +160,8 @@ TEST(RelayDoor, IsWithinThePorts) {
   actors::RelayServer relay(actors::RelayServer::Settings{transport, 0, [](const std::string&) {}, nullptr},
                             [&](const Bytes& message) { return coordinator.take(message); });
   relay.open("127.0.0.1:7070", transport::Identity(), 4);
-  const transport::HostPort at =
-      *transport::parse_host_port(coordinator.wait_for<actors::link::RelayReady>(1)[0].address);
+  const base::HostPort at =
+      *base::parse_host_port(coordinator.wait_for<actors::link::RelayReady>(1)[0].address);
   EXPECT_EQ(at.host, "127.0.0.1");
   EXPECT_GE(at.port, transport.network.ports.first);
   EXPECT_LE(at.port, transport.network.ports.last);

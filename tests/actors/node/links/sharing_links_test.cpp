@@ -8,6 +8,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "base/host_port.h"
 #include "tests/actors/node/links/transport_options.h"
 
 namespace shoal::testing {
@@ -273,7 +274,7 @@ TEST(SharingLinks, ListenWithinThePorts) {
   settings.log = [](const std::string&) {};
   actors::SharingLinks links(std::move(settings),
                              [](actors::NodeId, actors::WireMessage, size_t) { return true; });
-  const transport::HostPort at = *transport::parse_host_port(links.listen().value());
+  const base::HostPort at = *base::parse_host_port(links.listen().value());
   EXPECT_GE(at.port, transport.network.ports.first);
   EXPECT_LE(at.port, transport.network.ports.last);
 }

@@ -1,10 +1,8 @@
 // The metrics of a node: their text, and the server that sends them to well-behaved and to misbehaving
 // clients.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <chrono>
 #include <memory>
@@ -13,7 +11,10 @@
 
 #include "actors/node/watch/metrics_server.h"
 #include "actors/node/watch/metrics_text.h"
+#include "base/host_port.h"
+#include "base/owned_fd.h"
 #include "tests/actors/node/watch/prometheus_text.h"
+#include "tests/loopback.h"
 #include "transport/transport.h"
 
 namespace shoal::actors {
@@ -82,28 +83,11 @@ class MetricsServerTest : public testing::Test {
     ASSERT_TRUE(started.ok()) << started.status().to_string();
     server_ = std::move(*started);
   }
-  local::OwnedFd connect_to() const {
-    auto address = transport::parse_host_port(server_->address());
-    local::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(address->port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    timeval patience{20, 0};
-    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-    return fd;
-  }
-  static std::string read_all(const local::OwnedFd& fd) {
-    std::string out;
-    char buffer[4096];
-    for (ssize_t size; (size = recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) {
-      out.append(buffer, static_cast<size_t>(size));
-    }
-    return out;
+  base::OwnedFd connect_to() const {
+    return connect_to_loopback(base::parse_host_port(server_->address())->port);
   }
   std::string ask(const std::string& request) const {
-    local::OwnedFd fd = connect_to();
+    base::OwnedFd fd = connect_to();
     (void)send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL);
     return read_all(fd);
   }
@@ -135,7 +119,7 @@ TEST_F(MetricsServerTest, RefusesAnythingElse) {
 }
 
 TEST_F(MetricsServerTest, ReadsARequestThatComesInPieces) {
-  local::OwnedFd fd = connect_to();
+  base::OwnedFd fd = connect_to();
   for (char c : kGet) ASSERT_EQ(send(fd.get(), &c, 1, MSG_NOSIGNAL), 1);
   EXPECT_THAT(read_all(fd), HasSubstr("200 OK"));
 }
@@ -143,7 +127,7 @@ TEST_F(MetricsServerTest, ReadsARequestThatComesInPieces) {
 TEST_F(MetricsServerTest, CutsOffAClientThatSaysNothing) {
   begin(200);
   auto start = std::chrono::steady_clock::now();
-  local::OwnedFd silent = connect_to();
+  base::OwnedFd silent = connect_to();
   EXPECT_THAT(ask(kGet), HasSubstr("200 OK")) << "others are served meanwhile";
   EXPECT_EQ(read_all(silent), "");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
@@ -152,7 +136,7 @@ TEST_F(MetricsServerTest, CutsOffAClientThatSaysNothing) {
 // Regression: as many silent connections as it takes kept everybody else out for five seconds.
 TEST_F(MetricsServerTest, AnswersBesideAsManySilentOnesAsItTakes) {
   begin(60'000);  // however slow the machine
-  std::vector<local::OwnedFd> silent;
+  std::vector<base::OwnedFd> silent;
   for (size_t i = 0; i < kMaxMetricsConnections; ++i) silent.push_back(connect_to());
   EXPECT_THAT(ask(kGet), HasSubstr("200 OK"));
   EXPECT_EQ(read_all(silent.front()), "") << "the oldest one made room";
@@ -162,7 +146,7 @@ TEST_F(MetricsServerTest, AnswersBesideAsManySilentOnesAsItTakes) {
 }
 
 TEST_F(MetricsServerTest, EndsWhileClientsAreConnected) {
-  local::OwnedFd held = connect_to();
+  base::OwnedFd held = connect_to();
   server_.reset();
   EXPECT_EQ(read_all(held), "");
 }

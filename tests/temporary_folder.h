@@ -7,15 +7,15 @@
 
 #include "shoal/check.h"
 
-namespace shoal::cli {
+namespace shoal {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    const char* base = std::getenv("TMPDIR");
-    std::string pattern = std::string(base == nullptr ? "/tmp" : base) + "/shoal-cli-XXXXXX";
-    SHOAL_CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
+  // Below $TMPDIR, else below `base`.
+  explicit TemporaryFolder(const char* base = "/tmp") {
+    if (const char* given = std::getenv("TMPDIR")) base = given;
+    path_ = std::string(base) + "/shoal-test-XXXXXX";
+    SHOAL_CHECK(mkdtemp(path_.data()) != nullptr);
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -28,4 +28,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace shoal::cli
+}  // namespace shoal

@@ -1,4 +1,4 @@
-// Shared by the benchmarks of the client: times of calls, and the exit on failure.
+// Shared by the benchmarks: times of calls, and the exit on failure.
 #pragma once
 
 #include <errno.h>
