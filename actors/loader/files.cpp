@@ -21,23 +21,21 @@ void Loader::give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter&
     const uint32_t batch = load.own.next++;
     ++load.own.in_progress;
     load.busy.begin(now);
-    operations_.start(
-        operation::LocateRanges{id.first, load.own.batches->ranges_of(batch, 0)}, out,
-        [this, id, batch](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-          located(then_now, id, batch, result, then_out);
-        });
+    operations_.start(operation::LocateRanges{id.first, load.own.batches->ranges_of(batch, 0)}, out,
+                      [this, ref = ref_of(id), batch](TimeNs then_now, Result<OperationResult> result,
+                                                      EffectWriter& then_out) {
+                        if (find(ref) != nullptr) located(then_now, ref.key, batch, result, then_out);
+                      });
   }
 }
 
 void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<OperationResult>& result,
                      EffectWriter& out) {
-  auto found = loads_.find(id);
-  if (found == loads_.end()) return;
-  Load& load = found->second;
+  Load& load = loads_.at(id);
   load.busy.end(now);
-  if (!load.failure.ok()) return;
+  if (load.has_failed()) return;
   const auto places = result_as<LocatedRangesPtr>(result);
-  const std::vector<PlannedRead> reads = batch_of(load, batch).reads;
+  const std::vector<PlannedRead> reads = load.batch(batch).reads;
   local::FilesToRead message{id.second, batch, {}, {}};
   std::vector<uint32_t> notified;
   for (uint32_t i = 0; i < reads.size(); ++i) {
@@ -73,7 +71,7 @@ void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead
   const auto given = load.given.extract(received.batch);
   if (given.empty()) return;  // the client does not have this batch
   --load.own.in_progress;
-  const std::vector<PlannedRead> reads = batch_of(load, received.batch).reads;
+  const std::vector<PlannedRead> reads = load.batch(received.batch).reads;
   for (const local::UnreadRange& unread : received.unread) {
     const bool is_known = unread.range < given.mapped().size();
     if (!is_known || !is_part_of(reads[given.mapped()[unread.range]], unread.begin, unread.end)) {

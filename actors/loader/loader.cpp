@@ -8,78 +8,114 @@
 
 namespace shoal::actors {
 
+std::vector<TransitionsTaken> Loader::transitions() const {
+  return {{"load", load_counts_.list()}, {"round", round_counts_.list()}};
+}
+
 void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
-  if (const auto* from_client = std::get_if<event::FromClient>(&event)) {
-    on_client(now, from_client->client, *from_client->message, out);
-  } else if (const auto* received = std::get_if<event::Received>(&event)) {
-    on_message(now, received->from, *received->message.body, out);
-  } else if (const auto* done = std::get_if<event::OperationDone>(&event)) {
-    operations_.done(now, *done, out);
-  } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
-    timers_.fired(now, *timer, out);
-  } else if (const auto* left = std::get_if<event::SendDone>(&event)) {
-    sends_.done(now, *left, out);
-  } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
-    slabs_.erase(slabs_.lower_bound({lost->client, 0}), slabs_.lower_bound({lost->client + 1, 0}));
-    for (auto load = loads_.lower_bound({lost->client, 0});
-         load != loads_.end() && load->first.first == lost->client;) {
-      load = end_load(now, load, out);
-    }
-    budget_.forget_client(lost->client);
-    for (const AttemptKey& key : open_.close_all(lost->client)) pins_.release(key, out);
-  } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
-    if (peer->node != kCoordinatorNode) return;
-    std::vector<wire::LoadId> asking;
-    for (const auto& [id, round] : rounds_) {
-      if (round.phase == Round::Phase::asking) asking.push_back(id);
-    }
-    for (const wire::LoadId& id : asking) read_without_sharing(now, id, out);
-  } else if (std::get_if<event::Drain>(&event)) {
-    out.drained();
-  }
+  std::visit(
+      Overloaded{[&](const event::FromClient& from) { on_client(now, from.client, *from.message, out); },
+                 [&](const event::ClientLost& lost) { on_client_lost(now, lost.client, out); },
+                 [&](const event::Received& received) {
+                   on_message(now, received.from, *received.message.body, out);
+                 },
+                 [&](const event::OperationDone& done) { operations_.done(now, done, out); },
+                 [&](const event::TimerFired& timer) { timers_.fired(now, timer, out); },
+                 [&](const event::SendDone& sent) { sends_.done(now, sent, out); },
+                 [&](const event::PeerLost& peer) {
+                   if (peer.node == kCoordinatorNode) on_coordinator_lost(now, out);
+                 },
+                 [&](const event::Drain&) { out.drained(); },
+                 [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed, event::PeerUp,
+                                event::CoordinatorSuperseded, event::TrainerEnded, event::Stopping,
+                                event::RankLocalCommitted, event::RanksLost> auto&) {}},
+      event);
   forget_rounds();
   give_windows(now, out);
 }
 
-void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
-  if (const auto* slab = std::get_if<local::Slab>(&message)) {
-    slabs_[{client, slab->slab_id}] = slab->bytes;
-    budget_.replace_window({client, slab->slab_id});
-  } else if (const auto* latest = std::get_if<local::Latest>(&message)) {
-    on_latest(client, latest->request_id, {}, out);
-  } else if (const auto* list = std::get_if<local::List>(&message)) {
-    on_list(client, *list, out);
-  } else if (const auto* load = std::get_if<local::Load>(&message)) {
-    on_load(now, client, *load, out);
-  } else if (const auto* placed = std::get_if<local::Placed>(&message)) {
-    on_placed(now, {client, placed->request_id}, placed->batch, out);
-  } else if (const auto* read = std::get_if<local::FilesRead>(&message)) {
-    on_files_read(now, {client, read->request_id}, *read, out);
-  } else if (const auto* closed = std::get_if<local::Close>(&message)) {
-    const auto key = open_.close({client, closed->request_id});
-    if (key) pins_.release(*key, out);
+void Loader::on_client_lost(TimeNs now, ClientId client, EffectWriter& out) {
+  slabs_.erase(slabs_.lower_bound({client, 0}), slabs_.lower_bound({client + 1, 0}));
+  for (auto load = loads_.lower_bound({client, 0}); load != loads_.end() && load->first.first == client;) {
+    load = end_load(now, load, LoadTrigger::client_left, out);
   }
+  budget_.forget_client(client);
+  for (const AttemptKey& key : open_.close_all(client)) pins_.release(key, out);
+}
+
+void Loader::on_coordinator_lost(TimeNs now, EffectWriter& out) {
+  std::vector<wire::LoadId> asking;
+  for (const auto& [id, round] : rounds_) {
+    if (round.awaits_answer()) asking.push_back(id);
+  }
+  for (const wire::LoadId& id : asking) read_without_sharing(now, id, out);
+}
+
+void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
+  std::visit(
+      Overloaded{
+          [&](const local::Slab& slab) {
+            slabs_[{client, slab.slab_id}] = slab.bytes;
+            budget_.replace_window({client, slab.slab_id});
+          },
+          [&](const local::Latest& latest) { on_latest(client, latest.request_id, {}, out); },
+          [&](const local::List& list) { on_list(client, list, out); },
+          [&](const local::Load& load) { on_load(now, client, load, out); },
+          [&](const local::Placed& placed) {
+            on_placed(now, {client, placed.request_id}, placed.batch, out);
+          },
+          [&](const local::FilesRead& read) {
+            on_files_read(now, {client, read.request_id}, read, out);
+          },
+          [&](const local::Close& close) {
+            const auto key = open_.close({client, close.request_id});
+            if (key) pins_.release(*key, out);
+          },
+          // Messages to other roles or to the node itself (actors/client_routes.h).
+          [](const OneOf<local::Attach, local::LayoutUpdate, local::Staged, local::Written, local::NotStaged,
+                         local::PlanRequest, local::PlanGathering, local::Ping, local::Detach,
+                         local::StatusRequest, local::StagingRequest, local::StagingKept,
+                         local::PartStaged> auto&) {},
+          // Messages of a node to its clients.
+          [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
+                         local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
+                         local::StatusReport, local::PlanUpdate, local::FilesToRead, local::StagingGranted,
+                         local::GiveBack, local::PartRequest, local::Listing> auto&) {}},
+      message);
 }
 
 void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
-  if (const auto* roster = std::get_if<wire::LoadRoster>(&body)) {
-    on_roster(now, *roster, out);
-  } else if (const auto* wanted = std::get_if<wire::ChunkRequest>(&body)) {
-    on_request(now, from, *wanted, out);
-  } else if (const auto* chunk = std::get_if<wire::ChunkData>(&body)) {
-    auto round = rounds_.find(chunk->id);
-    if (round != rounds_.end() && round->second.exchange) round->second.exchange->came(now, *chunk, out);
-  } else if (const auto* not_here = std::get_if<wire::ChunksUnavailable>(&body)) {
-    auto round = rounds_.find(not_here->id);
-    if (round != rounds_.end() && round->second.exchange)
-      round->second.exchange->not_there(now, *not_here, out);
-  } else if (const auto* cancelled = std::get_if<wire::ChunksCancelled>(&body)) {
-    on_cancelled(now, *cancelled, out);
-  } else if (const auto* coming = std::get_if<wire::ChunksPending>(&body)) {
-    auto round = rounds_.find(coming->id);
-    if (round != rounds_.end() && round->second.exchange) round->second.exchange->coming(now, *coming);
-  }
+  const auto exchange_of = [&](const wire::LoadId& id) -> ChunkExchange* {
+    auto round = rounds_.find(id);
+    return round == rounds_.end() ? nullptr : round->second.exchange.get();
+  };
+  std::visit(
+      Overloaded{[&](const wire::LoadRoster& roster) { on_roster(now, roster, out); },
+                 [&](const wire::ChunkRequest& request) { on_request(now, from, request, out); },
+                 [&](const wire::ChunkData& chunk) {
+                   if (ChunkExchange* exchange = exchange_of(chunk.id)) exchange->came(now, chunk, out);
+                 },
+                 [&](const wire::ChunksUnavailable& chunks) {
+                   if (ChunkExchange* exchange = exchange_of(chunks.id))
+                     exchange->not_there(now, chunks, out);
+                 },
+                 [&](const wire::ChunksCancelled& chunks) { on_cancelled(now, chunks, out); },
+                 [&](const wire::ChunksPending& chunks) {
+                   if (ChunkExchange* exchange = exchange_of(chunks.id)) exchange->coming(now, chunks);
+                 },
+                 // Messages to the other roles.
+                 [](const OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
+                                wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::Pending,
+                                wire::Decided, wire::Undecided, wire::LayoutsStaged, wire::AttemptRoster,
+                                wire::Superseded, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
+                                wire::PlanGathering, wire::JoinLoad> auto&) {}},
+      body);
+}
+
+Load* Loader::find(const LoadRef& ref) {
+  auto found = loads_.find(ref.key);
+  return found == loads_.end() || found->second.number() != ref.number ? nullptr : &found->second;
 }
 
 // --- which checkpoint ---
@@ -197,15 +233,13 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
     return refuse(client, request.request_id, Status(Code::busy, "an earlier load still fills that window"),
                   out);
   }
-  auto [found, fresh] = loads_.try_emplace(id);
+  auto [found, fresh] = loads_.try_emplace(id, ++loads_begun_, request, now, load_counts_);
   SHOAL_CHECK(fresh);
-  found->second.request = request;
   found->second.reads = reads;
   found->second.reads_files = reads && request.reads_files;
   // The layout of many small tensors takes more memory than the window.
   if (!is_worth_asking(request)) found->second.request.sharing.reset();
   if (reads) found->second.slab_bytes = slab->second;
-  found->second.began = now;
   if (request.of != 0) {
     if (const auto kept = open_.kept({client, request.of})) {
       found->second.fixed = kept;
@@ -223,35 +257,41 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
 }
 
 void Loader::choose(TimeNs now, const LoadKey& id, EffectWriter& out) {
-  auto chosen = [this, id](TimeNs then_now, Result<LoadChooser::Chosen> choice, EffectWriter& then_out) {
-    auto found = loads_.find(id);
-    if (found == loads_.end()) return;
-    if (!choice.ok()) return fail(then_now, id, choice.status(), then_out);
-    found->second.passed_over = choice->passed_over;
-    hold(then_now, id, choice->key, then_out);
+  auto chosen = [this, ref = ref_of(id)](TimeNs then_now, Result<LoadChooser::Chosen> choice,
+                                         EffectWriter& then_out) {
+    Load* load = find(ref);
+    if (load == nullptr) return;
+    if (!choice.ok()) return fail(then_now, ref.key, choice.status(), then_out);
+    load->passed_over = choice->passed_over;
+    hold(then_now, ref.key, choice->key, then_out);
   };
   const local::Load& request = loads_.at(id).request;
   if (const auto fixed = loads_.at(id).fixed) return hold(now, id, *fixed, out);
+  loads_.at(id).on(LoadTrigger::chooses);
   if (request.latest) return chooser_.choose_latest(request.ordinal, out, chosen);
   chooser_.choose_step(request.step, out, chosen);
 }
 
 void Loader::hold(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
   Load& load = loads_.at(id);
+  load.on(LoadTrigger::chosen);
   load.chosen = now;
-  load.is_chosen = true;
   load.times.choosing_ns = static_cast<uint64_t>(now - load.began);
-  pins_.hold(now, key, out, [this, id, key](TimeNs then_now, const Status& status, EffectWriter& then_out) {
-    auto found = loads_.find(id);
-    if (found == loads_.end()) {
-      if (status.ok()) pins_.release(key, then_out);
-      return;
-    }
-    if (!status.ok())
-      return fail(then_now, id, status.with_context("the checkpoint could not be pinned"), then_out);
-    found->second.pinned = key;
-    read_decision(then_now, id, key, then_out);
-  });
+  pins_.hold(now, key, out,
+             [this, ref = ref_of(id), key](TimeNs then_now, const Status& status, EffectWriter& then_out) {
+               Load* pinning = find(ref);
+               if (pinning == nullptr) {
+                 if (status.ok()) pins_.release(key, then_out);
+                 return;
+               }
+               if (!status.ok()) {
+                 return fail(then_now, ref.key, status.with_context("the checkpoint could not be pinned"),
+                             then_out);
+               }
+               pinning->pinned = key;
+               pinning->on(LoadTrigger::pinned);
+               read_decision(then_now, ref.key, key, then_out);
+             });
 }
 
 void Loader::pin_lost(const AttemptKey& key, const Status& why, EffectWriter& out) {
@@ -270,8 +310,10 @@ void Loader::pin_lost(const AttemptKey& key, const Status& why, EffectWriter& ou
   }
 }
 
-Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, EffectWriter& out) {
+Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, LoadTrigger how,
+                                         EffectWriter& out) {
   const LoadKey id = load->first;
+  load->second.on(how);
   if (load->second.round) leave_round(now, id, load->second, out);
   const std::optional<AttemptKey> pinned = load->second.pinned;
   stop_waiting(load->second.ticket);
@@ -285,49 +327,51 @@ Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, Effec
 
 void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
   if (auto known = open_.known(key)) return begin(begun, id, std::move(known), out);
-  operations_.start(operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
-                    [this, id, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
-                      if (decision.status().code() == Code::not_found) {
-                        return fail(now, id, lost_decision(key, decision.status()), then_out);
-                      }
-                      if (!decision.ok()) return fail(now, id, decision.status(), then_out);
-                      if (!(*decision)->committed()) {
-                        const auto load = loads_.find(id);
-                        const bool is_latest = load != loads_.end() && load->second.request.latest;
-                        return fail(
-                            now, id,
-                            no_longer_committed(key, (*decision)->tombstone(), is_latest, config_.read_only),
-                            then_out);
-                      }
-                      if ((*decision)->manifest().world == nullptr) return decode(id, *decision, then_out);
-                      begin(now, id, config_.plans->stored(*decision), then_out);
-                    });
+  operations_.start(
+      operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
+      [this, ref = ref_of(id), key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        const Load* load = find(ref);
+        if (load == nullptr) return;
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+        if (decision.status().code() == Code::not_found) {
+          return fail(now, ref.key, lost_decision(key, decision.status()), then_out);
+        }
+        if (!decision.ok()) return fail(now, ref.key, decision.status(), then_out);
+        if (!(*decision)->committed()) {
+          return fail(
+              now, ref.key,
+              no_longer_committed(key, (*decision)->tombstone(), load->request.latest, config_.read_only),
+              then_out);
+        }
+        if ((*decision)->manifest().world == nullptr) return decode(ref.key, *decision, then_out);
+        begin(now, ref.key, config_.plans->stored(*decision), then_out);
+      });
 }
 
 // The client decodes the manifest at the same time as the node.
 void Loader::decode(const LoadKey& id, const std::shared_ptr<const storage::Decision>& encoded,
                     EffectWriter& out) {
-  auto found = loads_.find(id);
-  if (found == loads_.end()) return;
-  found->second.is_notified = true;
-  out.to_client(id.first, found_by(found->second.request, *encoded, found->second.passed_over));
-  operations_.start(operation::DecodeDecision{encoded}, out,
-                    [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
-                      if (!decision.ok()) return fail(now, id, decision.status(), then_out);
-                      begin(now, id, config_.plans->stored(*decision), then_out);
-                    });
+  Load& load = loads_.at(id);
+  load.on(LoadTrigger::manifest_encoded);
+  out.to_client(id.first, found_by(load.request, *encoded, load.passed_over));
+  operations_.start(
+      operation::DecodeDecision{encoded}, out,
+      [this, ref = ref_of(id)](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        if (find(ref) == nullptr) return;
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+        if (!decision.ok()) return fail(now, ref.key, decision.status(), then_out);
+        begin(now, ref.key, config_.plans->stored(*decision), then_out);
+      });
 }
 
 void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh,
                    EffectWriter& out) {
-  auto found = loads_.find(id);
-  if (found == loads_.end()) return;
-  Load& load = found->second;
+  Load& load = loads_.at(id);
   load.stored = open_.share(std::move(fresh));
   StoredCheckpoint& stored = *load.stored;
-  if (!std::exchange(load.is_notified, true)) {
+  const bool was_found = load.is_found();
+  load.on(LoadTrigger::manifest_known);
+  if (!was_found) {
     out.to_client(id.first, found_by(load.request, stored.decision(), load.passed_over));
   }
   const storage::Manifest& manifest = stored.manifest();
@@ -356,16 +400,18 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   for (const PlannedObject& object : (*plan)->objects) {
     measure.pieces.push_back((*plan)->pieces->ref(object.piece));
   }
+  load.on(LoadTrigger::lengths_needed);
   operations_.start(std::move(measure), out,
-                    [this, id, planned = std::move(*plan)](TimeNs then_now, Result<OperationResult> result,
-                                                           EffectWriter& then_out) {
+                    [this, ref = ref_of(id), planned = std::move(*plan)](
+                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (find(ref) == nullptr) return;
                       auto lengths = result_as<std::vector<uint64_t>>(std::move(result));
-                      if (!lengths.ok()) return fail(then_now, id, lengths.status(), then_out);
+                      if (!lengths.ok()) return fail(then_now, ref.key, lengths.status(), then_out);
                       auto with_objects = std::make_shared<ReadPlan>(*planned);
                       for (PlannedRead& read : object_reads(planned->objects, *lengths)) {
                         with_objects->reads.push_back(std::move(read));
                       }
-                      read_all(then_now, id, std::move(with_objects), then_out);
+                      read_all(then_now, ref.key, std::move(with_objects), then_out);
                     });
 }
 
@@ -373,13 +419,12 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
 
 void Loader::read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan,
                       EffectWriter& out) {
-  auto found = loads_.find(id);
-  if (found == loads_.end()) return;
-  Load& load = found->second;
+  Load& load = loads_.at(id);
   load.times.planning_ns = static_cast<uint64_t>(now - load.chosen);
   if (load.round) {
     Round& round = rounds_.at(*load.round);
     if (std::find(round.loads.begin(), round.loads.end(), id) != round.loads.end()) {
+      load.on(LoadTrigger::planned_in_round);
       round.planned[id] = std::move(plan);
       return consider_exchange(now, wire::LoadId(*load.round), out);
     }
@@ -391,7 +436,7 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  if (!load.failure.ok()) return;
+  if (load.has_failed()) return;
   if (load.reads_files) give_files(id, load, now, out);
   const auto own_waits = [&] { return !load.reads_files && load.own.has_next(); };
   while (!load.free_parts.empty() && (own_waits() || load.shared.has_next())) {
@@ -406,28 +451,32 @@ void Loader::proceed(TimeNs now, const LoadKey& id, EffectWriter& out) {
     }
     const uint32_t at = load.shared.next++;
     ++load.shared.in_progress;
-    load.parts[number_of_shared(at)] = part;
+    load.parts[Load::number_of_shared(at)] = part;
     rounds_.at(*load.round)
         .exchange->give_room(now, *load.user, at,
                              {id.first, load.request.slab_id, part * load.part_bytes, load.part_bytes}, out);
   }
   if (load.own.has_next() || load.own.in_progress > 0) return;
   if (!load.unread.empty()) return read_unread(now, id, load, out);
-  if (!load.shared.has_next() && load.parts.empty()) {
-    LoadTimes times = load.times;
-    times.reading_ns += load.busy.until(now);
-    DamageList damaged = std::move(load.damaged);
-    if (load.user) {
-      rounds_.at(*load.round).exchange->add_times(now, *load.user, times);
-      damaged.add(rounds_.at(*load.round).exchange->damaged());
-    }
-    if (load.request.keeps_open && load.pinned) {
-      load.pinned.reset();
-      open_.keep(id, load.stored);
-    }
-    end_load(now, found, out);
-    out.to_client(id.first, local::LoadDone{id.second, ok_status(), times, std::move(damaged)});
+  if (!load.shared.has_next() && load.parts.empty()) end_complete(now, found, out);
+}
+
+void Loader::end_complete(TimeNs now, Loads::iterator found, EffectWriter& out) {
+  const LoadKey id = found->first;
+  Load& load = found->second;
+  LoadTimes times = load.times;
+  times.reading_ns += load.busy.until(now);
+  DamageList damaged = std::move(load.damaged);
+  if (load.user) {
+    rounds_.at(*load.round).exchange->add_times(now, *load.user, times);
+    damaged.add(rounds_.at(*load.round).exchange->damaged());
   }
+  if (load.request.keeps_open && load.pinned) {
+    load.pinned.reset();
+    open_.keep(id, load.stored);
+  }
+  end_load(now, found, LoadTrigger::transferred, out);
+  out.to_client(id.first, local::LoadDone{id.second, ok_status(), times, std::move(damaged)});
 }
 
 void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, EffectWriter& out) {
@@ -439,39 +488,37 @@ void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, 
   operation::ReadBatch read{id.first, load.request.slab_id,
                             load.own.batches->ranges_of(batch, part * load.part_bytes)};
   for (const operation::ReadRange& range : read.ranges) load.times.bytes_read += range.end - range.begin;
-  operations_.start(
-      std::move(read), out,
-      [this, id, batch](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-        note_damage(id, result, then_out);
-        batch_read(then_now, id, batch, result.status(), then_out);
-      });
+  operations_.start(std::move(read), out,
+                    [this, ref = ref_of(id), batch](TimeNs then_now, Result<OperationResult> result,
+                                                    EffectWriter& then_out) {
+                      if (find(ref) == nullptr) return;
+                      note_damage(ref.key, result, then_out);
+                      batch_read(then_now, ref.key, batch, result.status(), then_out);
+                    });
 }
 
 void Loader::note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out) {
-  auto found = loads_.find(id);
-  if (found == loads_.end() || !result.ok() || !std::holds_alternative<DamageList>(*result)) return;
-  for (const ReadDamage& one : found->second.damaged.add(std::get<DamageList>(*result))) {
+  if (!result.ok() || !std::holds_alternative<DamageList>(*result)) return;
+  for (const ReadDamage& one : loads_.at(id).damaged.add(std::get<DamageList>(*result))) {
     out.warning("load: " + to_string(one));
   }
 }
 
 void Loader::batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Status& outcome,
                         EffectWriter& out) {
-  auto found = loads_.find(id);
-  if (found == loads_.end()) return;
-  Load& load = found->second;
+  Load& load = loads_.at(id);
   load.reading.erase(batch);
   load.busy.end(now);
   if (!outcome.ok()) return fail(now, id, outcome, out);
-  if (!load.failure.ok()) return fail(now, id, load.failure, out);
+  if (load.has_failed()) return fail(now, id, load.failure, out);
   loaded(id, batch, load, out);
 }
 
 void Loader::loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out) {
   local::Loaded message{id.second, batch, {}};
   const uint64_t part_offset = load.parts.at(batch) * load.part_bytes;
-  const ReadBatches& batches = *queue_of(load, batch).batches;
-  const ReadBatchPlan planned = batch_of(load, batch);
+  const ReadBatches& batches = *load.queue_of(batch).batches;
+  const ReadBatchPlan planned = load.batch(batch);
   message.pieces.reserve(planned.reads.size());
   for (size_t i = 0; i < planned.reads.size(); ++i) {
     const PlannedRead& read = planned.reads[i];
@@ -479,7 +526,7 @@ void Loader::loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter&
         {{read.target, batches.pieces().box(read.piece), read.begin, read.end - read.begin, read.piece_bytes},
          part_offset + planned.offsets[i]});
   }
-  load.notified.insert(batch);
+  load.loaded.insert(batch);
   out.to_client(id.first, std::move(message));
 }
 
@@ -487,9 +534,9 @@ void Loader::on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWrit
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  if (load.notified.erase(batch) == 0) return;  // the client does not have this batch
+  if (load.loaded.erase(batch) == 0) return;  // the client does not have this batch
   const auto part = load.parts.find(batch);
-  --queue_of(load, batch).in_progress;
+  --load.queue_of(batch).in_progress;
   load.free_parts.push_back(part->second);
   load.parts.erase(part);
   proceed(now, id, out);
@@ -499,7 +546,11 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  if (load.failure.ok()) load.failure = load.is_chosen ? not_of_none(why) : why;
+  const bool was_found = load.has_failed() || load.is_found();  // only what is transferring fails slowly
+  if (!load.has_failed()) {
+    load.failure = load.is_chosen() ? not_of_none(why) : why;
+    load.on(LoadTrigger::failed);
+  }
   if (!load.reading.empty()) return;
   if (load.user) {
     ChunkExchange& exchange = *rounds_.at(*load.round).exchange;
@@ -507,13 +558,12 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
     if (exchange.is_copying(*load.user)) return;  // it calls `quiet` when it has finished
   }
   why = load.failure;
-  const bool was_notified = load.is_notified;
   const bool is_none = why.code() == Code::not_found;
-  end_load(now, found, out);
+  end_load(now, found, LoadTrigger::ended, out);
   // A job that starts with an empty root expects this.
   const std::string line = "load for client " + std::to_string(id.first) + ": " + why.to_string();
   is_none ? out.info(line) : out.warning(line);
-  if (was_notified) {
+  if (was_found) {
     out.to_client(id.first, local::LoadDone{id.second, std::move(why)});
   } else {
     refuse(id.first, id.second, std::move(why), out);

@@ -1,6 +1,11 @@
 // Loader: one a node. Chooses a checkpoint, computes what to read of it, and passes verified bytes to the
 // clients through their windows. docs/reference/protocol.md, "A load".
 //
+// Its states, each with a table of transitions in its header and in docs/reference/states.md:
+// - load.h: one load of one client
+// - round.h: the loads that ranks of this host share with other nodes
+//
+// Its sources:
 // - loader.cpp: events, choosing, planning, reading
 // - rounds.cpp: what several nodes and clients read together
 // - files.cpp: what clients read themselves
@@ -16,11 +21,12 @@
 #include <variant>
 #include <vector>
 
+#include "actors/loader/load.h"
 #include "actors/loader/load_choice.h"
 #include "actors/loader/open_checkpoints.h"
 #include "actors/loader/pin_leases.h"
 #include "actors/loader/read_plan.h"
-#include "actors/loader/sharing/chunk_exchange.h"
+#include "actors/loader/round.h"
 #include "actors/loader/window_budget.h"
 
 namespace shoal::actors {
@@ -47,80 +53,18 @@ class Loader final : public Role {
 
   RoleKind kind() const override { return RoleKind::loader; }
   void handle(TimeNs now, const Event& event, Effects& effects) override;
+  std::vector<TransitionsTaken> transitions() const override;
 
  private:
   using LoadKey = OpenCheckpoints::RequestKey;
-  struct Queue {                                 // a list of batches, of which the first have begun
-    std::shared_ptr<const ReadBatches> batches;  // nullptr: none
-    uint32_t next = 0;
-    uint32_t in_progress = 0;  // batches that have a part of the window
-    uint32_t size() const { return batches == nullptr ? 0 : static_cast<uint32_t>(batches->size()); }
-    bool has_next() const { return next < size(); }
-  };
-  struct Load {
-    local::Load request;  // targets and sharing are kept until the load is planned
-    bool reads = false;
-    bool reads_files = false;  // the client reads `own` itself
-    TimeNs began = 0, chosen = 0;
-    bool is_chosen = false;                      // a checkpoint is chosen
-    std::shared_ptr<const ReadPlan> plan;        // while it waits for its window
-    std::optional<WindowBudget::Ticket> ticket;  // likewise
-    bool has_window = false;
-    uint64_t slab_bytes = 0;           // of its window when it began
-    uint64_t part_bytes = 0;           // bytes of the window that it may use
-    std::optional<AttemptKey> pinned;  // so that it is not deleted during the load
-    bool is_notified = false;          // Found was sent
-    std::shared_ptr<StoredCheckpoint> stored;
-    // own: read straight into the window, or by the client. shared: copied from chunks.
-    Queue own, shared;
-    std::map<uint32_t, std::vector<uint32_t>>
-        given;  // own batches that the client reads: which reads of each
-    // What the client could not read; read into the window after the other batches are placed.
-    std::vector<PlannedRead> unread;
-    std::set<uint32_t> reading;  // batches that are being read into the window
-    // Batch that is being read, or is loaded and not placed yet -> its part of the window.
-    std::map<uint32_t, uint32_t> parts;
-    std::set<uint32_t> notified;  // of these, the batches that the client knows to be loaded
-    std::vector<uint32_t> free_parts;
-    DamageList damaged;               // what was read from copies
-    Status failure;                   // the first one; sent when nothing is being read any more
-    std::optional<AttemptKey> fixed;  // the checkpoint that the client keeps open
-    PassedOverPtr passed_over;        // newer attempts that the choice did not use
-    std::optional<wire::LoadId> round;
-    std::optional<uint32_t> user;  // its number among the users of the round's exchange
-    BusyTime busy;
-    LoadTimes times;
-  };
-  // One call of load by the ranks of this host, as far as this node coordinates it with other nodes.
-  struct Round {
-    enum class Phase { gathering, asking, notified } phase = Phase::gathering;
-    std::vector<LoadKey> loads;      // that began before the coordinator answered, and have not left
-    std::map<Rank, LayoutId> ranks;  // ranks of these loads, and the ids of what they share
-    std::set<LoadKey> late;          // loads that began after the answer
-    uint32_t world_size = 0;
-    bool shares = false;
-    bool insists = false;     // one of the loads requires sharing
-    uint64_t bytes = 0;       // of the loads that share
-    bool asks_again = false;  // soon, because ranks have come since the last JoinLoad
-    TimeNs asked_since = 0;
-    TimerId timer = 0;
-    std::optional<Backoff> backoff;
-    std::optional<LoadChooser::Chosen> chosen;  // in phase told
-    wire::LoadRoster roster;                    // in phase told
-    std::map<LoadKey, std::shared_ptr<const ReadPlan>> planned;
-    std::vector<LoadKey> users;                  // of the exchange, by number
-    uint32_t own_host = 0;                       // its number in the exchange
-    std::vector<UserReads> reads;                // of the users, while they wait for their windows
-    std::optional<WindowBudget::Ticket> ticket;  // for their windows and the buffer
-    std::unique_ptr<ChunkExchange> exchange;
-    std::vector<std::pair<NodeId, wire::ChunkRequest>> early;
-    TimeNs early_since = 0;
-    std::vector<wire::ChunksCancelled> early_cancelled;
-    bool is_built = false;
-  };
   using Loads = std::map<LoadKey, Load>;
 
   void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out);
+  void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
+  void on_coordinator_lost(TimeNs now, EffectWriter& out);
+  // The load to which an operation belongs; nullptr: it has ended.
+  Load* find(const LoadRef& ref);
+  LoadRef ref_of(const LoadKey& id) const { return {id, loads_.at(id).number()}; }
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
 
   // --- which checkpoint ---
@@ -137,7 +81,8 @@ class Loader final : public Role {
   // tombstone.
   void hold(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
   void pin_lost(const AttemptKey& key, const Status& why, EffectWriter& out);
-  Loads::iterator end_load(TimeNs now, Loads::iterator load, EffectWriter& out);
+  // `how`: transferred, ended or client_left.
+  Loads::iterator end_load(TimeNs now, Loads::iterator load, LoadTrigger how, EffectWriter& out);
 
   // --- what to read ---
   void read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
@@ -164,13 +109,7 @@ class Loader final : public Role {
   // id. Code::not_found means that there is no checkpoint, and only the choice may return it. After the
   // choice a missing file is Code::corrupt.
   void fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out);
-  // Numbers of batches in the window: own ones count from 0, shared ones from kFirstShared.
-  static constexpr uint32_t kFirstShared = uint32_t{1} << 31;
-  static uint32_t number_of_shared(uint32_t at) { return kFirstShared + at; }
-  static Queue& queue_of(Load& load, uint32_t batch) { return batch < kFirstShared ? load.own : load.shared; }
-  static ReadBatchPlan batch_of(const Load& load, uint32_t batch) {
-    return batch < kFirstShared ? (*load.own.batches)[batch] : (*load.shared.batches)[batch - kFirstShared];
-  }
+  void end_complete(TimeNs now, Loads::iterator load, EffectWriter& out);
 
   // --- together (rounds.cpp) ---
   static bool is_worth_asking(const local::Load& request);
@@ -195,6 +134,7 @@ class Loader final : public Role {
   void on_request(TimeNs now, NodeId from, const wire::ChunkRequest& received, EffectWriter& out);
   void on_cancelled(TimeNs now, const wire::ChunksCancelled& received, EffectWriter& out);
   void send_pending_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
+  static void refuse_early(Round& round, EffectWriter& out);
   void forget_rounds();  // those that are over
 
   // --- memory (windows.cpp) ---
@@ -218,8 +158,11 @@ class Loader final : public Role {
   PendingTimers timers_;
   PendingSends sends_;
   LoadChooser chooser_;
-  HeldPins pins_;
+  PinLeases pins_;
   std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab
+  LoadMachine::Counts load_counts_;
+  RoundMachine::Counts round_counts_;
+  uint64_t loads_begun_ = 0;
   Loads loads_;
   std::map<wire::LoadId, Round> rounds_;
   // Loads and exchanges that wait for windows.

@@ -4,7 +4,7 @@
 
 namespace shoal::actors {
 
-void HeldPins::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then then) {
+void PinLeases::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then then) {
   auto [found, fresh] = held_.try_emplace(key);
   Held& held = found->second;
   ++held.users;
@@ -18,8 +18,8 @@ void HeldPins::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then t
                     });
 }
 
-void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const storage::Mark>> pin,
-                    EffectWriter& out) {
+void PinLeases::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const storage::Mark>> pin,
+                     EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end()) return;
   Held& held = found->second;
@@ -41,12 +41,12 @@ void HeldPins::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<co
   for (Then& then : waiting) then(now, status, out);
 }
 
-void HeldPins::renew_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {
+void PinLeases::renew_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   held_.at(key).renewal = timers_.set(now + config_.timeouts.lease_renew_ms * kMillisecond, out,
                                       [this, key](TimeNs, EffectWriter& then_out) { renew(key, then_out); });
 }
 
-void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
+void PinLeases::renew(const AttemptKey& key, EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end()) return;
   found->second.renewal = 0;
@@ -68,7 +68,7 @@ void HeldPins::renew(const AttemptKey& key, EffectWriter& out) {
                     });
 }
 
-void HeldPins::release(const AttemptKey& key, EffectWriter& out) {
+void PinLeases::release(const AttemptKey& key, EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end() || found->second.users == 0) return;
   // made() removes a pin that is being created.
@@ -80,7 +80,7 @@ void HeldPins::release(const AttemptKey& key, EffectWriter& out) {
   remove(name, unused, out);
 }
 
-void HeldPins::remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out) {
+void PinLeases::remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out) {
   operations_.start(
       operation::RemovePin{name, unused}, out,
       [name](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {

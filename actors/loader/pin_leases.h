@@ -1,4 +1,4 @@
-// HeldPins: the pin leases of a node's loads. One pin for each checkpoint, however many clients of this node
+// PinLeases: the pin leases of a node's loads. One pin for each checkpoint, however many clients of this node
 // load it. docs/explanation/retention.md, "A load".
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace shoal::actors {
 
-class HeldPins {
+class PinLeases {
  public:
   using Then = std::function<void(TimeNs now, const Status& status, EffectWriter& out)>;
   using Lost = std::function<void(const AttemptKey& key, const Status& why, EffectWriter& out)>;
 
   // `lost` is called for a pin that another node has ended because this node did not renew it in time.
-  HeldPins(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config, Lost lost)
+  PinLeases(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config, Lost lost)
       : operations_(operations), timers_(timers), config_(config), lost_(std::move(lost)) {}
 
   // Adds a user. Calls `then` when the pin is durable, or when it could not be created; the user does not

@@ -46,8 +46,8 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
                         load.request.ordinal, sharing.round};
   if (load.fixed) round_id = {false, load.fixed->step, 0, sharing.round};
   load.round = round_id;
-  Round& round = rounds_[round_id];
-  if (round.phase == Round::Phase::notified) {
+  Round& round = rounds_.try_emplace(round_id, round_counts_).first->second;
+  if (round.is_answered()) {
     round.late.insert(id);
     if (round.chosen && !load.fixed) {
       load.passed_over = round.chosen->passed_over;
@@ -55,7 +55,8 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
     }
     return choose(now, id, out);
   }
-  if (round.phase == Round::Phase::asking) {
+  load.on(LoadTrigger::shares);
+  if (round.awaits_answer()) {
     if (!round.shares || sharing.method == LoadMethod::direct) {
       round.late.insert(id);
       return;
@@ -72,7 +73,7 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
   const TimeNs wait = TimeNs{config_.timeouts.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
   round.timer = timers_.set(now + wait, out, [this, round_id](TimeNs then_now, EffectWriter& then_out) {
     auto found = rounds_.find(round_id);
-    if (found == rounds_.end() || found->second.phase != Round::Phase::gathering) return;
+    if (found == rounds_.end() || !found->second.is(RoundState::gathering)) return;
     found->second.timer = 0;
     begin_asking(then_now, round_id, then_out);
   });
@@ -107,10 +108,13 @@ uint32_t Loader::quiet_ms_of(const Round& round) const {
 // A node that shares first opens the address at which peers reach it.
 void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  round.phase = Round::Phase::asking;
   round.asked_since = now;
   round.backoff.emplace(config_.timeouts);
-  if (!round.shares || address_) return ask(now, id, out);
+  if (!round.shares || address_) {
+    round.on(RoundTrigger::gathered);
+    return ask(now, id, out);
+  }
+  round.on(RoundTrigger::gathered_to_share);
   operations_.start(operation::ListenToPeers{}, out,
                     [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto address = result_as<std::string>(std::move(result));
@@ -120,13 +124,16 @@ void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out)
                           then_out.info("loads are shared with no other node: " + address.status().message());
                         }
                       }
+                      auto found = rounds_.find(id);
+                      if (found == rounds_.end() || !found->second.is(RoundState::opening_address)) return;
+                      found->second.on(RoundTrigger::address_known);
                       ask(then_now, id, then_out);
                     });
 }
 
 void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   auto found = rounds_.find(id);
-  if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
+  if (found == rounds_.end() || !found->second.is(RoundState::asking)) return;
   Round& round = found->second;
   timers_.cancel(&round.timer, out);
   round.asks_again = false;
@@ -143,7 +150,7 @@ void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
 // For ranks that came during the wait: the new JoinLoad replaces the one before.
 void Loader::ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  if (round.timer == 0) return;  // no JoinLoad was sent yet
+  if (!round.is(RoundState::asking)) return;  // no JoinLoad was sent yet
   if (are_all_here(round)) return ask(now, id, out);
   if (std::exchange(round.asks_again, true)) return;
   const TimeNs wait = TimeNs{config_.timeouts.load_gather_quiet_ms} * kMillisecond / kLocalWaitShare;
@@ -161,7 +168,7 @@ void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   const TimeNs again = std::min(now + round.backoff->next(), round.asked_since + patience);
   round.timer = timers_.set(again, out, [this, id, patience](TimeNs then_now, EffectWriter& then_out) {
     auto then = rounds_.find(id);
-    if (then == rounds_.end() || then->second.phase != Round::Phase::asking) return;
+    if (then == rounds_.end() || !then->second.is(RoundState::asking)) return;
     then->second.timer = 0;
     if (then_now - then->second.asked_since >= patience) return read_without_sharing(then_now, id, then_out);
     ask(then_now, id, then_out);
@@ -171,10 +178,11 @@ void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
 void Loader::read_without_sharing(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   timers_.cancel(&round.timer, out);
-  round.phase = Round::Phase::notified;
+  round.on(RoundTrigger::no_answer);
   out.info("a load is not shared with other nodes: the coordinator does not answer");
   round.late.insert(round.loads.begin(), round.loads.end());
   round.loads.clear();
+  refuse_early(round, out);
   for (const LoadKey& load : std::set<LoadKey>(round.late)) choose(now, load, out);
 }
 
@@ -191,10 +199,10 @@ bool Loader::is_named(const LoadKey& id, const wire::LoadRoster& roster) const {
 
 void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out) {
   auto found = rounds_.find(roster.id);
-  if (found == rounds_.end() || found->second.phase != Round::Phase::asking) return;
+  if (found == rounds_.end() || !found->second.awaits_answer()) return;
   Round& round = found->second;
   timers_.cancel(&round.timer, out);
-  round.phase = Round::Phase::notified;
+  round.on(RoundTrigger::answered);
   std::vector<LoadKey> loads = round.loads;
   loads.insert(loads.end(), round.late.begin(), round.late.end());
   if (!roster.outcome.ok()) {
@@ -229,7 +237,10 @@ void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter
   std::erase(round.loads, id);
   round.late.erase(id);
   round.planned.erase(id);
-  if (!round.is_built) stop_waiting(round.ticket);
+  if (round.is(RoundState::awaiting_memory)) {
+    stop_waiting(round.ticket);
+    round.on(RoundTrigger::member_left);
+  }
   if (load.user) round.exchange->forget_user(now, *load.user, out);
   consider_exchange(now, round_id, out);
 }
@@ -237,7 +248,7 @@ void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter
 // Runs when every load of the round is planned.
 void Loader::consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  if (round.is_built || round.ticket || round.phase != Round::Phase::notified || round.loads.empty()) return;
+  if (!round.is(RoundState::planning) || round.loads.empty()) return;
   if (round.planned.size() < round.loads.size()) return;
   request_gathering(now, id, out);
 }
@@ -278,7 +289,7 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
 
 void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_bytes, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  round.is_built = true;
+  round.on(RoundTrigger::memory_granted);
   const std::shared_ptr<const ChunkPlan> plan = config_.plans->chunks(std::exchange(round.reads, {}));
   round.planned.clear();
   bool may_go_direct = true;
@@ -287,6 +298,7 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
     load.own.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].own);
     load.shared.batches = std::shared_ptr<const ReadBatches>(plan, &plan->users[user].shared);
     load.user = user;
+    load.on(LoadTrigger::transfer_begins);
     if (load.request.sharing->method == LoadMethod::two_stage) may_go_direct = false;
     load.request.targets = {};
     load.request.sharing.reset();
@@ -301,8 +313,8 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
   hooks.batch_complete = [this, id](TimeNs, uint32_t user, uint32_t batch, EffectWriter& then_out) {
     const LoadKey key = rounds_.at(id).users[user];
     auto found = loads_.find(key);
-    if (found == loads_.end() || !found->second.failure.ok()) return;
-    loaded(key, number_of_shared(batch), found->second, then_out);
+    if (found == loads_.end() || found->second.has_failed()) return;
+    loaded(key, Load::number_of_shared(batch), found->second, then_out);
   };
   hooks.failed = [this, id](TimeNs then_now, uint32_t user, const Status& why, EffectWriter& then_out) {
     fail(then_now, LoadKey(rounds_.at(id).users[user]), why, then_out);
@@ -310,7 +322,7 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
   hooks.quiet = [this, id](TimeNs then_now, uint32_t user, EffectWriter& then_out) {
     const LoadKey key = rounds_.at(id).users[user];
     auto found = loads_.find(key);
-    if (found != loads_.end() && !found->second.failure.ok()) {
+    if (found != loads_.end() && found->second.has_failed()) {
       fail(then_now, key, found->second.failure, then_out);
     }
   };
@@ -331,7 +343,7 @@ void Loader::on_request(TimeNs now, NodeId from, const wire::ChunkRequest& recei
   if (found != rounds_.end() && found->second.exchange) {
     return found->second.exchange->wanted(now, from, received, out);
   }
-  const bool comes = found != rounds_.end() && !found->second.is_built && !found->second.loads.empty();
+  const bool comes = found != rounds_.end() && !found->second.is_settled() && !found->second.loads.empty();
   if (comes && found->second.early.size() < kMaxEarlyRequests) {
     Round& round = found->second;
     round.early.emplace_back(from, received);
@@ -349,7 +361,7 @@ void Loader::on_cancelled(TimeNs now, const wire::ChunksCancelled& received, Eff
   if (found == rounds_.end()) return;
   Round& round = found->second;
   if (round.exchange) return round.exchange->cancelled(now, received, out);
-  if (!round.is_built && round.early_cancelled.size() < kMaxEarlyRequests) {
+  if (!round.is_settled() && round.early_cancelled.size() < kMaxEarlyRequests) {
     round.early_cancelled.push_back(received);
   }
 }
@@ -360,14 +372,23 @@ void Loader::send_pending_later(TimeNs now, const wire::LoadId& id, EffectWriter
   const TimeNs deadline = TimeNs{config_.timeouts.chunk_deadline_ms} * kMillisecond;
   timers_.set(now + deadline / 5 * 2, out, [this, id, deadline](TimeNs then_now, EffectWriter& then_out) {
     auto found = rounds_.find(id);
-    if (found == rounds_.end() || found->second.is_built) return;
+    if (found == rounds_.end() || found->second.is_settled()) return;
     const Round& round = found->second;
     if (then_now - round.early_since > kMostDeadlinesEarly * deadline) return;
     for (const auto& [from, wanted] : round.early) {
-      if (!round.ticket) then_out.send(from, RoleKind::loader, wire::ChunksPending{id, wanted.chunks});
+      if (!round.is(RoundState::awaiting_memory))
+        then_out.send(from, RoleKind::loader, wire::ChunksPending{id, wanted.chunks});
     }
     send_pending_later(then_now, id, then_out);
   });
+}
+
+// The node shares nothing in this round: peers that are ahead read these chunks themselves.
+void Loader::refuse_early(Round& round, EffectWriter& out) {
+  for (const auto& [from, wanted] : std::exchange(round.early, {})) {
+    out.send(from, RoleKind::loader, wire::ChunksUnavailable{wanted.id, wanted.chunks});
+  }
+  round.early_cancelled.clear();
 }
 
 void Loader::forget_rounds() {

@@ -21,15 +21,20 @@ WindowBudget::Window Loader::part_in(uint64_t bytes, const LoadKey& id) const {
 void Loader::read_directly(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan,
                            EffectWriter& out) {
   Load& load = loads_.at(id);
-  if (plan->reads.empty()) return proceed(now, id, out);
+  if (plan->reads.empty()) {
+    load.on(LoadTrigger::transfer_begins);
+    return proceed(now, id, out);
+  }
   load.request.targets = {};  // targets of many small tensors take more memory than the window
   load.request.sharing.reset();
   if (!load.reads_files) return wait_for_window(id, load, std::move(plan));
+  load.on(LoadTrigger::transfer_begins);
   load.own.batches = config_.plans->batches(plan, kFilesBatchBytes);
   proceed(now, id, out);
 }
 
 void Loader::wait_for_window(const LoadKey& id, Load& load, std::shared_ptr<const ReadPlan> plan) {
+  load.on(LoadTrigger::window_needed);
   load.plan = std::move(plan);
   load.ticket = budget_.ask({{part_in(budget_.bytes(), id)}, 0, 0});
   waiting_[*load.ticket] = id;
@@ -60,6 +65,7 @@ void Loader::request_gathering(TimeNs now, const wire::LoadId& id, EffectWriter&
   const uint64_t for_windows = budget_.bytes() - std::min(budget_.bytes(), ask.buffer_wanted);
   for (const LoadKey& user : round.users) ask.windows.push_back(part_in(for_windows, user));
   if (!budget_.fits(ask)) return go_direct(now, id, out);
+  round.on(RoundTrigger::all_planned);
   round.ticket = budget_.ask(std::move(ask));
   waiting_[*round.ticket] = id;
 }
@@ -69,12 +75,9 @@ void Loader::go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   out.info("a load is not shared: " + std::to_string(round.users.size()) +
            " ranks of this host are too many for a load memory of " + human_bytes(budget_.bytes()));
-  round.is_built = true;
+  round.on(RoundTrigger::too_little_memory);
   round.reads.clear();
-  for (const auto& [from, wanted] : std::exchange(round.early, {})) {
-    out.send(from, RoleKind::loader, wire::ChunksUnavailable{wanted.id, wanted.chunks});
-  }
-  round.early_cancelled.clear();
+  refuse_early(round, out);
   round.late.insert(round.loads.begin(), round.loads.end());
   round.loads.clear();
   for (auto& [user, plan] : std::exchange(round.planned, {})) read_directly(now, user, std::move(plan), out);
@@ -105,6 +108,7 @@ void Loader::give_windows(TimeNs now, EffectWriter& out) {
     Load& load = loads_.at(id);
     give_window(id, grant->windows.front());
     load.ticket.reset();
+    load.on(LoadTrigger::transfer_begins);
     load.own.batches = config_.plans->batches(std::exchange(load.plan, nullptr), load.part_bytes);
     proceed(now, id, out);
   }

@@ -3,10 +3,12 @@
 // docs/reference/protocol.md, "Joining".
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "actors/continuations.h"
 #include "actors/effect_writer.h"
 #include "actors/messages/message_bounds.h"
+#include "actors/planner/joining.h"
 #include "actors/recent_map.h"
 #include "base/flat_map.h"
 
@@ -24,24 +26,32 @@ class Planner final : public Role {
 
   RoleKind kind() const override { return RoleKind::planner; }
 
+  std::vector<TransitionsTaken> transitions() const override { return {{"joining", counts_.list()}}; }
+
   void handle(TimeNs now, const Event& event, Effects& effects) override {
     EffectWriter out(kind(), effects);
-    if (const auto* from_client = std::get_if<event::FromClient>(&event)) {
-      on_client(now, from_client->client, *from_client->message, out);
-    } else if (const auto* lost = std::get_if<event::ClientLost>(&event)) {
-      on_client_lost(lost->client);
-    } else if (const auto* received = std::get_if<event::Received>(&event)) {
-      on_message(now, received->from, *received->message.body, out);
-    } else if (const auto* timer = std::get_if<event::TimerFired>(&event)) {
-      if (timer->timer == kJoinTimer) join(now, out);
-      if (timer->timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
-    } else if (const auto* done = std::get_if<event::OperationDone>(&event)) {
-      operations_.done(now, *done, out);
-    } else if (const auto* peer = std::get_if<event::PeerLost>(&event)) {
-      if (peer->node == kCoordinatorNode) on_coordinator_lost(now, out);
-    } else if (const auto* found = std::get_if<event::PeerUp>(&event)) {
-      if (found->node == kCoordinatorNode) on_coordinator_up(now, out);
-    }
+    std::visit(
+        Overloaded{
+            [&](const event::FromClient& from) { on_client(now, from.client, *from.message, out); },
+            [&](const event::ClientLost& lost) { on_client_lost(lost.client); },
+            [&](const event::Received& received) {
+              on_message(now, received.from, *received.message.body, out);
+            },
+            [&](const event::TimerFired& timer) {
+              if (timer.timer == kJoinTimer) join(now, out);
+              if (timer.timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
+            },
+            [&](const event::OperationDone& done) { operations_.done(now, done, out); },
+            [&](const event::PeerLost& peer) {
+              if (peer.node == kCoordinatorNode) on_coordinator_lost(now, out);
+            },
+            [&](const event::PeerUp& peer) {
+              if (peer.node == kCoordinatorNode) on_coordinator_up(now, out);
+            },
+            [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed,
+                           event::CoordinatorSuperseded, event::TrainerEnded, event::Stopping, event::Drain,
+                           event::RankLocalCommitted, event::RanksLost, event::SendDone> auto&) {}},
+        event);
   }
 
  private:
@@ -56,7 +66,7 @@ class Planner final : public Role {
   void on_coordinator_lost(TimeNs now, EffectWriter& out) {
     coordinator_lost_ = true;
     look_up(now, std::nullopt, out);
-    if (!waiting()) return;
+    if (!is_joining()) return;
     backoff_.reset();
     out.set_timer(kJoinTimer, now + backoff_.next());
   }
@@ -64,7 +74,7 @@ class Planner final : public Role {
   void on_coordinator_up(TimeNs now, EffectWriter& out) {
     coordinator_lost_ = false;
     out.cancel_timer(kEpochTimer);
-    if (!waiting()) return;
+    if (!is_joining()) return;
     backoff_.reset();
     join(now, out);
   }
@@ -96,8 +106,7 @@ class Planner final : public Role {
   }
 
   void coordinator_superseded(const storage::EpochRecord& by, EffectWriter& out) {
-    if (gone_) return;
-    gone_ = true;
+    if (std::exchange(is_superseded_, true)) return;
     const Status why(Code::superseded, storage::run_of(by, config_.job_id) +
                                            " has taken over the root (epoch " + std::to_string(by.epoch) +
                                            " at " + by.address + ")");
@@ -108,9 +117,10 @@ class Planner final : public Role {
 
   // --- joining ---
 
-  // Ranks have declared layouts, and no answer of the coordinator has come yet.
-  bool waiting() const { return !world_ && refused_.ok() && joined_any_; }
+  void on(JoiningTrigger trigger) { joining_.on(trigger, counts_); }
+  bool is_joining() const { return joining_.is(JoiningState::joining); }
 
+  // Clients send this role only Attach and LayoutUpdate (actors/client_routes.h).
   void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
     if (const auto* attach = std::get_if<local::Attach>(&message)) {
       clients_[client] = attach->rank;
@@ -134,8 +144,8 @@ class Planner final : public Role {
     if (report.options.mode == SaveMode::rank_local) return answer_rank_local(rank, local, out);
     // Ranks in mode collective receive a plan for each save. The node keeps their layouts for LayoutRequest.
     if (report.options.mode == SaveMode::collective) return;
-    joined_any_ = true;
-    if (!refused_.ok()) {
+    on(JoiningTrigger::layout_declared);
+    if (joining_.is(JoiningState::refused)) {
       out.to_client(client, local::Failed{refused_});
     } else if (world_) {
       answer(rank, local, out);
@@ -162,15 +172,23 @@ class Planner final : public Role {
   }
 
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
-    if (const auto* roster = std::get_if<wire::RosterUpdate>(&body)) {
-      on_roster(*roster, out);
-    } else if (const auto* wanted = std::get_if<wire::LayoutRequest>(&body)) {
-      send_layouts(from, *wanted, out);
-    } else if (const auto* refused = std::get_if<wire::JoinRejected>(&body)) {
-      if (!world_) refuse(Status(Code::refused, refused->cause), out);
-    } else if (const auto* superseded = std::get_if<wire::Superseded>(&body)) {
-      if (superseded->epoch > epoch_) look_up(now, *superseded, out);
-    }
+    std::visit(
+        Overloaded{[&](const wire::RosterUpdate& roster) { on_roster(roster, out); },
+                   [&](const wire::LayoutRequest& request) { send_layouts(from, request, out); },
+                   [&](const wire::JoinRejected& rejected) {
+                     if (!world_) refuse(Status(Code::refused, rejected.cause), out);
+                   },
+                   [&](const wire::Superseded& superseded) {
+                     if (superseded.epoch > epoch_) look_up(now, superseded, out);
+                   },
+                   // Messages to the other roles.
+                   [](const OneOf<wire::JoinRanks, wire::Layouts, wire::ShardsWritten, wire::SaveFailed,
+                                  wire::Pending, wire::Decided, wire::Undecided, wire::LayoutsStaged,
+                                  wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
+                                  wire::PlanGathering, wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest,
+                                  wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
+                                  wire::ChunksPending> auto&) {}},
+        body);
   }
 
   void send_layouts(NodeId to, const wire::LayoutRequest& wanted, EffectWriter& out) {
@@ -202,6 +220,7 @@ class Planner final : public Role {
              out);
       return;
     }
+    on(JoiningTrigger::roster);
     world_ = report.world;
     options_ = report.options;
     out.cancel_timer(kJoinTimer);
@@ -250,7 +269,8 @@ class Planner final : public Role {
   }
 
   void refuse(Status why, EffectWriter& out) {
-    if (!refused_.ok()) return;
+    if (joining_.is(JoiningState::refused)) return;
+    on(JoiningTrigger::refused);
     refused_ = std::move(why);
     out.cancel_timer(kJoinTimer);
     out.warning("no roster: " + refused_.to_string());
@@ -259,7 +279,7 @@ class Planner final : public Role {
   }
 
   void join(TimeNs now, EffectWriter& out) {
-    if (!waiting()) return;
+    if (!is_joining()) return;
     wire::JoinRanks body;
     body.host = config_.host;
     body.world_size = world_size_;
@@ -289,13 +309,14 @@ class Planner final : public Role {
   uint32_t world_size_;
   uint32_t epoch_;  // of the coordinator that this node follows
   bool coordinator_lost_ = false;
-  bool gone_ = false;  // another job has the root
+  bool is_superseded_ = false;  // another job has the root
   PendingOperations operations_;
   Backoff backoff_;
   base::FlatMap<Rank, LocalRank> ranks_;
   RecentMap<LayoutId, LayoutPtr> received_before_{kMaxLayoutsRemembered};  // saves in flight may have these
   base::FlatMap<ClientId, Rank> clients_;
-  bool joined_any_ = false;
+  JoiningMachine joining_{JoiningState::idle};
+  JoiningMachine::Counts counts_;
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   Status refused_;

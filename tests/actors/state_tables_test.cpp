@@ -6,6 +6,9 @@
 
 #include "actors/coordinator/attempt.h"
 #include "actors/coordinator/term.h"
+#include "actors/loader/load.h"
+#include "actors/loader/round.h"
+#include "actors/planner/joining.h"
 #include "actors/shard_writer/node_drain.h"
 #include "actors/shard_writer/node_save.h"
 #include "actors/shard_writer/rank_save.h"
@@ -39,6 +42,9 @@ TEST(StateTables, AreThoseOfThePage) {
   expect_on_page("Save of a node (ShardWriter)", kNodeSaveTransitions);
   expect_on_page("Plan gather at a node (ShardWriter)", kLocalGatherTransitions);
   expect_on_page("Drain (ShardWriter)", kNodeDrainTransitions);
+  expect_on_page("Load (Loader)", kLoadTransitions);
+  expect_on_page("Round (Loader)", kRoundTransitions);
+  expect_on_page("Joining (Planner)", kJoiningTransitions);
 }
 
 }  // namespace

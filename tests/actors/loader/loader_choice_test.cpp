@@ -82,6 +82,29 @@ class LoaderChoice : public testing::Test {
   LoaderByItself loader_;
 };
 
+// A client may use a request id again. What the root answers to the earlier load must not reach the later
+// one.
+TEST_F(LoaderChoice, OfALaterLoadIsNotTouchedByAnOperationOfAnEarlierOneWithItsRequestId) {
+  storage::LoadChoice choice;
+  choice.found = true;
+  choice.key = kCommitted;
+  finish(OperationResult(choice));
+  finish(OperationResult(std::make_shared<const storage::Mark>()));
+  OperationId reading = 0;
+  ASSERT_TRUE(loader_.take_start<operation::ReadDecision>(&reading).has_value());
+  loader_.pass(TimeNs{Timeouts{}.lease_renew_ms} * kMillisecond);
+  ASSERT_TRUE(loader_.answer<operation::RenewPin>(Status(Code::not_found, "the pin is gone")));
+  EXPECT_EQ(notified().code(), Code::unavailable);
+  local::Load again;
+  again.request_id = 1;
+  again.latest = true;
+  loader_.from_client(kClient, again);
+  expect<operation::ReadLoadChoice>();
+  loader_.handle(event::OperationDone{reading, manifest(kCommitted)});
+  EXPECT_EQ(loader_.notified<local::Found>(kClient).size(), 1u);
+  EXPECT_EQ(loader_.taken("load", "choosing", "chosen"), 1u);
+}
+
 // A load that may take an older checkpoint where the newest is damaged.
 class FallbackChoice : public LoaderChoice {
  protected:

@@ -1,0 +1,46 @@
+// Joining: how far the Planner of a node is with the first roster of its job.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "actors/state_machine.h"
+
+namespace shoal::actors {
+
+enum class JoiningState : uint8_t {
+  idle,     // No rank of this host has declared a layout that needs a roster.
+  joining,  // The Planner sends JoinRanks until the coordinator answers.
+  known,    // It has a roster. Later rosters replace it.
+  refused,  // No roster can be made. Every client that declares a layout receives the reason.
+};
+enum class JoiningTrigger : uint8_t {
+  layout_declared,  // a rank in mode collective-free has declared what it holds
+  roster,           // the coordinator sent a roster
+  refused,          // the coordinator, or this node, states why there is none
+};
+std::string_view to_string(JoiningState state);
+std::string_view to_string(JoiningTrigger trigger);
+
+inline constexpr auto kJoiningTransitions = [] {
+  using S = JoiningState;
+  using T = JoiningTrigger;
+  return std::to_array<Transition<S, T>>({
+      {S::idle, T::layout_declared, S::joining},
+      {S::idle, T::roster, S::known},
+      {S::idle, T::refused, S::refused},
+      {S::joining, T::layout_declared, S::joining},
+      {S::joining, T::roster, S::known},
+      {S::joining, T::refused, S::refused},
+      {S::known, T::layout_declared, S::known},
+      {S::known, T::roster, S::known},
+      {S::known, T::refused, S::refused},
+      {S::refused, T::layout_declared, S::refused},
+      {S::refused, T::roster, S::refused},
+      {S::refused, T::refused, S::refused},
+  });
+}();
+using JoiningMachine = StateMachine<kJoiningTransitions>;
+
+}  // namespace shoal::actors

@@ -1,0 +1,58 @@
+// The tables of states of the Loader and the Planner.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "actors/loader/load.h"
+#include "actors/loader/round.h"
+#include "actors/planner/joining.h"
+#include "tests/actors/state_tables.h"
+
+namespace shoal::actors {
+namespace {
+
+TEST(TheTablesOfTheLoader, ReachEveryState) {
+  EXPECT_TRUE(reaches_all(kLoadTransitions, std::vector{LoadState::opening}));
+  EXPECT_TRUE(reaches_all(kRoundTransitions, std::vector{RoundState::gathering}));
+  EXPECT_TRUE(reaches_all(kJoiningTransitions, std::vector{JoiningState::idle}));
+}
+
+TEST(ALoad, MayFailInEveryStateBeforeItsEnd) {
+  for (const auto& row : kLoadTransitions) {
+    if (row.from == LoadState::failing) continue;
+    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::failed)) << to_string(row.from);
+  }
+}
+
+// opening and planning last for no event.
+TEST(ALoad, LosesItsClientInEveryStateThatLasts) {
+  for (const auto& row : kLoadTransitions) {
+    if (row.from == LoadState::opening || row.from == LoadState::planning) continue;
+    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::client_left)) << to_string(row.from);
+  }
+}
+
+TEST(ALoad, EndsInNoStateThatGoesOn) {
+  for (LoadState end : {LoadState::done, LoadState::failed, LoadState::left}) {
+    for (const auto& row : kLoadTransitions) EXPECT_NE(row.from, end) << to_string(row.on);
+  }
+}
+
+// The client receives Found with its checkpoint, or with the error, and LoadDone only after it.
+TEST(ALoad, IsFoundOnceItsManifestIsRead) {
+  LoadMachine::Counts counts;
+  for (const auto& row : kLoadTransitions) {
+    if (row.on != LoadTrigger::manifest_encoded && row.on != LoadTrigger::manifest_known) continue;
+    Load load(1, {}, 0, counts);
+    load.on(LoadTrigger::chooses);
+    load.on(LoadTrigger::chosen);
+    load.on(LoadTrigger::pinned);
+    EXPECT_FALSE(load.is_found());
+    if (row.from == LoadState::decoding) load.on(LoadTrigger::manifest_encoded);
+    load.on(row.on);
+    EXPECT_TRUE(load.is_found());
+  }
+}
+
+}  // namespace
+}  // namespace shoal::actors
