@@ -156,7 +156,7 @@ void load(const BenchOptions& options, uint64_t tensors) {
 
 int main(int count, char** arguments) {
   using namespace shoal;
-  using namespace shoal::client;
+  using namespace shoal::bench;
   BenchOptions options;
   CLI::App app{"Peak memory of a load beyond its destination."};
   app.add_option("--root", options.root, "an empty folder, best on tmpfs")->required();
