@@ -32,10 +32,10 @@ enum class LoadState : uint8_t {
   awaiting_round,    // Planned. The other loads of its round are not, or the round waits for memory.
   awaiting_window,   // Planned. It waits for memory for its window.
   transferring,      // Bytes go to the client: through the window, or the client reads the files.
-  failing,           // It has failed. What is being written to its window must end first.
+  failing,           // It has failed. Operations that fill its window must end first.
   done,              // The client has everything.
-  failed,            // The client knows why not.
-  left,              // The client is gone.
+  failed,            // The client has received the error.
+  left,              // The client has disconnected.
 };
 enum class LoadTrigger : uint8_t {
   shares,            // it loads together with other ranks
@@ -50,7 +50,7 @@ enum class LoadTrigger : uint8_t {
   transfer_begins,   // the window is granted, or none is needed
   transferred,       // every byte is placed
   failed,            // the first error
-  ended,             // nothing is written to its window any more
+  ended,             // no operation fills its window any more
   client_left,       // the connection of the client has ended
 };
 std::string_view to_string(LoadState state);
