@@ -82,14 +82,14 @@ void Collector::abort_abandoned(const std::vector<storage::AttemptInfo>& undecid
     const storage::DecisionStamp stamp{random_128(), root_.id, unix_time_now_ns()};
     auto existing = storage::complete_attempt(*root_.storage, before.key, stamp);
     if (!existing.ok() && storage::is_unproven(existing.status())) {
-      const std::string cause = "left undecided by its generation: " + existing.status().message();
+      const std::string cause = "its generation left it undecided: " + existing.status().message();
       existing = storage::abort_attempt(*root_.storage, before.key, stamp, cause);
     }
     if (!existing.ok()) {
       out->failed.emplace_back(to_string(before.key), existing.status());
     } else if (existing->committed()) {
       out->completed.push_back({before.key,
-                                after->rank_manifests != 0 ? "the manifests of all its ranks were there"
+                                after->rank_manifests != 0 ? "the manifests of all its ranks exist"
                                                            : "its rosters and shards prove it complete",
                                 0});
     } else {
@@ -124,7 +124,7 @@ void Collector::sweep_all(const std::vector<AttemptKey>& keys, Collected* out) {
   for (const AttemptKey& key : keys) {
     auto bytes = storage::sweep_attempt(*root_.storage, key);
     if (bytes.ok()) {
-      out->swept.push_back({key, "what nobody finished", *bytes});
+      out->swept.push_back({key, "leftovers of an unfinished save or deletion", *bytes});
     } else if (bytes.status().code() != Code::not_found) {
       out->failed.emplace_back(to_string(key), bytes.status());
     }

@@ -36,8 +36,9 @@ Status choose_step(const std::string& text, AttemptChoice* choice) {
   choice->step = parse_step(text);
   if (choice->step) return ok_status();
   if (!storage::validate_tag(text).ok()) {
-    return Status(Code::invalid_argument, fmt::format("'{}' is no step (a number from 0 to {}) and no tag",
-                                                      text, std::numeric_limits<uint64_t>::max()));
+    return Status(Code::invalid_argument,
+                  fmt::format("'{}' is neither a step (a number from 0 to {}) nor a valid tag", text,
+                              std::numeric_limits<uint64_t>::max()));
   }
   choice->tag = text;
   return ok_status();
@@ -45,10 +46,10 @@ Status choose_step(const std::string& text, AttemptChoice* choice) {
 
 Status validate_choice(const AttemptChoice& choice) {
   if (choice.attempt.empty()) return ok_status();
-  if (!choice.step) return Status(Code::invalid_argument, "--attempt needs --step, and a number there");
+  if (!choice.step) return Status(Code::invalid_argument, "--attempt needs --step with a number");
   if (!storage::parse_attempt_folder(*choice.step, choice.attempt)) {
     return Status(Code::invalid_argument,
-                  fmt::format("'{}' is no attempt; attempts are named as in g3a1", choice.attempt));
+                  fmt::format("'{}' is not an attempt: write it as in g3a1", choice.attempt));
   }
   return ok_status();
 }
@@ -108,11 +109,9 @@ const storage::AttemptView* newest_checkpoint(const std::vector<storage::Attempt
 
 Status check_reads_back(const storage::AttemptView* newest) {
   if (newest == nullptr || newest->damage.ok()) return ok_status();
-  return Status(
-      newest->damage.code(),
-      fmt::format("{}; it may be the newest checkpoint, so that `load latest` refuses: name another "
-                  "that `shoal ls` shows",
-                  newest->damage.message()));
+  return Status(newest->damage.code(), fmt::format("{}; it may be the newest checkpoint, so a load of the "
+                                                   "latest fails: name another one that `shoal ls` lists",
+                                                   newest->damage.message()));
 }
 
 int64_t unix_time_now_ns() {

@@ -59,7 +59,8 @@ std::string human_seconds(double seconds) {
 
 Result<uint64_t> parse_bytes(std::string_view text) {
   auto bad = [&] {
-    return Status(Code::invalid_argument, fmt::format("'{}' is not a number of bytes", text));
+    return Status(Code::invalid_argument,
+                  fmt::format("'{}' is not a number of bytes: write it as in 4096, 512MiB or 1 GiB", text));
   };
   uint64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

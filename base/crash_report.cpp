@@ -23,7 +23,7 @@ constexpr size_t kLineBytes = 1024;  // longer causes are cut
 // Address space is short if there is less than this: a new thread needs more for its stack and first memory.
 constexpr size_t kShortBytes = size_t{80} << 20;
 constexpr const char* kOutOfMemory =
-    "%s: out of memory: raise the limit (ulimit -v, or that of the container), or give it less to do\n";
+    "%s: out of memory: raise the limit (ulimit -v, or the container's), or reduce the work\n";
 
 std::atomic<const char*> program_name{"shoal"};
 std::atomic<int> exit_status{1};
@@ -71,17 +71,16 @@ bool write_cause() {
     const bool is_short = is_short_of_resources(error);
     if (is_short) {
       write_line(
-          "%s: out of memory or threads (%s): raise the limit (ulimit -v, ulimit -u, or those of the "
-          "container)\n",
+          "%s: out of memory or threads (%s): raise the limit (ulimit -v, ulimit -u, or the container's)\n",
           error.what());
     } else {
-      write_line("%s: ended by an error that nothing handles: %s\n", error.what());
+      write_line("%s: unhandled error, the process ends: %s\n", error.what());
     }
     return is_short;
   } catch (const std::exception& error) {
-    write_line("%s: ended by an error that nothing handles: %s\n", error.what());
+    write_line("%s: unhandled error, the process ends: %s\n", error.what());
   } catch (...) {
-    write_line("%s: ended by an error that nothing handles\n");
+    write_line("%s: unhandled error of unknown type, the process ends\n");
   }
   return false;
 }
@@ -106,10 +105,9 @@ bool is_first_to_report() {
   } else if (std::uncaught_exceptions() > 0) {
     // The exception reached the destructor of a thread that was not joined. It cannot be examined here.
     write_line(
-        "%s: ended by an error that nothing handles; memory or threads may be short (ulimit -v, ulimit "
-        "-u)\n");
+        "%s: unhandled error, the process ends; memory or threads may be short (ulimit -v, ulimit -u)\n");
   } else {
-    write_line("%s: ended by std::terminate\n");
+    write_line("%s: std::terminate was called, the process ends\n");
   }
   std::abort();
 }

@@ -17,7 +17,8 @@ namespace shoal::base {
 Result<DescriptorLimit> descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return Status(Code::io, fmt::format("the limit of file descriptors: {}", std::strerror(errno)));
+    return Status(Code::io,
+                  fmt::format("cannot read the limit of file descriptors: {}", std::strerror(errno)));
   }
   return DescriptorLimit{limit.rlim_cur, limit.rlim_max};
 }
@@ -37,7 +38,7 @@ bool is_out_of_descriptors(int error) {
 
 Status out_of_descriptors() {
   auto limit = descriptor_limit();
-  return Status(Code::busy, fmt::format("no file descriptor is left here (limit {}; {})",
+  return Status(Code::busy, fmt::format("this process has no file descriptor left (limit {}; {})",
                                         limit.ok() ? limit->soft : 0, kDescriptorRemedy));
 }
 

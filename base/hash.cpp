@@ -28,7 +28,7 @@ Result<Hash128> Hash128::from_hex(std::string_view hex) {
 Result<Hash128> Hash128::from_bytes(std::span<const std::byte> data) {
   Hash128 h;
   if (data.size() != h.bytes.size()) {
-    return Status(Code::corrupt, "an id of " + std::to_string(data.size()) + " bytes, 16 expected");
+    return Status(Code::corrupt, "an id has " + std::to_string(data.size()) + " bytes, 16 are expected");
   }
   std::memcpy(h.bytes.data(), data.data(), data.size());
   return h;

@@ -13,8 +13,7 @@ namespace shoal::base {
 Result<std::vector<NetworkInterface>> network_interfaces() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) {
-    return Status(Code::io,
-                  std::string("the system does not list its network interfaces: ") + std::strerror(errno));
+    return Status(Code::io, std::string("cannot list the network interfaces: ") + std::strerror(errno));
   }
   std::vector<NetworkInterface> out;
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {

@@ -59,7 +59,7 @@ void consider(const std::string& folder, const std::string& name, const Controll
   const uint64_t left = *limit > taken ? *limit - taken : 0;
   if (left >= least.bytes) return;
   least.bytes = left;
-  least.because = fmt::format("{} of cgroup {} is {}, of which {} are used", files.limit, name,
+  least.because = fmt::format("{} of cgroup {} is {}, and {} are used", files.limit, name,
                               human_bytes(*limit), human_bytes(taken));
 }
 
@@ -95,7 +95,7 @@ MemoryHeadroom memory_headroom(const MemoryFiles& files) {
   if (auto available_kib = read_keyed_number(files.meminfo, "MemAvailable:");
       available_kib && *available_kib < least.bytes / 1024) {
     least.bytes = *available_kib * 1024;
-    least.because = fmt::format("the machine has {} available", human_bytes(least.bytes));
+    least.because = fmt::format("this host has {} available", human_bytes(least.bytes));
   }
   return least;
 }

@@ -6,7 +6,7 @@
 namespace shoal {
 
 void check_failed(const char* file, int line, const char* condition) {
-  std::fprintf(stderr, "shoal: internal error at %s:%d: %s does not hold\n", file, line, condition);
+  std::fprintf(stderr, "shoal: internal error at %s:%d: %s is false\n", file, line, condition);
   std::abort();
 }
 

@@ -22,19 +22,18 @@ namespace {
 
 constexpr const char* kFooter =
     "Examples:\n"
-    "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer   a node, four trainers, a new root\n"
-    "  shoal ls /checkpoints/run7                 what this root holds\n"
-    "  shoal show /checkpoints/run7 --step 1000   tensors and files of one checkpoint\n"
-    "  shoal verify /checkpoints/run7 --all       re-read every byte of every checkpoint\n"
-    "  shoal status /checkpoints/run7             what the job that runs here does\n"
-    "  shoal gc /checkpoints/run7 --keep-last 5   delete what no rule keeps\n"
-    "  shoal rebuild /checkpoints/run7            make the catalog anew from the files\n"
-    "  shoal sim --ranks 4096 --sweep mode=all    what saves of a large job would cost\n"
+    "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer   start a node and four trainers\n"
+    "  shoal ls /checkpoints/run7                 list the checkpoints of a root\n"
+    "  shoal show /checkpoints/run7 --step 1000   show tensors and files of one checkpoint\n"
+    "  shoal verify /checkpoints/run7 --all       read every byte of every checkpoint again\n"
+    "  shoal status /checkpoints/run7             show the saves of the job that runs here\n"
+    "  shoal gc /checkpoints/run7 --keep-last 5   delete the checkpoints that no rule keeps\n"
+    "  shoal rebuild /checkpoints/run7            rebuild the catalog from the files\n"
+    "  shoal sim --ranks 4096 --sweep mode=all    compute what the saves of a large job would cost\n"
     "\n"
-    "Exit status: 0 all is well; 1 a checkpoint is damaged, or a node failed; 2 the command could not "
-    "begin;\n"
-    "of launch, the worst of its trainers'.\n"
-    "'shoal COMMAND --help' says more.";
+    "Exit status: 0 success; 1 a checkpoint is damaged, or a node failed; 2 the command could not start.\n"
+    "`shoal launch` exits with the worst status of its trainers.\n"
+    "Run 'shoal COMMAND --help' for the options of a command.";
 
 std::string version_text() {
   return fmt::format("shoal {} (reads and writes: decisions {}, shards {}, planning rule {})", SHOAL_VERSION,

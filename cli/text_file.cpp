@@ -12,7 +12,7 @@ namespace shoal::cli {
 namespace {
 
 Status unwritable(const std::string& file) {
-  return Status(Code::io, fmt::format("{}: it cannot be written: {}", file, std::strerror(errno)));
+  return Status(Code::io, fmt::format("cannot write {}: {}", file, std::strerror(errno)));
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ Status Checkpointer::Impl::agree_on_recipe(const std::shared_ptr<SaveHandle::Sta
   SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, session->agree_on_plan(save, follows_planner));
   save->stats.seconds_planning += seconds_since(begun);
   if (recipe && plan == planned) return ok_status();
-  SHOAL_RETURN_IF_ERROR(check_plan(*plan, *bound->layout()).with_context("the plan that this rank was told"));
+  SHOAL_RETURN_IF_ERROR(
+      check_plan(*plan, *bound->layout()).with_context("the plan of the coordinator for this rank"));
   recipe = client::StageRecipe(*bound, *plan);
   planned = std::move(plan);
   return ok_status();
@@ -76,7 +77,7 @@ Checkpointer::~Checkpointer() {
   }
   const std::optional<client::FailedSaves::Unreported> unreported = impl_->session->failures()->unreported();
   if (!unreported) return;
-  fmt::print(stderr, "shoal: {} (nobody asked for the outcome)\n",
+  fmt::print(stderr, "shoal: {} (the trainer did not collect this outcome)\n",
              client::describe_unreported(client::rank_in_world(impl_->options), *unreported));
 }
 
@@ -124,14 +125,15 @@ Status Checkpointer::prepare(const StateDict& given) {
 }
 
 Status Checkpointer::Impl::check_open() const {
-  return is_closed ? Status(Code::refused, "the Checkpointer was closed") : ok_status();
+  return is_closed ? Status(Code::refused, "this Checkpointer is closed") : ok_status();
 }
 
 Status Checkpointer::Impl::check_may_save() const {
   if (!options.read_only) return ok_status();
-  return Status(Code::refused, fmt::format("rank {} only reads root {} (read_only, SHOAL_READ_ONLY): nothing "
-                                           "is saved; a job that saves opens its Checkpointer without it",
-                                           client::rank_in_world(options), root));
+  return Status(Code::refused,
+                fmt::format("rank {} opened root {} for reading only (read_only, SHOAL_READ_ONLY): it saved "
+                            "nothing; open the Checkpointer without read_only to save",
+                            client::rank_in_world(options), root));
 }
 
 Status Checkpointer::Impl::check_failures(uint64_t step) const {
@@ -139,17 +141,17 @@ Status Checkpointer::Impl::check_failures(uint64_t step) const {
   if (const auto too_many = failures.too_many()) {
     return Status(
         Code::earlier_save_failed,
-        fmt::format("nothing of step {} was staged: {} saves in a row failed, as many as "
-                    "max_failed_saves allows; the last, {}: {}",
+        fmt::format("step {} was not staged: {} saves in a row failed, as many as max_failed_saves allows; "
+                    "the last one, {}: {}",
                     step, too_many->count, to_string(too_many->last.key), too_many->last.why.to_string()));
   }
   if (options.on_failed != OnFailed::refuse || !failures.has_own_unreported()) return ok_status();
   return Status(
       Code::earlier_save_failed,
-      fmt::format("{}; nothing of step {} was staged ({}): saves go on once wait_all or its handle "
-                  "has told of it",
-                  client::describe_unreported(client::rank_in_world(options), *failures.unreported()), step,
-                  client::kRefusedAfterFailure));
+      fmt::format(
+          "{}; step {} was not staged ({}): collect the failure with wait_all or its handle to save again",
+          client::describe_unreported(client::rank_in_world(options), *failures.unreported()), step,
+          client::kRefusedAfterFailure));
 }
 
 // Counts the save, even if it fails, because every rank must count alike. If it fails here, it reports that
@@ -177,14 +179,14 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
     }
     last_save = *saved;
   } catch (const std::exception& thrown) {  // thrown by a planner or a storage; the trainer must catch it
-    give_up(Status(Code::internal, fmt::format("save threw: {}", thrown.what())));
+    give_up(Status(Code::internal, fmt::format("save threw an exception: {}", thrown.what())));
     throw;
   }
   if (options.on_failed == OnFailed::refuse) return *last_save;
   const std::optional<client::FailedSaves::Unreported> unreported = failures.take_unreported(key);
   if (!unreported) return *last_save;
   return Status(Code::earlier_save_failed,
-                fmt::format("{}; step {} was staged all the same, and last_save has its handle",
+                fmt::format("{}; step {} was staged nevertheless, and last_save has its handle",
                             client::describe_unreported(client::rank_in_world(options), *unreported), step));
 }
 

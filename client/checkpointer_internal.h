@@ -1,4 +1,4 @@
-// What a Checkpointer is made of: checkpointer.cpp saves, checkpointer_loads.cpp loads.
+// The implementation of Checkpointer: checkpointer.cpp saves, loading/checkpointer_loads.cpp loads.
 #pragma once
 
 #include <chrono>
@@ -26,14 +26,14 @@ namespace shoal::client {
 
 // A checkpoint that a node keeps open for this client.
 struct OpenedCheckpoint {
-  uint32_t request_id = 0;                      // under which it is; 0: it is open no more
+  uint32_t request_id = 0;                      // the load that opened it; 0: it is not open any more
   uint64_t link = 0;                            // the connection to the node that has it
-  Metadata metadata;                            // without values where there are layouts: see listed
-  std::optional<local::StoredLayouts> layouts;  // if they were wanted
+  Metadata metadata;                            // without values if `layouts` is set: see listed
+  std::optional<local::StoredLayouts> layouts;  // if the caller requested them
   PassedOver passed_over;                       // when it was chosen
 
-  // With its values, which are listed when they are first asked for: of many they take as long to list as
-  // their layouts to decode.
+  // The metadata with its values. The first call lists them, because listing many values takes as long as
+  // decoding their layouts.
   const Metadata& listed() {
     if (layouts && metadata.state_dict_metadata.empty()) {
       metadata.state_dict_metadata = list_values(*layouts->world);
@@ -42,7 +42,7 @@ struct OpenedCheckpoint {
   }
 };
 
-// A request's answers are dropped however it ends.
+// Ends a request and drops its answers, however the request ends.
 class RequestScope {
  public:
   explicit RequestScope(Session& session) : session_(session) {}
@@ -60,7 +60,7 @@ inline std::string absolute_path(const std::string& path) {
   return error ? path : absolute.string();
 }
 
-inline constexpr int kTries = 3;  // of a request whose node went away
+inline constexpr int kTries = 3;  // of a request if its node ends
 
 }  // namespace shoal::client
 
@@ -80,7 +80,7 @@ struct Checkpointer::Impl {
         stager(gpu::make_host_stager()),
         slabs(options.max_in_flight) {}
 
-  // The state in the terms of the process group; of this call, or the state itself.
+  // The state with ranks of the process group; valid until the next call. Without a process group, `state`.
   Result<const StateDict*> of_group(const StateDict& state);
   dcp::Role role() const {
     return {options.rank, options.world_size, options.rank == options.coordinator_rank};
@@ -94,7 +94,7 @@ struct Checkpointer::Impl {
     uint32_t slot = 0;
     bool in_parts = false;
   };
-  class Filling {  // a slot, until its slab is staged or given up
+  class Filling {  // marks a slot as being filled, until its slab is staged or given up
    public:
     Filling(client::Session& session, uint32_t slot) : session_(session), slot_(slot) {}
     ~Filling() { session_.end_filling(slot_); }
@@ -122,8 +122,8 @@ struct Checkpointer::Impl {
                         const client::StageRecipe::Staging& staging, local::Staged staged);
   Status check_open() const;  // Code::refused after close
   Status check_may_save() const;
-  // With read_only: a load of the latest has ended, so that the next one chooses anew. Not where no choice
-  // was heard of: then it has to be made again.
+  // With read_only: a load of the latest has ended, so the next load makes a new choice. If this client has
+  // not received a choice, the next load repeats the same one.
   void end_of_latest(const Status& outcome);
   // Whether earlier failures allow another save.
   Status check_failures(uint64_t step) const;
@@ -133,14 +133,14 @@ struct Checkpointer::Impl {
   Result<SaveHandle> save(const std::shared_ptr<SaveHandle::State>& save, const StateDict& state,
                           const SaveAttributes& attributes, client::PlannedSave* planned_save = nullptr);
 
-  // `ask` again, where the node went away that was asked.
+  // Repeats `ask` if the node has ended.
   template <class Ask>
   auto with_patience(Ask&& ask) {
     auto answer = ask();
     for (int i = 1; i < client::kTries && !answer.ok() && session->was_interrupted(); ++i) answer = ask();
     return answer;
   }
-  // Likewise of a checkpoint that is open: it is opened again where its node has gone, or holds it no more.
+  // The same for an open checkpoint. Opens it again if its node has ended, or does not keep it open any more.
   template <class Ask>
   auto while_open(client::OpenedCheckpoint& opened, Ask&& ask) -> decltype(ask()) {
     for (int tries = client::kTries;; --tries) {
@@ -153,33 +153,34 @@ struct Checkpointer::Impl {
   }
   Status check_load_options(const LoadOptions& load_options) const;
   Status check_sharing(const LoadOptions& load_options) const;
-  // Which checkpoint a load asks for.
+  // The checkpoint that a load requests.
   struct WantedCheckpoint {
     std::optional<uint64_t> step;  // nullopt: the latest
     LoadFallback fallback = LoadFallback::none;
   };
   WantedCheckpoint wanted_by(const LoadOptions& load_options) const;
-  // Chooses a checkpoint, as load does, and has it kept open.
+  // Chooses a checkpoint, as load does, and keeps it open at the node.
   Result<client::OpenedCheckpoint> open(const WantedCheckpoint& which, bool wants_layouts);
   Result<client::OpenedCheckpoint> open_chosen(const WantedCheckpoint& which, bool wants_layouts);
-  // Going back is never silent: rank 0 writes it to stderr, once.
+  // Rank 0 reports on stderr, once, that a load passed over newer attempts.
   void report_passed_over(const AttemptKey& loaded, const PassedOver& passed_over);
   Result<LoadResult> notified(Result<LoadResult> loaded);
   Status reopen(client::OpenedCheckpoint& opened);
   void close(const client::OpenedCheckpoint& opened);
-  struct CloseLater {  // also where a planner throws
+  struct CloseLater {  // also if a planner throws
     Impl& impl;
     const client::OpenedCheckpoint& opened;
     ~CloseLater() { impl.close(opened); }
   };
 
-  // `state` from the checkpoint that is open, else from the one that `options` choose.
+  // Loads `state` from the open checkpoint, else from the one that `options` choose.
   struct Wanted {
     const StateDict& state;
     const LoadOptions& options;
     client::OpenedCheckpoint* opened = nullptr;
-    client::PlannedLoad* planned =
-        nullptr;  // whose state it is, with the checkpoint's names; nothing is compared
+    // If set, `state` is the state of this planned load, with the checkpoint's names, and load compares no
+    // keys.
+    client::PlannedLoad* planned = nullptr;
   };
   Result<LoadResult> load(const Wanted& wanted);
   Result<LoadResult> load(const StateDict& given, const LoadOptions& load_options);
@@ -189,18 +190,19 @@ struct Checkpointer::Impl {
                                   dcp::LoadPlanner& planner, client::OpenedCheckpoint& opened);
   Result<client::BoundState> bound_for_load(const StateDict& state);
   local::Load choice_of(const WantedCheckpoint& which) const;
-  // What a node said to Latest or Load. Of its answers, that there is no checkpoint is told apart.
+  // The node's answer to Latest or Load. Records in `choice` whether the node answered that no checkpoint
+  // exists.
   Result<local::Found> found_in(Result<local::LocalMessage> answer);
-  // Begins a call whose Code::not_found shall mean that there is no checkpoint, and nothing else.
+  // Begins a call that returns Code::not_found only if no checkpoint exists.
   void begin_choice() { choice = {}; }
   template <class T>
   Result<T> end_choice(Result<T> result) const {
     if (result.ok() || result.status().code() != Code::not_found || choice.is_none) return result;
-    // Not even asked, or of one that was found.
+    // No node has answered, or the error is about a checkpoint that a node has found.
     return Status(choice.is_found ? Code::corrupt : Code::unavailable, result.status().message());
   }
-  // Asks for the placer's targets, of what is open, else of what `load` chooses, and places all that comes.
-  // `on_found` is told which checkpoint it is, and what it holds, before anything is placed.
+  // Requests the placer's targets from the open checkpoint, else from the one that `load` chooses, and places
+  // the received pieces. Calls `on_found` with the checkpoint and its values before it places anything.
   using OnFound = std::function<void(const Metadata&)>;
   Result<Metadata> load_targets(client::Placer& placer, local::Load load, client::OpenedCheckpoint* opened,
                                 const OnFound& on_found = nullptr);
@@ -208,7 +210,7 @@ struct Checkpointer::Impl {
   Result<Metadata> receive_load(uint32_t request_id, client::Placer& placer, const OnFound& on_found,
                                 bool* ended);
   Status receive_pieces(uint32_t request_id, client::Placer& placer, bool* ended);
-  // What a batch of files holds: read, placed, and answered.
+  // Reads the ranges of a batch, places them, and answers the node.
   Status read_files(const local::FilesToRead& batch, client::Placer& placer, client::FileReads& files,
                     bool is_required);
 
@@ -219,24 +221,24 @@ struct Checkpointer::Impl {
   std::optional<SaveHandle> last_save;
   bool is_closed = false;
   std::unique_ptr<gpu::Stager> stager;
-  StateDict renumbered;                     // what of_group made last
-  std::optional<client::BoundState> bound;  // of the layout that this generation saves
-  SavePlanPtr planned;                      // what `recipe` was made from; nullptr: everything held
+  StateDict renumbered;                     // the last result of of_group
+  std::optional<client::BoundState> bound;  // with the layout that this generation saves
+  SavePlanPtr planned;  // the plan of `recipe`; nullptr: `recipe` copies all that this rank holds
   std::optional<client::StageRecipe> recipe;
   std::vector<client::MemorySlab> slabs;  // by slot
-  client::MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
-  uint64_t window_link = 0;               // the connection whose node knows it; 0: none
+  client::MemorySlab window;              // of loads; kept for the next load, which then has its pages
+  uint64_t window_link = 0;               // the connection whose node knows the window; 0: none
   client::FileReads::Buffers read_buffers;
   std::vector<gpu::CopyTask> tasks;
   LoadReport report;  // of the last load
   LoadTimes times;    // of the last load
-  struct Choice {     // what nodes have said in this call
+  struct Choice {     // the answers of nodes in this call
     bool is_found = false;
     bool is_none = false;  // there is no checkpoint
     PassedOverPtr passed_over;
   };
   Choice choice;
-  std::optional<AttemptKey> reported_passed_over;  // the newest of those that were told last
+  std::optional<AttemptKey> reported_passed_over;  // the newest attempt of the last report
 };
 
 }  // namespace shoal

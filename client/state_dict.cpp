@@ -54,17 +54,17 @@ Status check_devices(const Entry& entry, Rank rank) {
       return bad(entry.fqn, fmt::format("device {} has two local shards", device));
     }
     if (tiles.device_map().rank_of(device) != rank) {
-      return bad(entry.fqn, fmt::format("device {} is not of rank {}", device, rank));
+      return bad(entry.fqn, fmt::format("device {} does not belong to rank {}", device, rank));
     }
     if (!tiles.box_of(entry.shape, device)) {
-      return bad(entry.fqn, fmt::format("device {} is not in its tile assignment", device));
+      return bad(entry.fqn, fmt::format("device {} is not in the tile assignment", device));
     }
   }
   for (Device device : tiles.device_map().devices_of(rank)) {
     auto given = std::lower_bound(entry.shards.begin(), entry.shards.end(), device, device_less);
     if (given != entry.shards.end() && given->device == device) continue;
     if (!tiles.box_of(entry.shape, device)) continue;
-    return bad(entry.fqn, fmt::format("the local shard of device {} is not given", device));
+    return bad(entry.fqn, fmt::format("the local shard of device {} is missing", device));
   }
   return ok_status();
 }
@@ -74,7 +74,7 @@ Status check_entry(const Entry& entry, Rank rank) {
   SHOAL_RETURN_IF_ERROR(validate_fqn(entry.fqn));
   SHOAL_RETURN_IF_ERROR(validate_fqn(fqn_on(entry, rank)));
   if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
-    if (!entry.object) return bad(entry.fqn, "an object without a container of bytes");
+    if (!entry.object) return bad(entry.fqn, "the object has no container of bytes");
   } else if (Result<uint64_t> bytes = dtype_bytes(entry.dtype); !bytes.ok()) {
     return bytes.status().with_context(fmt::format("'{}'", entry.fqn));
   }
@@ -82,7 +82,7 @@ Status check_entry(const Entry& entry, Rank rank) {
     SHOAL_RETURN_IF_ERROR(entry.mesh->status().with_context(fmt::format("'{}'", entry.fqn)));
   }
   if (entry.mesh && !entry.mesh->contains(rank)) {
-    return bad(entry.fqn, fmt::format("rank {} is not in its mesh", rank));
+    return bad(entry.fqn, fmt::format("rank {} is not in the mesh", rank));
   }
   return entry.tiles ? check_devices(entry, rank) : ok_status();
 }
@@ -130,25 +130,25 @@ Status check_memory(const Entry& entry, const client::BoundState::Value& value) 
   if (!entry.places.empty()) {
     for (size_t i = 0; i < shards.boxes.size(); ++i) {
       if (shards.boxes[i].empty() || entry.places[i].data) continue;
-      return bad(entry.fqn, "no memory is given for what this rank holds");
+      return bad(entry.fqn, "the memory for what this rank holds is missing");
     }
     return ok_status();
   }
   for (const std::vector<uint32_t>& copies : value.held->copies) {
     for (uint32_t i : copies) {
       if (entry.shards[i].data) continue;
-      return bad(entry.fqn,
-                 fmt::format("no memory is given for the local shard of device {}", entry.shards[i].device));
+      return bad(entry.fqn, fmt::format("the memory for the local shard of device {} is missing",
+                                        entry.shards[i].device));
     }
   }
   if (entry.form == Entry::Form::tiles) return ok_status();
   if (entry.form == Entry::Form::object || entry.form == Entry::Form::rank_object) {
-    return entry.object ? ok_status() : bad(entry.fqn, "an object without a container of bytes");
+    return entry.object ? ok_status() : bad(entry.fqn, "the object has no container of bytes");
   }
   for (size_t i = 0; i < shards.boxes.size(); ++i) {
     if (shards.boxes[i].empty()) continue;
     const MemoryRef data = entry.form == Entry::Form::boxes ? entry.boxes[i].data : entry.data;
-    if (!data) return bad(entry.fqn, "no memory is given for what this rank holds");
+    if (!data) return bad(entry.fqn, "the memory for what this rank holds is missing");
   }
   return ok_status();
 }
@@ -242,10 +242,9 @@ bool StateDict::Entry::is_const() const {
 
 Status client::check_fillable(const StateDict::Entry& entry) {
   if (!entry.is_const()) return ok_status();
-  return bad(
-      entry.fqn,
-      "its memory is const, so it can be saved but not loaded: add it with a pointer that is not const "
-      "to load it, or give its key the policy skip");
+  return bad(entry.fqn,
+             "its memory is const, so it can be saved but not loaded: add it with a pointer that is not "
+             "const, or give its key the policy skip");
 }
 
 bool client::same_structure(const client::StateEntries& a, const client::StateEntries& b) {

@@ -1,5 +1,5 @@
-// What a StateDict holds of a value, and what it amounts to on one rank: a layout, and where each local box
-// of it lies in the caller's memory.
+// An entry of a StateDict, and the structure of a StateDict on one rank: a layout, and the place of each
+// local box in the caller's memory.
 #pragma once
 
 #include <memory>
@@ -24,19 +24,19 @@ struct StateDict::Entry {
   std::vector<BoxData> boxes;
   bool replicated = false;
   MemoryRef data;               // of forms mesh and value
-  std::shared_ptr<Bytes> kept;  // of form value: where `data` lies, if the state keeps it
+  std::shared_ptr<Bytes> kept;  // of form value: the memory of `data`, if the state owns it
   BytesRef object;              // of forms object and rank_object
-  // Not empty: by local box, where it lies, whatever the form says; as a planner has it.
+  // If a planner supplies the memory: the place of each local box. It replaces the data of the form.
   struct Place {
     std::byte* data = nullptr;  // of the buffer
     Box whole;                  // of the buffer
     Box box;                    // within `whole`
   };
   std::vector<Place> places;
-  bool resolved_later = false;  // data are given, or not, when this rank's share is known
-  bool is_null = false;         // in place of a nullptr; without a name
+  bool resolved_later = false;  // the data are set when the plan of this rank is known
+  bool is_null = false;         // replaces a nullptr; has no name
 
-  // Whether some of its memory may be read only.
+  // Whether some of its memory is const.
   bool is_const() const;
 };
 
@@ -44,49 +44,49 @@ struct StateDict::Entry {
 
 namespace shoal::client {
 
-// Code::invalid_argument names what a load must not fill, for its memory is const.
+// Code::invalid_argument names the value if its memory is const, so that a load must not fill it.
 Status check_fillable(const StateDict::Entry& entry);
 
 using StateEntries = std::vector<std::shared_ptr<const StateDict::Entry>>;
 
-// Whether both mean the same layout, wherever their data lie. Equal pointers cost next to nothing.
+// Whether both have the same layout, whatever the place of their data. Comparing equal pointers is fast.
 bool same_structure(const StateEntries& a, const StateEntries& b);
 
 // A StateDict's structure on one rank.
 class BoundState {
  public:
-  // Code::invalid_argument names the fqn: what LayoutBuilder refuses, a sub-byte type, a rank that a mesh
-  // does not hold, or no memory where bytes belong.
+  // Code::invalid_argument names the fqn: LayoutBuilder rejects it, its dtype is smaller than a byte, the
+  // rank is not in its mesh, or the memory for its bytes is missing.
   static Result<BoundState> bind(const StateDict& state, Rank rank);
 
   const LayoutPtr& layout() const { return layout_; }
-  // What this rank calls an entry of the layout: its fqn, "x@rank7" of what each rank has of its own.
+  // The name of an entry on this rank: its fqn, or "x@rank7" for a per-rank value.
   std::string fqn_of(uint32_t layout_entry) const {
     return value_fqn(layout_->entries()[layout_entry], rank_);
   }
   const StateEntries& entries() const { return entries_; }
   struct Held {
-    LocalShards shards;  // without the place in the local tensor where that is the box itself
-    // Of tiles: by local box, the positions in the entry's shards of the devices that hold it.
+    LocalShards shards;  // without a place in the local tensor if the box is the whole local tensor
+    // For tiles, by local box: the devices that hold it, as positions in the entry's shards.
     std::vector<std::vector<uint32_t>> copies;
   };
-  // By the layout's entries: the position in the StateDict, and what this rank holds.
+  // One for each entry of the layout: its position in the StateDict, and what this rank holds.
   struct Value {
     uint32_t position = 0;
     uint64_t element_bytes = 1;
-    // Never nullptr. A model has many values of one shape and sharding: they share it.
+    // Never nullptr. Values of the same shape and sharding share it, because a model has many of them.
     std::shared_ptr<const Held> held;
     const LocalShards& shards() const { return held->shards; }
   };
   const std::vector<Value>& values() const { return values_; }
-  // Takes data pointers from `state`, whose structure is the same. Code::invalid_argument: no memory where
-  // bytes belong; nothing is taken.
+  // Takes the data pointers of `state`, which must have the same structure. Code::invalid_argument: the
+  // memory for some bytes is missing; then it takes none.
   Status rebind(const StateDict& state);
 
   const StateDict::Entry& entry_of(uint32_t layout_entry) const {
     return *entries_[values_[layout_entry].position];
   }
-  // Row-major bytes that a local box lies in, and its box there.
+  // The buffer that contains a local box, and the place of the box in it. Its bytes are row-major.
   struct Home {
     std::byte* data = nullptr;
     Box whole;  // of the buffer
@@ -95,7 +95,7 @@ class BoundState {
   // The first copy is the one that is saved; a load fills all.
   Home home_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
   size_t copies_of(uint32_t layout_entry, uint32_t local_box) const;
-  // Of its home. Who writes there has asked check_fillable.
+  // The data of home_of. A caller that writes there must have called check_fillable.
   std::byte* data_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
 
  private:

@@ -85,7 +85,7 @@ int main() {
   for (uint16_t half : halves) {
     if (half != 0x3fc0) return fail(Status(Code::corrupt, "an element is not 1.5"));
   }
-  std::printf("rank %u: %zu values are in the checkpoint, %llu bytes loaded and right\n", options->rank,
+  std::printf("rank %u: the checkpoint has %zu values; loaded %llu bytes, all correct\n", options->rank,
               loaded->metadata.state_dict_metadata.size(),
               static_cast<unsigned long long>(loaded->bytes_loaded));
   return loaded->metadata.state_dict_metadata.size() == 1 ? 0 : 1;

@@ -34,11 +34,11 @@ class FileWriter : public dcp::LocalStorageWriter {
                                                    dcp::SavePlanner& planner) override {
     const std::string path = path_ + "/" + file_name_;
     std::FILE* file = std::fopen(path.c_str(), "wb");
-    if (!file) return Status(Code::io, path + ": cannot be made");
+    if (!file) return Status(Code::io, path + ": cannot create this file");
     Result<std::vector<dcp::WriteResult>> results = write_to(file, plan, planner);
     const bool is_durable = std::fflush(file) == 0 && fsync(fileno(file)) == 0;
     if ((std::fclose(file) != 0 || !is_durable) && results.ok())
-      return Status(Code::io, path + ": not written");
+      return Status(Code::io, path + ": cannot write this file");
     return results;
   }
   // Shoal calls it on one rank, after the commit. This storage needs nothing more; another one might publish
@@ -58,7 +58,7 @@ class FileWriter : public dcp::LocalStorageWriter {
     for (const dcp::WriteItem& item : plan.items) {
       SHOAL_ASSIGN_OR_RETURN(const dcp::Data data, planner.resolve_data(item));
       if (std::fwrite(data.bytes.data(), 1, data.bytes.size(), file) != data.bytes.size()) {
-        return Status(Code::io, file_name_ + ": a short write");
+        return Status(Code::io, file_name_ + ": incomplete write");
       }
       results.push_back({item.index, data.bytes.size(), file_name_ + " " + std::to_string(offset)});
       offset += data.bytes.size();
@@ -106,7 +106,7 @@ class FileReader : public dcp::LocalStorageReader {
     std::string bytes(result.size_in_bytes, '\0');
     file.seekg(static_cast<std::streamoff>(std::strtoull(result.storage_data.c_str() + space, nullptr, 10)));
     file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    if (!file) return Status(Code::io, path + ": cannot be read");
+    if (!file) return Status(Code::io, path + ": cannot read this file");
     return bytes;
   }
 
@@ -163,8 +163,8 @@ int main() {
   auto loaded = dcp::load(**checkpointer, target, load_planner, reader);
   if (!loaded.ok()) return fail(loaded.status());
   if (loaded_rows != rows || loaded_columns != columns || loaded_rng != rng) {
-    return fail(Status(Code::corrupt, "what was loaded is not what was saved"));
+    return fail(Status(Code::corrupt, "the loaded bytes differ from the saved ones"));
   }
-  std::printf("rank %u: all that was saved through a storage of one's own is back\n", options->rank);
+  std::printf("rank %u: loaded everything that it saved through the custom storage\n", options->rank);
   return 0;
 }

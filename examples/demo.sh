@@ -2,7 +2,7 @@
 # The main job, end to end: two nodes with two trainers each save; one trainer is killed, then a whole job;
 # two ranks with another mesh load what was committed and check every element.
 #
-#   examples/demo.sh BUILD_DIR [--ports]     status 0 only if every promise held; less than a minute
+#   examples/demo.sh BUILD_DIR [--ports]     exits with 0 only if every check passed; takes less than a minute
 #
 # The nodes are network namespaces where that is permitted, else (or with --ports) two ports of this host.
 # Everything lies in a temporary folder that is removed at the end, as are the namespaces. Only processes
@@ -80,7 +80,7 @@ set_up_namespaces() {
     ip -n "${namespaces[i]}" address add "10.77.0.$((i + 1))/24" dev veth0 || return 1
     ip -n "${namespaces[i]}" link set veth0 up || return 1
   done
-  # The kernel says so some time after they were set up.
+  # The kernel reports the state UP some time after the interfaces were set up.
   for i in 0 1; do
     for _ in {1..100}; do
       [[ $(ip -n "${namespaces[i]}" link show veth0) == *'state UP'* ]] && continue 2
@@ -170,7 +170,7 @@ print_saves() {
         printf "%5d %6d %8.1f MB %12.2f ms %12.2f ms %7.2f %10.2f s%s\n", step, ranks[step],
                bytes[step] / 1e6, 1e3 * blocked[step] / ranks[step], 1e3 * memcpy[step] / ranks[step],
                blocked[step] / memcpy[step], commit[step],
-               first[step] ? "  (the first: no roster yet)" : "" }' |
+               first[step] ? "  (the first, before a roster existed)" : "" }' |
     sort -n
 }
 
@@ -180,7 +180,7 @@ print_transport() {
     /^transport[.]/ { if ($3 == "frames") frames[$2] += $4; else bytes[$2] += $4 }
     END {
       for (name in frames) {
-        printf "  by %-10s %8d frames %12d bytes\n", name, frames[name], bytes[name]
+        printf "  over %-10s %8d frames %12d bytes\n", name, frames[name], bytes[name]
         all += frames[name]
       }
       exit all == 0 }' "$@" || fail "no frame crossed between the nodes"
@@ -194,7 +194,7 @@ if [[ ${2:-} != --ports ]] && set_up_namespaces; then
 else
   for namespace in "${namespaces[@]}"; do ip netns del "$namespace" 2>/dev/null || true; done
   namespaces=()
-  echo "Two nodes: two ports on 127.0.0.1 (network namespaces are not permitted, or not wanted)."
+  echo "Two nodes: two ports on 127.0.0.1 (network namespaces are not permitted, or --ports was given)."
 fi
 (umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$dir/token")
 mkdir -m 700 "$dir/runtime-0" "$dir/runtime-1"
@@ -206,9 +206,9 @@ wait_for_launches 0 137 # 128 + SIGKILL, rank 3's
 for step in 1 2 3; do
   [[ $(state_of "$step") == committed* ]] || fail "step $step is '$(state_of "$step")', not committed"
 done
-echo "Steps 1, 2 and 3 are committed, though rank 3 was killed as soon as its part of the third was staged."
+echo "Steps 1, 2 and 3 are committed, although rank 3 was killed as soon as it had staged its part of step 3."
 print_saves "$dir/saves.json"
-echo "(Each rank tells its own times: of step 3 three did, for rank 3 was dead by then. Its bytes are there.)"
+echo "(Each rank reports its times. Rank 3 was killed before it could report step 3; its bytes are saved.)"
 print_transport "$dir/first-0.stats" "$dir/first-1.stats"
 
 title "Another job is killed, nodes and trainers, while it writes step 4"
@@ -226,22 +226,22 @@ kill_everything
 [[ $(state_of 3) == 'committed *' ]] || fail "the latest checkpoint is not step 3"
 leftovers=$(find "$root/step-00000004" -type f | wc -l)
 ((leftovers > 0)) || fail "the killed job left nothing behind, so it was not writing"
-echo "Step 4 is undecided and invisible; $leftovers files of it are left. The latest is step 3."
+echo "Step 4 is undecided and invisible, and left $leftovers files. The latest checkpoint is step 3."
 
-title "A third job, two ranks on one host with another mesh (TP), loads the latest and checks every element"
+title "A third job, two ranks on one host with another mesh (TP), loads step 3 and checks every element"
 launch 0 third -n 2 --resume --abandoned-after-ms 2000 -- "$trainer" "${small[@]}" --sharding tp --load latest
 wait_for_launches 0
-grep 'elements checked' "$dir/third.log"
-(($(grep -c 'loaded step 3 .*elements checked, all right' "$dir/third.log") == 2)) ||
+grep 'elements, all correct' "$dir/third.log"
+(($(grep -c 'loaded step 3 .*elements, all correct' "$dir/third.log") == 2)) ||
   fail "not both ranks loaded step 3 and found every element right"
 [[ $(state_of 4) == aborted ]] || fail "step 4 is '$(state_of 4)', not aborted"
 leftovers=$(find "$root/step-00000004" -type f ! -name manifest.shoal | wc -l)
 ((leftovers == 0)) || fail "$leftovers files of step 4 were not swept"
-echo "Step 4 was aborted, and its leftovers were swept."
+echo "Step 4 is aborted now, and its files are removed."
 
 title "shoal ls, shoal verify"
 "$shoal" ls "$root"
 "$shoal" verify "$root" --all || fail "verify found damage"
 
 finished=1
-printf '\nEvery promise held. %d s in all.\n' "$SECONDS"
+printf '\nAll checks passed in %d s.\n' "$SECONDS"

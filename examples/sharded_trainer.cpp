@@ -104,7 +104,7 @@ class Trainer {
       return Status(Code::corrupt,
                     fmt::format("{} differs from what step {} saved", *check.first_difference, step));
     }
-    print("loaded {}: {} in {}; all {} elements checked, all right{}", to_string(loaded.metadata.key),
+    print("loaded {}: {} in {}; checked all {} elements, all correct{}", to_string(loaded.metadata.key),
           human_bytes(loaded.bytes_loaded), human_seconds(loaded.seconds), check.elements,
           loaded.passed_over.empty() ? "" : "; passed over: " + to_string(loaded.passed_over));
     append_json(
@@ -122,8 +122,8 @@ class Trainer {
     }
     if (missing == 0) return ok_status();
     if (missing > kMissingNamed) report += fmt::format(" and {} more", missing - kMissingNamed);
-    return Status(Code::key_mismatch,
-                  fmt::format("{} lacks {}: other flags made it", to_string(loaded.metadata.key), report));
+    return Status(Code::key_mismatch, fmt::format("{} lacks {}: a trainer with other flags saved it",
+                                                  to_string(loaded.metadata.key), report));
   }
 
   Status save(uint64_t step) {
@@ -140,7 +140,7 @@ class Trainer {
     const SaveStats& stats = handle.stats();
     if (copied > 0) memcpy_seconds *= static_cast<double>(stats.bytes_staged) / static_cast<double>(copied);
     saved_.push_back({step, saved_.empty(), memcpy_seconds, handle});
-    print("step {}{}: staged {}, blocked {}, a memcpy of the same {} (x{:.2f}){}", step,
+    print("step {}{}: staged {}, blocked {}, memcpy of the same bytes {} (x{:.2f}){}", step,
           saved_.size() == 1 ? " (first)" : "", human_bytes(stats.bytes_staged),
           human_seconds(stats.seconds_blocked), human_seconds(memcpy_seconds),
           stats.seconds_blocked / memcpy_seconds,
@@ -148,7 +148,7 @@ class Trainer {
               ? ", of that waiting " + human_seconds(stats.seconds_waited)
               : "");
     if (options_.kill_after_stage == step && options_.kill_rank == checkpointer_options_.rank) {
-      print("step {}: staged; now this trainer is killed", step);
+      print("step {}: staged; this trainer now kills itself", step);
       raise(SIGKILL);
     }
     return ok_status();
@@ -218,13 +218,13 @@ std::optional<std::string> finish(TrainerOptions* options) {
   options->model.sharding = *sharding_kind_from_name(options->sharding);
   options->model.dtype = options->dtype == "bf16" ? DType::bf16 : DType::f32;
   if (!options->load.empty() && options->load != "latest" && !parse_step(options->load)) {
-    return "--load takes 'latest' or a step";
+    return "--load must be 'latest' or a step";
   }
   if (options->save_steps.empty()) return std::nullopt;
   size_t dash = options->save_steps.find('-');
   auto first = parse_step(options->save_steps.substr(0, dash));
   auto last = dash == std::string::npos ? first : parse_step(options->save_steps.substr(dash + 1));
-  if (!first || !last || *first > *last) return "--save-steps takes a step or a range such as 1-3";
+  if (!first || !last || *first > *last) return "--save-steps must be a step or a range such as 1-3";
   options->first_step = *first;
   options->last_step = *last;
   return std::nullopt;
@@ -233,45 +233,47 @@ std::optional<std::string> finish(TrainerOptions* options) {
 void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
   app.add_option("--root", *root, "Folder of the run; default: $SHOAL_ROOT");
   app.add_option("--save-steps", options->save_steps, "Save these steps, such as 1-3");
-  app.add_option("--load", options->load, "First load 'latest' or a step, and check every element");
-  app.add_option("--sharding", options->sharding, "How the state is sharded")
+  app.add_option("--load", options->load, "First load 'latest' or a step and check every element");
+  app.add_option("--sharding", options->sharding, "Sharding of the state")
       ->check(CLI::IsMember({"fsdp", "tp", "fsdp+tp", "replicas", "hsdp", "pipeline"}))
       ->capture_default_str();
   app.add_option("--inner", options->model.inner, "Size of the inner mesh dimension of fsdp+tp and hsdp")
       ->capture_default_str();
-  app.add_option("--layers", options->model.layers, "Transformer blocks")->capture_default_str();
-  app.add_option("--hidden", options->model.hidden, "Width")
+  app.add_option("--layers", options->model.layers, "Number of transformer blocks")->capture_default_str();
+  app.add_option("--hidden", options->model.hidden, "Hidden width")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  app.add_option("--vocab", options->model.vocab, "Vocabulary")
+  app.add_option("--vocab", options->model.vocab, "Size of the vocabulary")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
-  app.add_option("--context", options->model.context, "Positions")
+  app.add_option("--context", options->model.context, "Length of the context, in tokens")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
-  app.add_option("--dtype", options->dtype, "Of the weights")
+  app.add_option("--dtype", options->dtype, "Data type of the weights")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
-  app.add_option("--mode", options->mode, "How the ranks of a save come to one checkpoint")
+  app.add_option("--mode", options->mode, "Mode of the saves")
       ->check(CLI::IsMember({"collective-free", "rank-local", "collective"}))
       ->capture_default_str();
-  app.add_option("--train-ms", options->train_ms, "Time between saves")->capture_default_str();
+  app.add_option("--train-ms", options->train_ms, "Time between saves, in milliseconds")
+      ->capture_default_str();
   CLI::Option* wait =
       app.add_flag("--wait", options->wait, "Wait for each save to be committed before the next");
   app.add_flag("--forget", options->forget,
-               "Ask for the outcome of no save; the next save returns the failure of an earlier one")
+               "Do not wait for the outcome of saves; a later save returns the failure of an earlier one")
       ->excludes(wait);
   app.add_option("--kill-after-stage", options->kill_after_stage,
-                 "SIGKILL right after the save of this step returned");
-  app.add_option("--kill-rank", options->kill_rank, "Which rank that is")->capture_default_str();
-  app.add_option("--metadata", options->metadata, "KEY=VALUE to store with each save; may be given again");
+                 "End with SIGKILL as soon as the save of this step returns");
+  app.add_option("--kill-rank", options->kill_rank, "Rank that --kill-after-stage ends")
+      ->capture_default_str();
+  app.add_option("--metadata", options->metadata, "KEY=VALUE to store with each save; may be repeated");
   app.add_option("--json", options->json_file, "Append a line for each save and load to this file");
 }
 
 int run(int argc, char** argv) {
   TrainerOptions options;
   std::string root;
-  CLI::App app("Saves and loads a GPT-2-shaped sharded state whose every element can be checked.");
+  CLI::App app("Saves and loads a sharded state with the shape of GPT-2, and checks every element.");
   add_options(app, &options, &root);
   try {
     app.parse(argc, argv);

@@ -132,13 +132,14 @@ Status SyntheticState::build() {
     case ShardingKind::hsdp:
       if (options_.inner == 0 || world_size_ % options_.inner != 0) {
         return Status(Code::invalid_argument, "a world of " + std::to_string(world_size_) +
-                                                  " ranks does not divide by " +
+                                                  " ranks is not divisible by " +
                                                   std::to_string(options_.inner));
       }
       mesh_ = Mesh::contiguous({world_size_ / options_.inner, options_.inner});
       break;
     case ShardingKind::pipeline: {
-      if (world_size_ % 2 != 0) return Status(Code::invalid_argument, "two stages need an even world");
+      if (world_size_ % 2 != 0)
+        return Status(Code::invalid_argument, "two stages need an even number of ranks");
       uint32_t half = world_size_ / 2;
       is_first_stage_ = rank_ < half;
       is_last_stage_ = !is_first_stage_;

@@ -162,7 +162,7 @@ class BenchRank {
     if (!loaded.ok()) fail(loaded.status().to_string());
     if (loaded->metadata.key.step != round) fail("loaded another step");
     seconds[kLoad] = seconds_since(begun);
-    if (round == 0 && std::memcmp(memory_, copy_, total()) != 0) fail("what was loaded differs");
+    if (round == 0 && std::memcmp(memory_, copy_, total()) != 0) fail("the loaded bytes differ");
 
     together();
     begun = Clock::now();

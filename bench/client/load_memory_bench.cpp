@@ -137,7 +137,7 @@ void load(const BenchOptions& options, uint64_t tensors) {
   const uint64_t client = memory_of(::getpid(), "VmHWM") - client_before;
   const uint64_t at_node = memory_of(node.pid(), "VmHWM") - node_before;
   for (uint64_t i = 0; i < trainer.memory.size(); ++i) {
-    if (trainer.memory[i] != value_at(i)) fail("what was loaded differs");
+    if (trainer.memory[i] != value_at(i)) fail("the loaded bytes differ");
   }
   const double mib = 1048576.0, window = static_cast<double>(options.window);
   const double both = static_cast<double>(client) + static_cast<double>(at_node) - window;

@@ -32,20 +32,20 @@ struct CalibrateOptions {
 constexpr const char* kSecretOnOneHost = "shoal calibrate";
 
 constexpr const char* kFooter =
-    "Writes a profile (TOML) to standard output or to --out, each number with how it was measured; what one\n"
-    "machine cannot tell is marked 'assumed', and may be edited. Takes about half a minute and some memory; "
-    "in "
-    "ROOT\n"
-    "a folder of its own that is removed. Run it where nothing else runs.\n"
+    "Writes a profile (TOML) to standard output or to --out. Each number in it states how it was measured.\n"
+    "Numbers that one machine cannot measure are marked 'assumed', and you may edit them. The command\n"
+    "takes about half a minute and some memory. It writes to a folder of its own in ROOT and removes it at\n"
+    "the end. Run it on an idle machine.\n"
     "\n"
     "Examples:\n"
     "  shoal calibrate --root /checkpoints --out here.toml\n"
     "  shoal sim --profile here.toml --ranks 4096\n"
     "  node1$ shoal calibrate --serve --listen 10.0.0.1:7171 --secret WORD     and, on another host:\n"
-    "  node2$ shoal calibrate --root /lustre/run --peer 10.0.0.1:7171 --secret WORD --name our-cluster "
-    "--out our-cluster.toml\n"
+    "  node2$ shoal calibrate --root /lustre/run --peer 10.0.0.1:7171 --secret WORD --name our-cluster \\\n"
+    "                         --out our-cluster.toml\n"
     "\n"
-    "Exit status: 0; 2 for bad arguments, a root that cannot be written or a peer that does not answer.";
+    "Exit status: 0 success; 2 an argument is invalid, ROOT cannot be written, or the peer does not\n"
+    "answer.";
 
 std::atomic<bool> stop_serving{false};
 
@@ -74,9 +74,8 @@ Result<std::string> secret_for(const CalibrateOptions& options, const std::strin
   if (place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.")) {
     return std::string(kSecretOnOneHost);
   }
-  return Status(
-      Code::invalid_argument,
-      fmt::format("{} can be reached from other hosts: --secret WORD is needed, the same on both", address));
+  return Status(Code::invalid_argument,
+                fmt::format("other hosts can reach {}: set --secret WORD, equal on both sides", address));
 }
 
 int serve(const CalibrateOptions& options) {
@@ -88,7 +87,7 @@ int serve(const CalibrateOptions& options) {
   const Status served = serve_measurements(listen, *secret, stop_serving, [](const std::string& address) {
     fmt::print("{}\n", address);
     std::fflush(stdout);
-    note("serving at " + address + "; Ctrl-C ends it");
+    note("serving at " + address + "; stop it with Ctrl-C");
   });
   return served.ok() ? kExitOk : report_unusable(served);
 }
@@ -99,15 +98,15 @@ Status calibrate(const CalibrateOptions& options) {
     return Status(Code::not_found, fmt::format("{}: {}", options.root, std::strerror(errno)));
   }
   if (!options.out.empty()) SHOAL_RETURN_IF_ERROR(check_writable(options.out));
-  note(options.peer.empty() ? "network: the loopback, since no --peer is named"
-                            : "network: to " + options.peer);
+  note(options.peer.empty() ? "network: measuring the loopback, because --peer is not set"
+                            : "network: measuring the way to " + options.peer);
   const bool is_alone = options.peer.empty();
   SHOAL_ASSIGN_OR_RETURN(const std::string secret,
                          secret_for(options, is_alone ? "127.0.0.1:0" : options.peer));
   SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network(options.peer, secret));
-  note("processor and memory");
+  note("measuring processor and memory");
   for (MeasuredNumber& each : measure_processor()) numbers.push_back(std::move(each));
-  note("storage: " + options.root);
+  note("measuring storage: " + options.root);
   SHOAL_ASSIGN_OR_RETURN(const MeasuredNumbers storage, measure_storage(options.root, bytes));
   numbers.insert(numbers.end(), storage.begin(), storage.end());
   const std::string host = host_name();
@@ -137,8 +136,9 @@ std::string quoted(const std::string& text) {
 std::string profile_file(const std::string& name, const std::string& about, const MeasuredNumbers& numbers,
                          const std::string& source_prefix) {
   std::string out = fmt::format(
-      "# Costs of a cluster, for shoal sim. docs/explanation/simulator.md says what each number does.\n"
-      "name = {}\nabout = {}\n",
+      "# Costs of a cluster, for shoal sim. docs/explanation/simulator.md explains each number.\n"
+      "name = {}\n"
+      "about = {}\n",
       quoted(name), quoted(about));
   for (const char* table : {"network", "cpu", "trainer", "storage"}) {
     out += fmt::format("\n[{}]\n", table);
@@ -155,25 +155,27 @@ std::string profile_file(const std::string& name, const std::string& about, cons
 }
 
 void add_calibrate_command(CLI::App& app, Command* chosen) {
-  CLI::App* command =
-      app.add_subcommand("calibrate", "Measure this machine, its storage and network: a profile for sim");
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Measure this machine, its storage and its network, and write a profile for `shoal sim`");
   auto options = std::make_shared<CalibrateOptions>();
-  command->add_option("--root", options->root, "A folder on the storage that checkpoints go to");
+  command->add_option("--root", options->root, "Folder on the storage to measure");
   command->add_option("--peer", options->peer, "HOST:PORT of `shoal calibrate --serve` on another host");
-  command->add_flag("--serve", options->serve, "Answer another host's --peer until Ctrl-C");
-  command->add_option("--listen", options->listen, "HOST:PORT to serve at; default 127.0.0.1 and any port");
+  command->add_flag("--serve", options->serve,
+                    "Answer the measurements of another host's --peer until Ctrl-C");
+  command->add_option("--listen", options->listen,
+                      "HOST:PORT for --serve; default: 127.0.0.1 and any free port");
   command->add_option("--secret", options->secret,
-                      "What both sides must say; needed where they are on different hosts");
-  command->add_option("--bytes", options->bytes, "How much is written to the storage at most")
-      ->capture_default_str();
-  command->add_option("--name", options->name, "Of the profile")->capture_default_str();
-  command->add_option("--out", options->out, "File to write it to, in place of standard output");
+                      "Secret that both sides must share; required on different hosts");
+  command->add_option("--bytes", options->bytes, "Most bytes to write to the storage")->capture_default_str();
+  command->add_option("--name", options->name, "Name of the profile")->capture_default_str();
+  command->add_option("--out", options->out, "File for the profile; default: standard output");
   command->footer(kFooter);
   command->callback([options, chosen] {
     *chosen = [options] {
       if (options->serve) return serve(*options);
       if (options->root.empty()) {
-        return report_unusable(Status(Code::invalid_argument, "--root is needed: a folder on the storage"));
+        return report_unusable(
+            Status(Code::invalid_argument, "--root is missing: name a folder on the storage to measure"));
       }
       const Status done = calibrate(*options);
       return done.ok() ? kExitOk : report_unusable(done);

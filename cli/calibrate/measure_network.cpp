@@ -162,7 +162,7 @@ Result<MeasuredNumbers> measure_network(const std::string& peer, const std::stri
       {"network.latency_ns", static_cast<int64_t>(latency * 1e9), true,
        fmt::format("half of a round trip of {:.1f} us, {}, less what the processors took",
                    measured->round_trip * 1e6, where)},
-      {"network.message_ns", 1000, false, "not told apart from cpu.message_ns by these messages"},
+      {"network.message_ns", 1000, false, "these messages cannot separate it from cpu.message_ns"},
       {"network.bytes_per_s", static_cast<int64_t>(measured->bulk_bytes_per_s), true,
        fmt::format("messages of 8 MiB, {} under way, {}", kBulkInProgress, where)},
       {"cpu.message_ns", std::max<int64_t>(1, static_cast<int64_t>(message * 1e9)), true,

@@ -52,19 +52,15 @@ struct LaunchFlags {
 constexpr const char* kFooter =
     "Each trainer gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,\n"
     "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM, SHOAL_START_NODE=0,\n"
-    "SHOAL_SAVE_REPORT and, on several hosts, SHOAL_COORDINATOR; its input is /dev/null.\n"
-    "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the trainers; the third request "
-    "to\n"
-    "stop kills them. When the last trainer has ended, the node is stopped: it first finishes what is "
-    "staged.\n"
-    "The node hears how each trainer ended: saves of the others do not wait for it.\n"
-    "A node that ends before its trainers is started again, up to 5 times in 10 minutes; trainers attach to "
-    "it\n"
-    "and offer it what they had staged. When it ends once more within that time, when none of 5 became "
-    "ready, "
-    "or\n"
-    "when another job has taken over the root, the trainers are ended.\n"
-    "Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
+    "SHOAL_SAVE_REPORT and, on several hosts, SHOAL_COORDINATOR. Its standard input is /dev/null. The\n"
+    "launcher passes SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the trainers. The third\n"
+    "request to stop kills them. When the last trainer has ended, the launcher stops the node, which first\n"
+    "finishes the staged saves. The launcher notifies the node of each trainer that ends, so the saves of\n"
+    "other ranks do not wait for it.\n"
+    "The launcher starts a node that ends before its trainers again, up to 5 times in 10 minutes. The\n"
+    "trainers then attach to it and offer it what they have staged. The launcher ends the trainers if the\n"
+    "node ends once more within that time, if none of 5 nodes becomes ready, or if another job takes over\n"
+    "the root. Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
     "\n"
     "Examples:\n"
     "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer --layers 12\n"
@@ -74,10 +70,10 @@ constexpr const char* kFooter =
     "  the same with --node-rank 1                                                on the other host\n"
     "  shoal launch -n 2 --root /checkpoints/run7 --read-only -- ./evaluate   beside the job that trains\n"
     "\n"
-    "Exit status: the worst of the trainers' (128 + n for one that signal n ended); at least 1 where the "
-    "node\n"
-    "failed; 4 where all ended well, but a save failed that no trainer was told of, or as many in a row as\n"
-    "--max-failed-saves allows; 127 where there is no such command; 2 for bad arguments.";
+    "Exit status: the worst of the trainers' (128 + n for a trainer that signal n ended); at least 1 if\n"
+    "the node failed; 4 if all trainers succeeded, but a save failed that no trainer was notified of, or\n"
+    "as many saves in a row failed as --max-failed-saves allows; 127 if the command does not exist; 2 if\n"
+    "an argument is invalid.";
 
 Status invalid(std::string message) {
   return Status(Code::invalid_argument, std::move(message));
@@ -94,14 +90,15 @@ Result<std::string> find_job_id(const LaunchFlags& flags) {
   if (std::string job = client::job_id_of(client::environment_variable); !job.empty()) return job;
   if (flags.nodes == 1) return "launch-" + random_128().to_hex();
   return invalid(
-      "--nnodes needs --job-id (or SHOAL_JOB_ID, or Slurm's variables): the same on all hosts, never used "
-      "again");
+      "--nnodes needs --job-id (or SHOAL_JOB_ID, or Slurm's variables): equal on all hosts, and never "
+      "reused");
 }
 
 Status validate(const LaunchFlags& flags) {
-  if (flags.command.empty()) return invalid("a command is needed after --, such as -- ./trainer");
+  if (flags.command.empty())
+    return invalid("the trainer's command is missing: add it after --, as in -- ./trainer");
   if (flags.node_rank >= flags.nodes) {
-    return invalid(fmt::format("--node-rank {} is not below --nnodes {}", flags.node_rank, flags.nodes));
+    return invalid(fmt::format("--node-rank {} must be less than --nnodes {}", flags.node_rank, flags.nodes));
   }
   if (flags.nodes > 1 && flags.coordinator.empty()) return invalid("--nnodes needs --coordinator HOST:PORT");
   if (flags.coordinator.empty()) return ok_status();
@@ -111,7 +108,7 @@ Status validate(const LaunchFlags& flags) {
 Status make_root(const std::string& root) {
   if (mkdir(root.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
   return Status(errno == ENOENT ? Code::not_found : Code::refused,
-                fmt::format("root {} cannot be made: {}", root, std::strerror(errno)));
+                fmt::format("cannot create root {}: {}", root, std::strerror(errno)));
 }
 
 // Rejects a folder that no run has used. An unmounted mount point is an empty folder, and a job that starts
@@ -121,8 +118,8 @@ Status check_holds_run(const std::string& root, bool may_create) {
   std::error_code error;
   fs::directory_iterator entries(root, error);
   if (error == std::errc::no_such_file_or_directory) {
-    return Status(Code::not_found, fmt::format("root {} is not there: is the storage mounted?{}", root,
-                                               may_create ? " --create makes a new root" : ""));
+    return Status(Code::not_found, fmt::format("root {} does not exist: is the storage mounted?{}", root,
+                                               may_create ? " Use --create for a new root" : ""));
   }
   bool is_empty = true;
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
@@ -133,7 +130,7 @@ Status check_holds_run(const std::string& root, bool may_create) {
   return Status(Code::not_found,
                 fmt::format("root {} {}: is the storage mounted?{}", root,
                             is_empty ? "is an empty folder" : "is a folder that no run has used",
-                            may_create ? " --create makes it a root" : ""));
+                            may_create ? " Use --create to make it a root" : ""));
 }
 
 // Checks that a job that resumes has a latest checkpoint to load: its decision is readable, or the root
@@ -152,7 +149,7 @@ Status check_can_resume(const std::string& path) {
       return ok_status();
     }
   }
-  return Status(Code::not_found, fmt::format("root {} has no checkpoint to go on from", path));
+  return Status(Code::not_found, fmt::format("root {} has no checkpoint to resume from", path));
 }
 
 // A port that is free now, for MASTER_PORT of a job on one host.
@@ -193,7 +190,7 @@ class PlanMaker {
     SHOAL_ASSIGN_OR_RETURN(Bytes token, local::find_token(flags_.token_file));
     if (token.empty() && flags_.nodes > 1) {
       return invalid(
-          fmt::format("--nnodes needs the job's token: --token-file or {}", local::kTokenVariable));
+          fmt::format("--nnodes needs the job's token: set --token-file or {}", local::kTokenVariable));
     }
     if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
     SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root)
@@ -238,8 +235,8 @@ class PlanMaker {
     uint64_t first = flags_.first_rank.value_or(flags_.node_rank * flags_.trainers);
     uint64_t world = flags_.world_size.value_or(flags_.nodes * flags_.trainers);
     if (first + flags_.trainers > world || world > kMaxWorldSize) {
-      return invalid(fmt::format("ranks {} to {} do not lie in a world of {}", first,
-                                 first + flags_.trainers - 1, world));
+      return invalid(
+          fmt::format("ranks {} to {} are not in a world of {}", first, first + flags_.trainers - 1, world));
     }
     first_rank_ = static_cast<uint32_t>(first);
     world_size_ = static_cast<uint32_t>(world);
@@ -333,40 +330,45 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
       ->capture_default_str();
   command
       ->add_option("--root", flags->root,
-                   "Folder of the run, which an earlier run has used; a new one needs --create")
+                   "Folder of the run, which an earlier run has used; a new folder needs --create")
       ->envname("SHOAL_ROOT")
       ->required();
   command->add_flag("--create", flags->create,
-                    "Make the root where there is none yet, in a folder that exists; on every host");
+                    "Create the root if it does not exist, in a folder that exists; set it on every host");
   command->add_flag("--resume", flags->resume,
-                    "Start nothing unless the root holds a checkpoint to go on from");
-  command->add_option("--nnodes", flags->nodes, "Hosts of the job")
+                    "Start nothing unless the root has a checkpoint to resume from");
+  command->add_option("--nnodes", flags->nodes, "Number of hosts of the job")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
-  command->add_option("--node-rank", flags->node_rank, "Which of them this is")->capture_default_str();
+  command->add_option("--node-rank", flags->node_rank, "Number of this host, from 0")->capture_default_str();
   command->add_option("--coordinator", flags->coordinator,
-                      "HOST:PORT where the first host's node listens for the others");
+                      "HOST:PORT at which the first host's node listens for the other nodes");
   command
       ->add_option("--job-id", flags->job_id,
-                   "The same on all hosts of one incarnation of the job, never used again")
+                   "Job id: equal on all hosts of one start of the job, and never reused")
       ->envname("SHOAL_JOB_ID");
   command->add_option(
       "--token-file", flags->token_file,
       "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");
-  command->add_option("--world-size", flags->world_size, "Ranks of the job; default: N on every host");
-  command->add_option("--first-rank", flags->first_rank, "Of this host; default: N times the node rank");
+  command->add_option("--world-size", flags->world_size,
+                      "Number of ranks of the job; default: N on every host");
+  command->add_option("--first-rank", flags->first_rank,
+                      "First rank of this host; default: N times the node rank");
   command->add_option("--master-port", flags->master_port,
-                      "MASTER_PORT; default: 29500, on one host any free one");
-  command->add_flag("--take-over", flags->take_over,
-                    "Run although another run's coordinator is live on this root; that one ends");
+                      "MASTER_PORT of the trainers; default: 29500, on one host any free port");
+  command->add_flag(
+      "--take-over", flags->take_over,
+      "Run even if the coordinator of another run is live on this root; that coordinator then ends");
   command
-      ->add_flag("--read-only", flags->read_only,
-                 "Trainers that only load, beside the job that trains on this root, which notices nothing")
+      ->add_flag(
+          "--read-only", flags->read_only,
+          "Start trainers that only load, beside the job that trains on this root and without effect on it")
       ->excludes("--take-over")
       ->excludes("--create")
       ->envname("SHOAL_READ_ONLY");
-  command->add_flag("--kill-on-failure", flags->kill_on_failure, "When a trainer fails, end the others");
-  command->add_flag("--tag-output", flags->tag_output, "Put [RANK] before every line of a trainer's output");
+  command->add_flag("--kill-on-failure", flags->kill_on_failure, "End all trainers if one fails");
+  command->add_flag("--tag-output", flags->tag_output,
+                    "Print [RANK] before every line of a trainer's output");
   add_settings(*command, local::SettingOf::node, &flags->settings);
   add_settings(*command, local::SettingOf::trainer, &flags->settings);
 }

@@ -93,7 +93,7 @@ Result<int> Launcher::run() {
   }
   if (trainers_.empty() && stop_signal_ != 0) worst = 128 + stop_signal_;
   if (node_died || (!outlived_node && exit_status_of(*node_.wait_status) != 0)) {
-    if (!node_died) report("the node did not end cleanly: {}", describe_end(*node_.wait_status));
+    if (!node_died) report("the node did not stop cleanly: {}", describe_end(*node_.wait_status));
     worst = std::max(worst, 1);
   }
   const bool has_unreported = report_failed_saves(plan_.is_one_host || outlived_node);
@@ -105,7 +105,7 @@ Status Launcher::make_save_report() {
   if (plan_.save_report.empty()) return ok_status();
   unlink(plan_.save_report.c_str());  // left by an earlier launcher with this process id
   const auto failed = [this] {
-    return Status(Code::io, fmt::format("cannot make {}, by which trainers report their saves: {}",
+    return Status(Code::io, fmt::format("cannot create {}, through which trainers report their saves: {}",
                                         plan_.save_report, std::strerror(errno)));
   };
   if (mkfifo(plan_.save_report.c_str(), 0600) != 0) return failed();
@@ -125,8 +125,8 @@ void Launcher::read_saves() {
   const std::optional<client::SaveEvent>& many = save_outcomes_.too_many();
   if (!many || is_ending_ || !any_trainer()) return;
   report(
-      "rank {}: {} saves in a row failed, as many as --max-failed-saves allows; the last, {}: {}; ending the "
-      "trainers",
+      "rank {}: {} saves in a row failed, as many as --max-failed-saves allows; the last one, {}: {}; ending "
+      "the trainers",
       many->rank, plan_.max_failed_saves, to_string(many->key), many->cause);
   end_trainers();
 }
@@ -219,7 +219,7 @@ bool Launcher::read_node() {
 Status Launcher::ended_before_ready() {
   while (!node_.wait_status) handle_events(-1, std::nullopt);
   std::string how = describe_end(*node_.wait_status);
-  if (WIFEXITED(*node_.wait_status)) how += "; it has said why";
+  if (WIFEXITED(*node_.wait_status)) how += "; its log line above states why";
   return Status(Code::unavailable, "the node ended before it was ready: " + how);
 }
 
@@ -378,7 +378,7 @@ void Launcher::on_trainer_end(const Child& trainer) {
   if (exit_status_of(*trainer.wait_status) == 0) return;
   bool ends_others = plan_.kill_on_failure && !is_ending_ && any_trainer();
   report("rank {} ended: {}{}", trainer.rank, describe_end(*trainer.wait_status),
-         ends_others ? "; ending the others" : "");
+         ends_others ? "; ending the other trainers" : "");
   if (ends_others) end_trainers();
 }
 

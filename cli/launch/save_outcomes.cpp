@@ -74,22 +74,22 @@ UnreportedSaves SaveOutcomes::unreported(const std::string& path) const {
           cause = view.decision->tombstone().cause;
         }
         if (!view.damage.ok()) cause = view.damage.to_string();
-        out.failed.push_back(fmt::format("{} failed, and no trainer was told: {}", which, cause));
+        out.failed.push_back(fmt::format("{} failed, and no trainer was notified: {}", which, cause));
         continue;
       }
     }
     if (save.has_failed) {
-      out.failed.push_back(fmt::format("{} failed, and no trainer was told: {}", which, save.cause));
+      out.failed.push_back(fmt::format("{} failed, and no trainer was notified: {}", which, save.cause));
     } else if (!views.ok() && views.status().code() != Code::not_found) {
       out.undecided.push_back(
-          fmt::format("nobody knows what became of {}: {}", which, views.status().to_string()));
+          fmt::format("the outcome of {} is unknown: {}", which, views.status().to_string()));
     } else {
-      out.undecided.push_back(fmt::format("{} was not decided when the job ended", which));
+      out.undecided.push_back(fmt::format("{} was undecided when the job ended", which));
     }
   }
   if (more != 0) {
     (out.failed.empty() ? out.undecided : out.failed)
-        .push_back(fmt::format("{} more saves failed or were not decided", more));
+        .push_back(fmt::format("{} more saves failed or were undecided", more));
   }
   return out;
 }

@@ -39,11 +39,11 @@ struct NodeFlags {
 constexpr const char* kRejoinJob = "job";
 
 constexpr const char* kFooter =
-    "One node runs on each host, beside its trainers; `shoal launch` starts it, and a trainer that finds "
-    "none\n"
-    "does. Without --coordinate and --coordinator it coordinates by itself, for this host alone.\n"
-    "Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
-    "SIGTERM or SIGINT: a clean stop, what is staged is written and decided first. A second one: at once.\n"
+    "One node runs on each host, beside its trainers. `shoal launch` starts it. A trainer that finds no\n"
+    "node starts one too. Without --coordinate and --coordinator the node coordinates a job on this host\n"
+    "alone. Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
+    "On SIGTERM or SIGINT the node stops cleanly: it first writes what is staged and waits for the\n"
+    "decisions. On a second signal it stops at once.\n"
     "\n"
     "Examples:\n"
     "  shoal node --root /checkpoints/run7 --job-id job-1                 one host\n"
@@ -52,10 +52,8 @@ constexpr const char* kFooter =
     "  shoal node --root /checkpoints/run7 --job-id job-1 --token-file ~/.job-token \\\n"
     "             --coordinator 10.0.0.1:7070 --world-size 16             each other host\n"
     "\n"
-    "Exit status: 0 after a clean stop; 1 it could not run, or not end cleanly; 2 bad arguments; 3 another "
-    "job "
-    "has\n"
-    "taken over the root.";
+    "Exit status: 0 the node stopped cleanly; 1 it could not run, or could not stop cleanly; 2 an argument\n"
+    "is invalid; 3 another job has taken over the root.";
 
 // How often a stop was requested. The signal handler writes it.
 std::atomic<int> stops{0};
@@ -77,7 +75,7 @@ void handle_signals() {
 
 Status parse_ranks(const std::string& text, std::vector<Rank>* ranks) {
   auto bad = [&] {
-    return Status(Code::invalid_argument, fmt::format("--ranks {}: a range such as 0-7 is needed", text));
+    return Status(Code::invalid_argument, fmt::format("--ranks {}: write a range such as 0-7", text));
   };
   Rank first = 0, last = 0;
   const char* end = text.data() + text.size();
@@ -100,7 +98,7 @@ Status parse_rejoin(const std::string& text, std::optional<uint32_t>* rejoin) {
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), generation);
     if (error != std::errc() || end != text.data() + text.size() || generation == storage::kGenerationOfJob) {
       return Status(Code::invalid_argument,
-                    fmt::format("--rejoin {}: a generation or '{}' is needed", text, kRejoinJob));
+                    fmt::format("--rejoin {}: write a generation or '{}'", text, kRejoinJob));
     }
   }
   *rejoin = generation;
@@ -114,8 +112,8 @@ Status narrow_listen_address(actors::NodeOptions* node) {
   if (listen.host != "0.0.0.0") return ok_status();
   if (node->network.interface.empty()) {
     fmt::print(stderr,
-               "shoal node: warning: {} means every interface of this host: --interface NAME "
-               "(SHOAL_INTERFACE) chooses the one by which the other hosts come\n",
+               "shoal node: warning: this node listens at {}, on every interface of this host: choose the "
+               "interface that reaches the other hosts with --interface NAME (SHOAL_INTERFACE)\n",
                node->listen);
     return ok_status();
   }
@@ -138,18 +136,17 @@ Status complete(NodeFlags* flags) {
   SHOAL_RETURN_IF_ERROR(complete_settings(flags));
   if (!flags->rejoin.empty()) SHOAL_RETURN_IF_ERROR(parse_rejoin(flags->rejoin, &node.rejoin));
   if (node.job_id.empty())
-    return Status(
-        Code::invalid_argument,
-        "--job-id or SHOAL_JOB_ID is needed: the same as the trainers', new for each incarnation of the "
-        "job");
+    return Status(Code::invalid_argument,
+                  "--job-id (or SHOAL_JOB_ID) is missing: it must equal that of the trainers, and be new at "
+                  "each start of the job");
   if (!flags->ranks.empty()) SHOAL_RETURN_IF_ERROR(parse_ranks(flags->ranks, &node.expected_ranks));
   if (node.world_size > 0 && !node.expected_ranks.empty() && node.expected_ranks.back() >= node.world_size) {
     return Status(Code::invalid_argument,
-                  fmt::format("--ranks {} is beyond --world-size {}", flags->ranks, node.world_size));
+                  fmt::format("--ranks {} exceeds --world-size {}", flags->ranks, node.world_size));
   }
   SHOAL_ASSIGN_OR_RETURN(node.token, local::find_token(flags->token_file));
   if (node.token.empty() && (!node.coordinator.empty() || !node.listen.empty())) {
-    return Status(Code::invalid_argument, fmt::format("{} needs the job's token: --token-file or {}",
+    return Status(Code::invalid_argument, fmt::format("{} needs the job's token: set --token-file or {}",
                                                       node.coordinator.empty() ? "--listen" : "--coordinator",
                                                       local::kTokenVariable));
   }
@@ -162,7 +159,7 @@ Status complete(NodeFlags* flags) {
   if (node.coordinate && node.listen.empty()) node.listen = "127.0.0.1:0";
   if (node.coordinate) SHOAL_RETURN_IF_ERROR(narrow_listen_address(&node));
   if (flags->create_root && mkdir(node.root.c_str(), 0777) != 0 && errno != EEXIST) {
-    return Status(Code::refused, fmt::format("root {} cannot be made: {}", node.root, std::strerror(errno)));
+    return Status(Code::refused, fmt::format("cannot create root {}: {}", node.root, std::strerror(errno)));
   }
   return ok_status();
 }
@@ -190,49 +187,53 @@ void add_node_command(CLI::App& app, Command* chosen) {
   auto flags = std::make_shared<NodeFlags>();
   actors::NodeOptions& node = flags->node;
   command->add_option("--root", node.root, "Folder of the run")->required();
-  command->add_flag("--create-root", flags->create_root, "Make that folder, in one that exists");
+  command->add_flag("--create-root", flags->create_root, "Create that folder if its parent exists");
   command
       ->add_option("--job-id", node.job_id,
-                   "The same on all hosts of one incarnation of the job, never used again")
+                   "Job id: equal on all hosts of one start of the job, and never reused")
       ->envname("SHOAL_JOB_ID");
   CLI::Option* coordinator =
-      command->add_option("--coordinator", node.coordinator, "HOST:PORT where the job's coordinator listens");
+      command->add_option("--coordinator", node.coordinator, "HOST:PORT of the job's coordinator");
   command->add_flag("--coordinate", node.coordinate, "Coordinate the job here")->excludes(coordinator);
-  command->add_option("--listen", node.listen, "HOST:PORT to coordinate at; default 127.0.0.1 and any port")
+  command
+      ->add_option("--listen", node.listen,
+                   "HOST:PORT at which the coordinator listens; default: 127.0.0.1 and any free port")
       ->excludes(coordinator);
   command
       ->add_flag("--take-over", node.take_over,
-                 "Coordinate although another run's coordinator is live on this root; that one ends")
+                 "Coordinate even if the coordinator of another run is live on this root; that coordinator "
+                 "then ends")
       ->excludes(coordinator);
   command
-      ->add_flag(
-          "--read-only", node.read_only,
-          "For a job that only loads, beside the one that trains on this root: claims no generation, and "
-          "saves nothing")
+      ->add_flag("--read-only", node.read_only,
+                 "For a job that only loads, beside the job that trains on this root: the node claims no "
+                 "generation and saves nothing")
       ->excludes("--take-over")
       ->excludes("--create-root")
       ->envname("SHOAL_READ_ONLY");
   command
-      ->add_option(
-          "--rejoin", flags->rejoin,
-          "Go on with a run in the place of a node that died: N is its generation, 'job' that of the "
-          "job id, which no earlier run may have had; without it a new run starts")
+      ->add_option("--rejoin", flags->rejoin,
+                   "Continue a run in place of a node that ended: N is its generation; 'job' finds it by the "
+                   "job id, which no earlier run may have used. Default: start a new run")
       ->type_name("N|job");
   // A launcher reports here which trainers have ended.
   command->add_option("--launcher-fd", node.launcher_fd)->group("");
   command->add_option(
       "--token-file", flags->token_file,
       "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");
-  command->add_option("--name", node.name, "Of this host, distinct in the job; default: its host name");
+  command->add_option("--name", node.name, "Name of this host, unique in the job; default: its host name");
   command
-      ->add_option("--world-size", node.world_size, "Ranks of the job; default: what the first trainer says")
+      ->add_option("--world-size", node.world_size,
+                   "Number of ranks of the job; default: what the first trainer reports")
       ->check(CLI::Range(0u, kMaxWorldSize));
-  command->add_option("--ranks", flags->ranks, "Ranks of this host, as A-B; default: those that attach");
-  command->add_option("--socket", node.socket_file,
-                      "Where trainers find this node; default: $SHOAL_SOCKET, else in the runtime folder");
-  command->add_flag("--idle-exit", node.idle_exit, "End some time after the last trainer has left");
-  command->add_option("--ready-fd", flags->ready_fd,
-                      "Write 'ready ADDRESS generation N' to this descriptor once trainers can attach");
+  command->add_option("--ranks", flags->ranks, "Ranks of this host, as A-B; default: the ranks that attach");
+  command->add_option(
+      "--socket", node.socket_file,
+      "Socket at which trainers find this node; default: $SHOAL_SOCKET, else in the runtime folder");
+  command->add_flag("--idle-exit", node.idle_exit, "End some time after the last trainer has detached");
+  command->add_option(
+      "--ready-fd", flags->ready_fd,
+      "File descriptor to which the node writes 'ready ADDRESS generation N' when trainers can attach");
   command->add_option("--settings-sources", flags->settings_sources)->group("");
   add_settings(*command, local::SettingOf::node, &flags->settings);
   command->footer(kFooter);

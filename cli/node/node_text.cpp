@@ -44,8 +44,8 @@ std::string last_commit(const local::NodeStatus& node) {
   std::string out = fmt::format("last commit: {}", to_string(commit.key));
   if (commit.unix_time_ns != 0) out += fmt::format(" at {}", admin::utc_time(commit.unix_time_ns));
   if (commit.payload_bytes != 0) out += fmt::format(", {}", human_bytes(commit.payload_bytes));
-  out += fmt::format(", after {}", ago(commit.duration_ms));
-  if (commit.slowest_rank) out += fmt::format(", rank {} last", *commit.slowest_rank);
+  out += fmt::format(", took {}", ago(commit.duration_ms));
+  if (commit.slowest_rank) out += fmt::format(", rank {} was last", *commit.slowest_rank);
   return out + "\n";
 }
 
@@ -118,9 +118,9 @@ std::string root_text(const RootView& root) {
     out += fmt::format("the latest is {} at {}, {}\n", to_string(*root.latest),
                        admin::utc_time(root.latest_unix_time_ns), human_bytes(root.latest_payload_bytes));
   } else if (!root.latest_unknown.ok()) {
-    out += "the latest is not known\n";
+    out += "the latest is unknown\n";
   } else {
-    out += "none yet\n";
+    out += "no checkpoint yet\n";
   }
   for (const UndecidedView& one : root.undecided) {
     out += fmt::format("undecided: {}, {} in its folder\n", to_string(one.key), human_bytes(one.bytes));
@@ -170,7 +170,7 @@ std::string as_text(const JobView& view, const EarlierView* before) {
   }
   if (view.nodes.empty() && view.silent.empty()) out += "no node of this user runs on this host\n";
   for (const std::string& root : view.hanging) {
-    out += fmt::format("root {} did not answer within {} s: its storage hangs, or is very slow\n", root,
+    out += fmt::format("root {} did not answer within {} s: its storage hangs or is very slow\n", root,
                        kRootPatience.count());
   }
   // A running node knows more than the root. The root is shown only if no node runs.

@@ -23,15 +23,15 @@ struct SettingsOptions {
 };
 
 constexpr const char* kFooter =
-    "Shown is what a job would have that began here and now, in this folder with these variables, on ROOT.\n"
-    "What a running job has is in the first lines of its node's log. Flags of this command are those of\n"
-    "`shoal launch`: so it also says whether they are right.\n"
+    "Shows the settings of a job that would start now, in this folder, with these variables, on ROOT. The\n"
+    "first lines of a node's log show the settings of a running job. This command takes the flags of\n"
+    "`shoal launch`, so it also checks them.\n"
     "\n"
     "Examples:\n"
     "  shoal settings /checkpoints/run7\n"
     "  SHOAL_KEEP_LAST=5 shoal settings --json | jq '.settings[\"keep-last\"]'\n"
     "\n"
-    "Exit status: 0; 2 a variable, a file or a flag says what it may not.";
+    "Exit status: 0 success; 2 a variable, a file or a flag has an invalid value.";
 
 constexpr const char* kPageHead = R"(# Settings
 
@@ -177,7 +177,7 @@ int run_settings(SettingsOptions& options) {
     fmt::print("{}\n", json_text(settings_json(options.settings)));
     return kExitOk;
   }
-  Table table({{"SETTING"}, {"VALUE"}, {"SAID BY"}, {"WHAT IT DOES"}});
+  Table table({{"SETTING"}, {"VALUE"}, {"SET BY"}, {"WHAT IT DOES"}});
   for (const local::Setting& setting : local::all_settings()) {
     const local::Settings::Value* value = options.settings.find(setting.name);
     const std::string text = value ? value->text : setting.initially;
@@ -185,7 +185,7 @@ int run_settings(SettingsOptions& options) {
   }
   fmt::print("{}", table.to_string());
   for (const std::string& name : local::unknown_variables()) {
-    fmt::print(stderr, "shoal: {} is no setting: it has no effect\n", name);
+    fmt::print(stderr, "shoal: warning: {} is not a setting and has no effect\n", name);
   }
   return kExitOk;
 }
@@ -193,12 +193,13 @@ int run_settings(SettingsOptions& options) {
 }  // namespace
 
 void add_settings_command(CLI::App& app, Command* chosen) {
-  CLI::App* command =
-      app.add_subcommand("settings", "List all settings, what each is, and where it was said");
+  CLI::App* command = app.add_subcommand(
+      "settings", "List all settings with their values, where each was set, and what it does");
   auto options = std::make_shared<SettingsOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run; default: $SHOAL_ROOT, else no root's file");
+  command->add_option("ROOT", options->root,
+                      "Folder of the run; default: $SHOAL_ROOT, else read no root's file");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
-  command->add_flag("--markdown", options->markdown, "docs/reference/settings.md, as Markdown");
+  command->add_flag("--markdown", options->markdown, "Print the page docs/reference/settings.md");
   add_settings(*command, local::SettingOf::node, &options->settings);
   add_settings(*command, local::SettingOf::trainer, &options->settings);
   command->footer(kFooter);

@@ -31,15 +31,15 @@ struct StatusOptions {
 };
 
 constexpr const char* kStatusFooter =
-    "Asks the node that serves ROOT on this host, through its socket; without ROOT, every node that this "
-    "user\n"
-    "runs here. The coordinator's node knows the whole job, each other node its own ranks. Where no node "
-    "runs,\n"
-    "what the root's files tell is shown. Asking changes nothing and waits for no save.\n"
-    "  PHASE     staging: ranks of this host have yet to stage; writing: their shards are being written;\n"
-    "            waiting: for other hosts, or the decision; committing: the decision is being published\n"
-    "  STAGED    bytes in shared memory; WRITTEN and TO WRITE: of this host's shards, file by file;\n"
-    "            ON DISK: what lies in the attempt's folder, whoever wrote it\n"
+    "Queries the node that serves ROOT on this host through its socket. Without ROOT, it queries every\n"
+    "node that this user runs on this host. The coordinator's node knows the whole job. Each other node\n"
+    "knows its own ranks. If no node runs, the command shows what the files of the root contain. It\n"
+    "changes nothing, and no save waits for it.\n"
+    "  PHASE     staging: ranks of this host have not staged yet; writing: the node writes their shards;\n"
+    "            waiting: for other hosts, or for the decision; committing: the coordinator publishes it\n"
+    "  STAGED    bytes in shared memory\n"
+    "  WRITTEN   bytes of this host's finished files; TO WRITE: bytes of all its files\n"
+    "  ON DISK   bytes in the attempt's folder, from all hosts\n"
     "  REPORTED  ranks whose shards are durable, as the coordinator knows\n"
     "\n"
     "Examples:\n"
@@ -47,20 +47,20 @@ constexpr const char* kStatusFooter =
     "  shoal status --json | jq '.nodes[].last_commit'\n"
     "  shoal status /checkpoints/run7 --watch --json      one object a line, every second\n"
     "\n"
-    "Exit status: 0 a node answered; 1 no node runs here, or ROOT's newest manifest is damaged; 2 no such\n"
-    "root, or bad arguments.";
+    "Exit status: 0 a node answered; 1 no node runs here, or ROOT's newest manifest is damaged; 2 ROOT\n"
+    "does not exist, or an argument is invalid.";
 
 constexpr const char* kTopFooter =
-    "Redraws what `shoal status` shows, with rates, until it is interrupted. 'shoal status --help' says "
-    "what\n"
-    "the columns mean. Where stdout is no terminal, one picture follows another.\n"
+    "Shows what `shoal status` shows, with rates, and refreshes it until interrupted. 'shoal status\n"
+    "--help' explains the columns. If stdout is not a terminal, it prints each picture after the one\n"
+    "before.\n"
     "\n"
     "Examples:\n"
     "  shoal top /checkpoints/run7\n"
     "  shoal top --interval 0.2      every node of this user on this host\n"
     "\n"
     "Exit status: 0 a node answered the last time; 1 no node runs here, or ROOT's newest manifest is\n"
-    "damaged; 2 no such root, or bad arguments.";
+    "damaged; 2 ROOT does not exist, or an argument is invalid.";
 
 void show(const StatusOptions& options, const JobView& view, const EarlierView* before, bool is_first) {
   if (options.json) {
@@ -100,12 +100,13 @@ std::shared_ptr<StatusOptions> add_command(CLI::App& app, const char* name, cons
                                            const char* footer, Command* chosen) {
   CLI::App* command = app.add_subcommand(name, what);
   auto options = std::make_shared<StatusOptions>();
-  CLI::Option* root = command->add_option("ROOT", options->target.root, "Folder of the run");
+  CLI::Option* root = command->add_option("ROOT", options->target.root,
+                                          "Folder of the run; default: every node of this user on this host");
   command->add_option("--node", options->target.socket, "Socket of the node to ask")->excludes(root);
-  command->add_option("--interval", options->interval_seconds, "Seconds from one look to the next")
+  command->add_option("--interval", options->interval_seconds, "Seconds between two queries")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
-  command->add_option("--count", options->frames, "Look so often, then end; default: until interrupted");
+  command->add_option("--count", options->frames, "Number of queries, then end; default: until interrupted");
   command->footer(footer);
   command->callback([=] { *chosen = [=] { return run_status(*options); }; });
   return options;
@@ -114,9 +115,9 @@ std::shared_ptr<StatusOptions> add_command(CLI::App& app, const char* name, cons
 }  // namespace
 
 void add_status_command(CLI::App& app, Command* chosen) {
-  auto options = add_command(app, "status", "Show what a running job does", kStatusFooter, chosen);
+  auto options = add_command(app, "status", "Show the saves of a running job", kStatusFooter, chosen);
   CLI::App* command = app.get_subcommand("status");
-  command->add_flag("--watch", options->watch, "Look again and again");
+  command->add_flag("--watch", options->watch, "Repeat the query until interrupted");
   command->add_flag("--json", options->json, "One JSON object, or one a line with --watch");
 }
 

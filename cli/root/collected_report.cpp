@@ -53,17 +53,17 @@ void print_collected(const admin::Collected& collected) {
     fmt::print("{}: deleted, {} freed ({})\n", to_string(item.key), human_bytes(item.bytes), item.why);
   }
   for (const auto& item : collected.held) {
-    fmt::print("{}: deleted; its files stay for now: {}\n", to_string(item.key), item.why);
+    fmt::print("{}: deleted, but its files remain for now: {}\n", to_string(item.key), item.why);
   }
   for (const auto& item : collected.kept) fmt::print("{}: kept: {}\n", to_string(item.key), item.why);
   for (const auto& item : collected.swept) {
-    fmt::print("{}: {} of {} freed\n", to_string(item.key), human_bytes(item.bytes), item.why);
+    fmt::print("{}: {} freed ({})\n", to_string(item.key), human_bytes(item.bytes), item.why);
   }
   for (const auto& item : collected.completed) {
     fmt::print("{}: completed: {}\n", to_string(item.key), item.why);
   }
   for (const auto& item : collected.undecided) {
-    fmt::print("{}: undecided, left alone: {}\n", to_string(item.key), item.why);
+    fmt::print("{}: undecided, not changed: {}\n", to_string(item.key), item.why);
   }
   for (const auto& [what, why] : collected.failed) fmt::print("{}: FAILED: {}\n", what, why.to_string());
   fmt::print("{} deleted, {} freed\n",
@@ -93,21 +93,20 @@ void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan)
   for (const auto& item : plan.keep) fmt::print("{}: kept: {}\n", to_string(item.key), item.why);
   for (const auto& item : plan.remove)
     fmt::print("{}: would be deleted: {}\n", to_string(item.key), item.why);
-  for (const AttemptKey& key : plan.finish)
-    fmt::print("{}: its deletion would be finished\n", to_string(key));
+  for (const AttemptKey& key : plan.finish) fmt::print("{}: gc would finish its deletion\n", to_string(key));
   for (const AttemptKey& key : plan.sweep)
-    fmt::print("{}: what nobody finished would be swept\n", to_string(key));
+    fmt::print("{}: gc would remove the leftovers of an unfinished save or deletion\n", to_string(key));
   for (const storage::AttemptInfo& info : plan.undecided) {
     const Status proven = storage::prove_complete(*root.storage, info.key).status();
     if (!proven.ok() && !storage::is_unproven(proven)) {
-      fmt::print("{}: undecided, would be left alone: {}\n", to_string(info.key), proven.to_string());
+      fmt::print("{}: undecided, gc would not change it: {}\n", to_string(info.key), proven.to_string());
       continue;
     }
-    fmt::print("{}: undecided, would be {} if nobody writes it\n", to_string(info.key),
+    fmt::print("{}: undecided, would be {} unless a save is writing it\n", to_string(info.key),
                proven.ok() ? "completed" : "aborted");
   }
   for (const auto& [key, why] : plan.damaged)
-    fmt::print("{}: left alone: {}\n", to_string(key), why.to_string());
+    fmt::print("{}: not changed: {}\n", to_string(key), why.to_string());
   fmt::print("{} would be deleted, {} kept\n", admin::counted(plan.remove.size(), "checkpoint"),
              plan.keep.size());
 }

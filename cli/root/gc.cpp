@@ -26,22 +26,19 @@ struct GcOptions {
 };
 
 constexpr const char* kFooter =
-    "Always kept: the newest checkpoint, the newest of those that `shoal verify` found sound, what the live\n"
-    "generation began with, and what is pinned or tagged. Without a rule no checkpoint is deleted; what "
-    "aborted\n"
-    "saves and interrupted deletions left is removed all the same. Safe while jobs run on the root, and "
-    "beside\n"
-    "another gc: a checkpoint that is being loaded keeps its files until that load has ended. May be stopped "
-    "at\n"
-    "any time; the next one goes on.\n"
+    "Always keeps the newest checkpoint, the newest one that `shoal verify` found intact, the one with\n"
+    "which the live generation began, and pinned or tagged ones. Without a rule it deletes no checkpoint.\n"
+    "It always removes what aborted saves and interrupted deletions left. The command is safe while jobs\n"
+    "or another gc run on the root: a checkpoint keeps its files until the loads that read it end. If the\n"
+    "command is interrupted, the next one continues.\n"
     "\n"
     "Examples:\n"
-    "  shoal gc /checkpoints/run7 --keep-last 5 --keep-every 1000 --dry-run    what would go, and why\n"
+    "  shoal gc /checkpoints/run7 --keep-last 5 --keep-every 1000 --dry-run    show what it would delete\n"
     "  shoal gc /checkpoints/run7 --keep-last 5 --keep-every 1000\n"
-    "  shoal gc /checkpoints/run7                                              leftovers alone\n"
+    "  shoal gc /checkpoints/run7                                              remove leftovers only\n"
     "\n"
-    "Exit status: 0; 1 something could not be removed; 2 the root cannot be read, or what keeps checkpoints\n"
-    "cannot.";
+    "Exit status: 0 success; 1 something could not be removed; 2 the root, or what keeps its checkpoints,\n"
+    "cannot be read.";
 
 // Removes the load choices of read-only jobs that ended badly. Such a job that still runs chooses again.
 void remove_old_readers(storage::Storage& storage, admin::Collected* out) {
@@ -96,24 +93,27 @@ int run_gc(const GcOptions& options) {
 
 void add_gc_command(CLI::App& app, Command* chosen) {
   CLI::App* command =
-      app.add_subcommand("gc", "Delete the checkpoints that no rule keeps, and sweep leftovers");
+      app.add_subcommand("gc", "Delete the checkpoints that no rule keeps, and remove leftovers");
   auto options = std::make_shared<GcOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
   add_retention_settings(*command, &options->settings);
-  command->add_flag("--dry-run", options->dry_run, "Say what would be done, and why; change nothing");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Print what the command would do, and why; change nothing");
   command->add_flag("--no-wait", options->no_wait,
-                    "Do not wait to see whether loads and saves that others began are still alive");
-  command->add_option("--jobs,-j", options->collector.jobs, "Removals at once")
+                    "Do not wait to find out whether other loads and undecided saves have ended");
+  command->add_option("--jobs,-j", options->collector.jobs, "Number of parallel removals")
       ->check(CLI::Range(1u, kMaxJobs))
       ->capture_default_str();
   command
       ->add_option("--lease-ttl-ms", options->collector.lease_ttl_ms,
-                   "A load that has not renewed its pin for this long is over; at least the nodes' own")
+                   "Milliseconds after which a load that has not renewed its pin counts as ended; at least "
+                   "the nodes' lease-ttl-ms")
       ->check(CLI::Range(1u, 24u * 3600 * 1000))
       ->capture_default_str();
   command
       ->add_option("--abandoned-after-ms", options->collector.abandoned_after_ms,
-                   "An undecided save of an earlier generation that nobody touched for this long is over")
+                   "Milliseconds after which an undecided save of an earlier generation counts as ended if "
+                   "its files do not change")
       ->check(CLI::Range(1u, 24u * 3600 * 1000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object instead of lines");

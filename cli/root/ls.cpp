@@ -62,25 +62,24 @@ MarksOf marks_of(const Marks& marks, const AttemptKey& key) {
 }
 
 constexpr const char* kFooter =
-    "Reads the root's files, never a catalog. STATE is one of\n"
-    "  committed  a checkpoint: load and latest see it (the latest is marked with *); also a rank-local\n"
-    "             save that all ranks have published, whose parts the next load merges\n"
-    "  undecided  being written, or left by a job that ended; NOTE says what it lacks, or that its files\n"
-    "             prove it complete: then the next job that loads or saves commits it\n"
-    "  aborted    never became a checkpoint; NOTE says why\n"
+    "Reads the root's files, and no catalog. STATE is one of\n"
+    "  committed  a checkpoint (* marks the latest), which loads can use; also a rank-local save that all\n"
+    "             ranks have published, whose parts the next load merges\n"
+    "  undecided  a save is writing it, or an ended job left it; NOTE states what is missing, or that its\n"
+    "             files prove it complete: the next job that loads or saves then commits it\n"
+    "  aborted    never became a checkpoint; NOTE states why\n"
     "  deleted    was a checkpoint\n"
-    "  damaged    its decision does not read back; above every checkpoint, none is the latest then\n"
-    "SIZE of a checkpoint is that of its shards; of anything else, what still lies in its folder.\n"
-    "TIME is UTC, by the clock of whoever decided. NOTE of a checkpoint: its tags, whether it is pinned, "
-    "being\n"
-    "loaded, or was verified, and the beginning of the metadata that the trainers saved with it (show has "
-    "all).\n"
+    "  damaged    its decision is unreadable; if it is newer than every checkpoint, there is no latest one\n"
+    "SIZE is the size of the shards of a checkpoint, or of the files that remain of another attempt. TIME\n"
+    "is UTC, by the clock of the process that decided. NOTE of a checkpoint has its tags, whether it is\n"
+    "pinned, loaded or verified, and the first part of the metadata that the trainers saved (`show` has\n"
+    "all of it).\n"
     "\n"
     "Examples:\n"
     "  shoal ls /checkpoints/run7\n"
     "  shoal ls /checkpoints/run7 --json | jq '.attempts[] | select(.latest)'\n"
     "\n"
-    "Exit status: 0; 1 if a decision is damaged; 2 if the root cannot be read.";
+    "Exit status: 0 success; 1 a decision is damaged; 2 the root cannot be read.";
 
 std::string cause_of(const storage::AttemptView& view) {
   if (!view.damage.ok()) return view.damage.message();
@@ -217,7 +216,8 @@ int run_ls(const LsOptions& options) {
   fmt::print("{}", options.json ? json_text(as_json(*root, *views, *marks, omitted)) + "\n"
                                 : as_table(*views, *marks));
   warn_of_passed_over(*views);
-  if (omitted != 0 && !options.json) fmt::print("{} older ones are not shown: --all or --last N\n", omitted);
+  if (omitted != 0 && !options.json)
+    fmt::print("{} older attempts are not shown: use --all or --last N\n", omitted);
   if (Status unknown = admin::check_reads_back(admin::newest_checkpoint(*views)); !unknown.ok())
     report_unusable(unknown);
   bool damaged =
@@ -228,14 +228,13 @@ int run_ls(const LsOptions& options) {
 }  // namespace
 
 void add_ls_command(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("ls", "List the attempts at saving that a root holds");
+  CLI::App* command = app.add_subcommand("ls", "List the checkpoints and other attempts of a root");
   auto options = std::make_shared<LsOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
-  CLI::Option* last =
-      command->add_option("--last", options->shown, "Show the newest N, as `latest` orders them")
-          ->type_name("N")
-          ->check(CLI::Range(size_t{1}, std::numeric_limits<size_t>::max()))
-          ->capture_default_str();
+  CLI::Option* last = command->add_option("--last", options->shown, "Show the newest N attempts")
+                          ->type_name("N")
+                          ->check(CLI::Range(size_t{1}, std::numeric_limits<size_t>::max()))
+                          ->capture_default_str();
   command->add_flag("--all", options->all, "Show every attempt")->excludes(last);
   command->add_flag("--json", options->json, "One JSON object instead of a table");
   command->footer(kFooter);

@@ -24,24 +24,20 @@ struct MarkOptions {
 };
 
 constexpr const char* kPinFooter =
-    "A pinned checkpoint is never deleted. Without --step and --remove: lists the pins, those among them "
-    "that\n"
-    "loads hold while they read (leases, which end by themselves).\n"
+    "No command deletes a pinned checkpoint. Without --step and --remove, this command lists the pins. The\n"
+    "list includes the pins that loads hold while they read (leases). They end by themselves.\n"
     "\n"
     "Examples:\n"
     "  shoal pin /checkpoints/run7 --step 1000 --note 'paper, table 2'\n"
     "  shoal pin /checkpoints/run7\n"
     "  shoal pin /checkpoints/run7 --remove 0f3c…\n"
     "\n"
-    "Exit status: 0; 1 a pin in the list is damaged; 2 there is no such checkpoint or pin, or the root "
-    "cannot "
-    "be\n"
-    "read or written.";
+    "Exit status: 0 success; 1 a pin in the list is damaged; 2 the checkpoint or the pin does not exist,\n"
+    "or the root cannot be read or written.";
 
 constexpr const char* kTagFooter =
-    "A tag is a name for one checkpoint, which is not deleted while it has one; --step of every command "
-    "takes it.\n"
-    "Without NAME: lists the tags.\n"
+    "A tag is a name for one checkpoint. No command deletes a tagged checkpoint. The option --step of\n"
+    "every command accepts a tag. Without NAME, this command lists the tags.\n"
     "\n"
     "Examples:\n"
     "  shoal tag /checkpoints/run7 best --step 1000\n"
@@ -49,10 +45,8 @@ constexpr const char* kTagFooter =
     "  shoal show /checkpoints/run7 --step best\n"
     "  shoal tag /checkpoints/run7 best --remove\n"
     "\n"
-    "Exit status: 0; 1 a tag in the list is damaged; 2 there is no such checkpoint or tag, the name is "
-    "taken, "
-    "or\n"
-    "the root cannot be read or written.";
+    "Exit status: 0 success; 1 a tag in the list is damaged; 2 the checkpoint or the tag does not exist,\n"
+    "another checkpoint has the tag, or the root cannot be read or written.";
 
 // The newest of the requested checkpoints.
 Result<AttemptKey> choose_checkpoint(const admin::OpenRoot& root, const admin::AttemptChoice& choice) {
@@ -61,8 +55,7 @@ Result<AttemptKey> choose_checkpoint(const admin::OpenRoot& root, const admin::A
   const storage::AttemptView* newest = admin::newest_checkpoint(views);
   if (newest != nullptr && !newest->damage.ok()) return newest->damage;
   if (newest != nullptr) return newest->key;
-  return Status(Code::not_found,
-                fmt::format("root {}: there is no such checkpoint", root.storage->describe()));
+  return Status(Code::not_found, fmt::format("root {} has no such checkpoint", root.storage->describe()));
 }
 
 // Reads the manifest after the mark was created. If the checkpoint was deleted meanwhile, removes the mark
@@ -72,7 +65,7 @@ Status check_still_there(const admin::OpenRoot& root, storage::MarkKind kind, co
   if (decision.ok() && decision->committed()) return ok_status();
   SHOAL_RETURN_IF_ERROR(storage::remove_mark(*root.storage, kind, mark.name));
   if (!decision.ok() && decision.status().code() != Code::not_found) return decision.status();
-  return Status(Code::not_found, to_string(mark.key) + " has just been deleted");
+  return Status(Code::not_found, to_string(mark.key) + " was deleted meanwhile");
 }
 
 storage::Mark make_mark(const std::string& name, const AttemptKey& key, const std::string& note) {
@@ -155,13 +148,13 @@ Status put_tag(const admin::OpenRoot& root, const MarkOptions& options, const st
     if (before.ok() && before->key == tag.key) return ok_status();
     if (!options.move) {
       return Status(Code::already_exists,
-                    fmt::format("tag '{}' names {} already; --move gives it to another", tag.name,
+                    fmt::format("tag '{}' already names {}: use --move to move it", tag.name,
                                 before.ok() ? to_string(before->key) : "another checkpoint"));
     }
     SHOAL_RETURN_IF_ERROR(storage::remove_mark(*root.storage, storage::MarkKind::tag, tag.name));
     SHOAL_ASSIGN_OR_RETURN(created, storage::create_mark(*root.storage, storage::MarkKind::tag, tag));
     if (!created)
-      return Status(Code::busy, fmt::format("tag '{}' was given away by somebody else", tag.name));
+      return Status(Code::busy, fmt::format("another process has moved tag '{}': try again", tag.name));
   }
   return check_still_there(root, storage::MarkKind::tag, tag);
 }
@@ -172,14 +165,14 @@ int run_tag(const MarkOptions& options) {
   if (!options.name) {
     if (!options.choice.names_one() && !options.remove)
       return print_marks(*root, storage::MarkKind::tag, options.json);
-    return report_unusable(Status(Code::invalid_argument, "a tag's name is needed: shoal tag ROOT NAME"));
+    return report_unusable(
+        Status(Code::invalid_argument, "the tag's name is missing: shoal tag ROOT NAME --step STEP"));
   }
   Status valid = storage::validate_tag(*options.name);
   if (!valid.ok()) return report_unusable(valid);
   if (options.remove) return remove_named(*root, storage::MarkKind::tag, *options.name);
   if (!options.choice.names_one()) {
-    return report_unusable(
-        Status(Code::invalid_argument, "--step is needed: which checkpoint is to be tagged"));
+    return report_unusable(Status(Code::invalid_argument, "--step is missing: name the checkpoint to tag"));
   }
   auto key = choose_checkpoint(*root, options.choice);
   if (!key.ok()) return report_unusable(key.status());
@@ -198,8 +191,8 @@ void add_pin_command(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<MarkOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
   CLI::Option* step =
-      add_choice_options(*command, &options->choice, "The checkpoint to pin, the newest of this step");
-  command->add_option("--note", options->note, "Why, for people")->needs(step);
+      add_choice_options(*command, &options->choice, "Pin the newest checkpoint of this step");
+  command->add_option("--note", options->note, "Reason, in your words")->needs(step);
   command->add_option("--remove", options->name, "Remove this pin")->type_name("PIN")->excludes(step);
   command->add_flag("--json", options->json, "JSON instead of lines");
   command->footer(kPinFooter);
@@ -207,15 +200,15 @@ void add_pin_command(CLI::App& app, Command* chosen) {
 }
 
 void add_tag_command(CLI::App& app, Command* chosen) {
-  CLI::App* command =
-      app.add_subcommand("tag", "Give a checkpoint a name, which also keeps it; list or remove tags");
+  CLI::App* command = app.add_subcommand(
+      "tag", "Give a checkpoint a name, which also protects it from deletion; list or remove tags");
   auto options = std::make_shared<MarkOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
-  command->add_option("NAME", options->name, "The tag: begins with a letter");
+  command->add_option("NAME", options->name, "Name of the tag; begins with a letter");
   CLI::Option* step =
-      add_choice_options(*command, &options->choice, "The checkpoint to tag, the newest of this step");
-  command->add_option("--note", options->note, "Why, for people")->needs(step);
-  command->add_flag("--move", options->move, "Take the tag from the checkpoint that has it")->needs(step);
+      add_choice_options(*command, &options->choice, "Tag the newest checkpoint of this step");
+  command->add_option("--note", options->note, "Reason, in your words")->needs(step);
+  command->add_flag("--move", options->move, "Move the tag from the checkpoint that has it")->needs(step);
   command->add_flag("--remove", options->remove, "Remove the tag")->excludes(step);
   command->add_flag("--json", options->json, "JSON instead of lines");
   command->footer(kTagFooter);

@@ -25,22 +25,19 @@ struct RebuildOptions {
 };
 
 constexpr const char* kFooter =
-    "The catalog is an index on the coordinator's own disk that holds nothing which the root does not. A "
-    "node\n"
-    "checks it whenever it begins to coordinate, and replaces one that is damaged or gone; this command "
-    "does\n"
-    "the same without a job. It reads every decision of the root, makes a catalog beside the old one, and "
-    "puts\n"
-    "it in its place when it is whole. While a node has the catalog open, nothing is done.\n"
+    "The catalog is an index of the root on the coordinator's own disk. Everything in it is also in the\n"
+    "root. A node that begins to coordinate checks the catalog and replaces a damaged or missing one. This\n"
+    "command does the same without a job. It reads every decision of the root, writes a new catalog beside\n"
+    "the old one, and replaces the old one when the new one is complete. It changes nothing while a node\n"
+    "uses the catalog.\n"
     "\n"
     "Examples:\n"
     "  shoal rebuild /checkpoints/run7\n"
     "  shoal rebuild /checkpoints/run7 --catalog /var/lib/shoal/run7 --json\n"
     "\n"
-    "Exit status: 0 the catalog is new, and every decision reads back; 1 it is new, and decisions are "
-    "damaged;\n"
-    "2 nothing was replaced: no such root, a newer format, or the catalog is in use, of another run, or "
-    "none.";
+    "Exit status: 0 the catalog is new, and every decision is readable; 1 the catalog is new, and some\n"
+    "decisions are damaged; 2 nothing was replaced: the root does not exist or has a newer format, or the\n"
+    "folder is in use, has the catalog of another run, or has no catalog.";
 
 uint64_t count_of(const storage::CatalogRebuild& report, State state) {
   return static_cast<uint64_t>(
@@ -98,7 +95,7 @@ void print_report(const admin::OpenRoot& root, const std::string& catalog,
       human_bytes(report.file_bytes), count_of(report, State::aborted), count_of(report, State::deleted),
       report.undecided.size(), report.damaged.size());
   std::string cause = report.before_cause.empty() ? "" : ": " + report.before_cause;
-  fmt::print("catalog {}: made anew; the one before was {}{}\n", catalog, before_name(report.before), cause);
+  fmt::print("catalog {}: rebuilt; the one before was {}{}\n", catalog, before_name(report.before), cause);
 }
 
 nlohmann::ordered_json key_json(const AttemptKey& key) {
@@ -159,11 +156,11 @@ int run_rebuild(const RebuildOptions& options) {
 }  // namespace
 
 void add_rebuild_command(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("rebuild", "Make the catalog anew from the root's files");
+  CLI::App* command = app.add_subcommand("rebuild", "Rebuild the catalog from the root's files");
   auto options = std::make_shared<RebuildOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
   command->add_option("--catalog", options->catalog,
-                      "Folder of the catalog, as given to `shoal node`; default: that of this host and user");
+                      "Folder of the catalog, as for `shoal node`; default: the one of this host and user");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_rebuild(*options); }; });

@@ -12,14 +12,16 @@ namespace shoal::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Every decision of a root names the run that it belongs to. Where the file ROOT_ID was lost, nothing of\n"
-    "the root is read or written until it is back; this makes it anew from the decisions, if they agree. A\n"
-    "ROOT_ID that is there and damaged is left alone: bring it back from a copy, or move it away first.\n"
+    "Every decision of a root names the run that it belongs to. If the file ROOT_ID is missing, commands\n"
+    "and jobs reject the root. This command restores the file from the decisions if all of them name the\n"
+    "same run. It does not replace a damaged ROOT_ID: restore the file from a backup, or move it away\n"
+    "first.\n"
     "\n"
     "Example:\n"
     "  shoal restore-id /checkpoints/run7\n"
     "\n"
-    "Exit status: 0; 2 if ROOT_ID is there, or no decision says what it was, or two say different things.";
+    "Exit status: 0 success; 2 ROOT_ID exists, or no decision names a run, or decisions name different\n"
+    "runs.";
 
 int run_restore_id(const std::string& path) {
   storage::PosixFileSystem file_system;
@@ -27,14 +29,14 @@ int run_restore_id(const std::string& path) {
   if (!storage.ok()) return report_unusable(storage.status());
   auto id = storage::restore_root_id(**storage);
   if (!id.ok()) return report_unusable(id.status());
-  fmt::print("root {} is run {} again\n", (*storage)->describe(), id->to_hex());
+  fmt::print("root {} has its id again: run {}\n", (*storage)->describe(), id->to_hex());
   return kExitOk;
 }
 
 }  // namespace
 
 void add_restore_id_command(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("restore-id", "Put back a lost ROOT_ID from a root's checkpoints");
+  CLI::App* command = app.add_subcommand("restore-id", "Restore a missing ROOT_ID from a root's decisions");
   auto root = std::make_shared<std::string>();
   command->add_option("ROOT", *root, "Folder of the run")->required();
   command->footer(kFooter);

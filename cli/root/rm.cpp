@@ -21,17 +21,18 @@ struct RmOptions {
 };
 
 constexpr const char* kFooter =
-    "Deletes every checkpoint of the step, or the one attempt named. The newest checkpoint, the newest that\n"
-    "`shoal verify` found sound and what the live generation began with are deleted with --force only; what "
-    "is\n"
-    "pinned, tagged or being loaded, and the only checkpoint that is verified, never: remove the pin or tag\n"
-    "first. Safe while jobs run. Stopped half-way, `shoal gc` goes on.\n"
+    "Deletes every checkpoint of the step, or the one attempt that --attempt names. Only --force deletes\n"
+    "the newest checkpoint, the newest one that `shoal verify` found intact, and the one with which the\n"
+    "live generation began. No option deletes a pinned or tagged checkpoint, one that a load reads, or the\n"
+    "only verified one: remove the pin or tag first. The command is safe while jobs run. If it is\n"
+    "interrupted, `shoal gc` continues the deletion.\n"
     "\n"
     "Examples:\n"
     "  shoal rm /checkpoints/run7 --step 1000\n"
     "  shoal rm /checkpoints/run7 --step 1000 --attempt g3a1 --dry-run\n"
     "\n"
-    "Exit status: 0; 1 something could not be removed; 2 there is no such checkpoint, or it is to be kept.";
+    "Exit status: 0 success; 1 something could not be removed; 2 the checkpoint does not exist, or must be\n"
+    "kept.";
 
 // OK if all items may be deleted; otherwise why the rules keep one of them.
 Status check_may_go(const admin::OpenRoot& root, const std::vector<storage::RetentionPlan::Item>& items) {
@@ -44,7 +45,7 @@ Status check_may_go(const admin::OpenRoot& root, const std::vector<storage::Rete
     bool is_asked =
         std::any_of(items.begin(), items.end(), [&](const auto& item) { return item.key == kept.key; });
     if (is_asked) {
-      return Status(Code::refused, fmt::format("{} in {} stays: {}", to_string(kept.key),
+      return Status(Code::refused, fmt::format("{} in {} must be kept: {}", to_string(kept.key),
                                                root.storage->describe(), kept.why));
     }
   }
@@ -75,7 +76,8 @@ Status check_merged(const std::vector<storage::AttemptView>& views) {
     if (view.is_merged) continue;
     return Status(
         Code::busy,
-        to_string(view.key) + ": its ranks have published it, nobody has merged it yet; --dry-run does not");
+        to_string(view.key) +
+            ": its ranks have published it, and no load has merged it yet; --dry-run does not merge it");
   }
   return ok_status();
 }
@@ -91,8 +93,8 @@ int run_rm(const RmOptions& options) {
     if (view.decision && was_checkpoint) items.push_back({view.key, "removed by command"});
   }
   if (items.empty()) {
-    return report_unusable(Status(
-        Code::not_found, fmt::format("root {}: there is no such checkpoint", root->storage->describe())));
+    return report_unusable(
+        Status(Code::not_found, fmt::format("root {} has no such checkpoint", root->storage->describe())));
   }
   Status merged = options.dry_run ? check_merged(*views) : admin::merge_attempts(*root, *views);
   if (!merged.ok()) return report_unusable(merged);
@@ -114,9 +116,10 @@ void add_rm_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("rm", "Delete the checkpoints of one step");
   auto options = std::make_shared<RmOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
-  add_choice_options(*command, &options->choice, "The step")->required();
-  command->add_flag("--force", options->force, "Also what is kept for being the newest, or begun with");
-  command->add_flag("--dry-run", options->dry_run, "Say what would be done; change nothing");
+  add_choice_options(*command, &options->choice, "Step of the checkpoints to delete")->required();
+  command->add_flag("--force", options->force,
+                    "Also delete the newest checkpoint, or the one with which a generation began");
+  command->add_flag("--dry-run", options->dry_run, "Print what the command would do; change nothing");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_rm(*options); }; });

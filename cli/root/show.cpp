@@ -24,15 +24,15 @@ struct ShowOptions {
 };
 
 constexpr const char* kFooter =
-    "Without --step: the latest checkpoint. With --step alone: the newest checkpoint at that step, or\n"
-    "else the newest attempt at it, whatever became of it. A newer decision that does not read back is an\n"
-    "error by name, never passed over.\n"
+    "Without --step it shows the latest checkpoint. With --step alone it shows the newest checkpoint at\n"
+    "that step, or else the newest attempt in any state. If a newer decision is unreadable, the command\n"
+    "fails and names it.\n"
     "\n"
     "Examples:\n"
     "  shoal show /checkpoints/run7\n"
     "  shoal show /checkpoints/run7 --step 1000 --attempt g3a1 --json\n"
     "\n"
-    "Exit status: 0; 1 if the decision is damaged; 2 if there is no such checkpoint or no such root.";
+    "Exit status: 0 success; 1 the decision is damaged; 2 the checkpoint or the root does not exist.";
 
 std::string mesh_text(const Mesh& mesh) {
   if (mesh.size() == 1) return fmt::format("rank {}", mesh.ranks().front());
@@ -118,7 +118,7 @@ std::string contents_text(const storage::FileEntry& file) {
   if (const auto* pieces = std::get_if<std::vector<storage::FilePiece>>(&file.contents)) {
     return admin::counted(pieces->size(), "listed piece");
   }
-  return fmt::format("by the rule, file {}", std::get<uint32_t>(file.contents));
+  return fmt::format("file {} of the rank's plan", std::get<uint32_t>(file.contents));
 }
 
 // Escapes line breaks and other control characters, which would break the table.
@@ -221,7 +221,7 @@ void print_attempt(const admin::OpenRoot& root, const storage::AttemptView& view
     return;
   }
   if (view.decision) fmt::print("cause: {}\n", view.decision->tombstone().cause);
-  fmt::print("{} in its folder, {} in all\n", admin::counted(view.info.leftover_files, "other file"),
+  fmt::print("its folder has {}, {} in total\n", admin::counted(view.info.leftover_files, "other file"),
              human_bytes(view.info.files_bytes));
 }
 
@@ -281,7 +281,7 @@ void add_show_command(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<ShowOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
   options->choice.newest_only = true;
-  add_choice_options(*command, &options->choice, "This step instead of the latest checkpoint");
+  add_choice_options(*command, &options->choice, "Show this step instead of the latest checkpoint");
   command->add_flag("--json", options->json, "One JSON object instead of tables");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_show(*options); }; });

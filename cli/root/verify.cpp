@@ -37,34 +37,29 @@ struct VerifyOptions {
 };
 
 constexpr const char* kFooter =
-    "Reads every byte of the latest checkpoint, or of those chosen: the manifest against its own digest, "
-    "sizes,\n"
-    "headers and every 1 MiB block of the files against theirs, the contents of each file against the plan, "
-    "and\n"
-    "that they cover every tensor. What is damaged is named: file, tensor and block, with the bytes of the "
-    "file\n"
-    "and the elements of the tensor that it holds. That a checkpoint is sound is recorded in the root, for\n"
-    "retention never deletes the newest one of which that is known; where the root is not writable, this "
-    "says "
-    "so.\n"
-    "Memory: 1 MiB a job, and the headers of the files under way. Progress is shown on stderr, where that is "
-    "a terminal.\n"
+    "Reads every byte of the latest checkpoint, or of those chosen. It checks the manifest against its\n"
+    "digest; the sizes, headers and 1 MiB blocks of the files against theirs; the contents of each file\n"
+    "against the plan; and that the files cover every tensor. It reports each damage with file, tensor and\n"
+    "block, and with the bytes of the file and the elements of the tensor in that block. It records an\n"
+    "intact checkpoint in the root, because retention never deletes the newest one known to be intact. If\n"
+    "it cannot write to the root, it reports that. It uses 1 MiB of memory for each parallel read, plus\n"
+    "the headers of the files that it is reading. It shows its progress on stderr if that is a terminal.\n"
     "\n"
     "Examples:\n"
     "  shoal verify /checkpoints/run7                  the latest checkpoint\n"
     "  shoal verify /checkpoints/run7 --step 1000      every checkpoint at this step\n"
-    "  shoal verify /checkpoints/run7 --all --json     all of them, for a program\n"
-    "  shoal verify /checkpoints/run7 --jobs 16        a wide store: 16 reads at once\n"
+    "  shoal verify /checkpoints/run7 --all --json     all checkpoints, as JSON\n"
+    "  shoal verify /checkpoints/run7 --jobs 16        16 parallel reads, for storage with many disks\n"
     "  shoal verify /checkpoints/run7 --rate 200MB/s   beside a running job\n"
     "\n"
-    "Exit status: 0 all is well; 1 something is damaged; 2 no such checkpoint, or the root cannot be read.";
+    "Exit status: 0 intact; 1 damaged; 2 the checkpoint does not exist, or the root cannot be read.";
 
 // Parses "200MB/s" or "200MB".
 Result<uint64_t> parse_rate(std::string_view text) {
   std::string_view bytes = text.ends_with("/s") ? text.substr(0, text.size() - 2) : text;
   auto rate = parse_bytes(bytes);
   if (rate.ok() && *rate > 0) return rate;
-  return Status(Code::invalid_argument, fmt::format("'{}' is no rate; one is written as in 200MB/s", text));
+  return Status(Code::invalid_argument, fmt::format("'{}' is not a rate: write it as in 200MB/s", text));
 }
 
 double seconds_since(Clock::time_point start) {
@@ -154,12 +149,11 @@ std::string describe(const storage::Damage& damage) {
 void print_verified(const Verified& one) {
   const storage::VerifyReport& report = one.report;
   if (one.deleted_meanwhile) {
-    fmt::print("{}: deleted while it was read\n", to_string(one.key));
+    fmt::print("{}: deleted while `shoal verify` read it\n", to_string(one.key));
     return;
   }
   if (one.gone_meanwhile) {
-    fmt::print("{}: not checked: its folder went while it was read: removed by hand, or deleted to the end\n",
-               to_string(one.key));
+    fmt::print("{}: not checked: its folder was removed while `shoal verify` read it\n", to_string(one.key));
     return;
   }
   for (const storage::Damage& damage : report.damage) {
@@ -174,7 +168,9 @@ void print_verified(const Verified& one) {
              report.ok() ? "ok" : "DAMAGED in " + admin::counted(report.damage_count, "place"),
              human_bytes(report.bytes), admin::counted(report.files, "file"), human_seconds(one.seconds),
              human_bytes(rate));
-  if (!one.recorded.ok()) fmt::print("{}: not recorded: {}\n", to_string(one.key), one.recorded.to_string());
+  if (!one.recorded.ok())
+    fmt::print("{}: the result was not recorded in the root: {}\n", to_string(one.key),
+               one.recorded.to_string());
 }
 
 nlohmann::ordered_json damage_json(const storage::Damage& damage) {
@@ -264,12 +260,15 @@ int run_verify(const VerifyOptions& options) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("verify", "Re-read every byte of a checkpoint against its digests");
+  CLI::App* command =
+      app.add_subcommand("verify", "Read every byte of a checkpoint and compare it with its digests");
   auto options = std::make_shared<VerifyOptions>();
   command->add_option("ROOT", options->root, "Folder of the run")->required();
-  CLI::Option* step = add_choice_options(*command, &options->choice, "Checkpoints at this step");
-  command->add_flag("--all", options->all, "Every checkpoint")->excludes(step);
-  command->add_option("--jobs,-j", options->jobs, "Reads at once, of several files or of one large one")
+  CLI::Option* step = add_choice_options(*command, &options->choice, "Verify the checkpoints at this step");
+  command->add_flag("--all", options->all, "Verify every checkpoint")->excludes(step);
+  command
+      ->add_option("--jobs,-j", options->jobs,
+                   "Number of parallel reads, of several files or of one large file")
       ->check(CLI::Range(1u, storage::kMaxVerifyJobs))
       ->capture_default_str();
   command
@@ -280,11 +279,12 @@ void add_verify_command(CLI::App& app, Command* chosen) {
             if (!rate.ok()) throw CLI::ValidationError("--rate", rate.status().message());
             options->bytes_per_second = *rate;
           },
-          "Read no faster than this, all jobs together, as in 200MB/s; suffixes are powers of 1024")
+          "Limit for all parallel reads together, as in 200MB/s; suffixes are powers of 1024")
       ->type_name("BYTES/s");
-  command->add_flag("--progress", options->progress, "Progress on stderr, terminal or not, a line a second");
+  command->add_flag("--progress", options->progress,
+                    "Print progress to stderr even if it is not a terminal, one line a second");
   command->add_flag("!--no-record", options->record,
-                    "Write nothing: `shoal gc` will not know that the checkpoint was verified");
+                    "Write nothing to the root; retention then does not know that the checkpoint is intact");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_verify(*options); }; });

@@ -95,16 +95,17 @@ std::vector<sim::Chart> charts_of(const std::vector<sim::SimulationReport>& repo
   };
   auto seconds = [](actors::TimeNs time) { return static_cast<double>(time) / 1e9; };
   return {
-      chart_of("Until every rank is told of the commit", "the slowest rank", sim::Chart::Unit::seconds,
+      chart_of("Time until every rank is notified of the commit", "the slowest rank",
+               sim::Chart::Unit::seconds,
                [&](const sim::SaveReport& save) { return seconds(save.committed.greatest); }),
-      chart_of("Until save returns on every rank", "the slowest rank", sim::Chart::Unit::seconds,
+      chart_of("Time until save returns on every rank", "the slowest rank", sim::Chart::Unit::seconds,
                [&](const sim::SaveReport& save) { return seconds(save.blocked.greatest); }),
-      chart_of("Messages of the coordinator, in and out", "messages", sim::Chart::Unit::count,
+      chart_of("Messages that the coordinator receives and sends", "messages", sim::Chart::Unit::count,
                [](const sim::SaveReport& save) {
                  return static_cast<double>(save.costs.coordinator.messages_in +
                                             save.costs.coordinator.messages_out);
                }),
-      chart_of("Bytes of the coordinator, in and out", "bytes", sim::Chart::Unit::bytes,
+      chart_of("Bytes that the coordinator receives and sends", "bytes", sim::Chart::Unit::bytes,
                [](const sim::SaveReport& save) {
                  return static_cast<double>(save.costs.coordinator.bytes_in +
                                             save.costs.coordinator.bytes_out);
@@ -169,7 +170,7 @@ std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport
   };
   return {chart_of("Events that wait for the coordinator's processor", sim::Chart::Unit::count, true,
                    [](const sim::CoordinatorLoad& state) { return state.queue; }),
-          chart_of("What the coordinator remembers, with messages that wait", sim::Chart::Unit::bytes, false,
+          chart_of("Memory of the coordinator, including waiting messages", sim::Chart::Unit::bytes, false,
                    [](const sim::CoordinatorLoad& state) { return state.memory_bytes; }),
           chart_of("File descriptors of the coordinator's node", sim::Chart::Unit::count, false,
                    [](const sim::CoordinatorLoad& state) { return state.descriptors; })};
@@ -177,12 +178,12 @@ std::vector<sim::Chart> charts_over_time(const std::vector<sim::SimulationReport
 
 Status check_plot(const std::string& file, const std::vector<sim::Scenario>& scenarios) {
   if (!file.ends_with(".svg") && !file.ends_with(".html")) {
-    return Status(Code::invalid_argument, fmt::format("--plot {}: a name that ends in .svg or .html", file));
+    return Status(Code::invalid_argument, fmt::format("--plot {}: the name must end in .svg or .html", file));
   }
   std::set<uint32_t> ranks;
   for (const sim::Scenario& scenario : scenarios) ranks.insert(scenario.ranks);
   if (ranks.size() > 1) return check_writable(file);
-  return Status(Code::invalid_argument, "--plot draws cost against ranks: --sweep ranks=A,B,... is needed");
+  return Status(Code::invalid_argument, "--plot draws cost against ranks: add --sweep ranks=A,B,...");
 }
 
 Status write_plot(const std::string& file, const std::vector<sim::SimulationReport>& reports) {

@@ -25,18 +25,18 @@ struct ReplayOptions {
 };
 
 constexpr const char* kFooter =
-    "A file is written by 'shoal sim --record FILE', and where an oracle was violated. It is a scenario with "
-    "all\n"
-    "failures in a list, so that some may be cut out and the rest be run again. The log has a line for every "
-    "event\n"
-    "that a role is given, by virtual time, for each failure, and for what trainers are told.\n"
+    "'shoal sim --record FILE' writes such a file, and so does a simulation that violates an oracle. The\n"
+    "file is a scenario that lists all its failures. You may remove some of them and run the rest again.\n"
+    "The log has one line for each event that a role receives, by virtual time, one for each failure, and\n"
+    "one for each message to a trainer.\n"
     "\n"
     "Examples:\n"
     "  shoal sim --ranks 64 --model gpt2 --failures mixed:count=5 --seed 7 --record seed7.toml\n"
     "  shoal replay seed7.toml\n"
     "  shoal replay seed7.toml --from 61.5 --until 63 --node 0 --node 3\n"
     "\n"
-    "Exit status: 0 it did the same again; 1 it did not; 2 it cannot be run, or is of another version.";
+    "Exit status: 0 the run had the same result; 1 it had another result; 2 the file cannot be run, or\n"
+    "another version recorded it.";
 
 actors::TimeNs nanoseconds(double seconds) {
   return static_cast<actors::TimeNs>(seconds * 1e9);
@@ -81,19 +81,20 @@ int run_replay(const ReplayOptions& options) {
   for (size_t save = 0; save < report->saves.size(); ++save) {
     const sim::SaveReport& each = report->saves[save];
     if (each.aborted_ranks == 0) continue;
-    fmt::print("save {}: {} ranks were told: {}\n", save + 1, each.aborted_ranks, each.cause);
+    fmt::print("save {}: {} ranks were notified of a failure: {}\n", save + 1, each.aborted_ranks,
+               each.cause);
   }
   if (report->violation) {
     const sim::Violation& violation = *report->violation;
-    fmt::print("violated at {} s: {}: {}\n", sim::seconds_text(violation.at), violation.oracle,
+    fmt::print("oracle violated at {} s: {}: {}\n", sim::seconds_text(violation.at), violation.oracle,
                violation.what);
   }
   const std::string differs = sim::difference(*replay, *report, program_build());
   if (differs.empty()) {
-    fmt::print("the same again: trace {:016x}, {} events\n", report->trace_hash, report->events);
+    fmt::print("same result: trace {:016x}, {} events\n", report->trace_hash, report->events);
     return kExitOk;
   }
-  fmt::print("not the same: {}\n", differs);
+  fmt::print("different result: {}\n", differs);
   return kExitFailed;
 }
 
@@ -102,14 +103,14 @@ int run_replay(const ReplayOptions& options) {
 void add_replay_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("replay", "Run a recorded simulation again, with its protocol log");
   auto options = std::make_shared<ReplayOptions>();
-  command->add_option("FILE", options->file, "As 'shoal sim --record' writes it")->required();
-  command->add_option("--from", options->from_s, "Log from this virtual time on")->type_name("SECONDS");
-  command->add_option("--until", options->until_s, "Log up to this virtual time")->type_name("SECONDS");
-  command->add_option("--node", options->nodes, "Log what this node is given and says; again for more")
+  command->add_option("FILE", options->file, "File that 'shoal sim --record' wrote")->required();
+  command->add_option("--from", options->from_s, "Begin the log at this virtual time")->type_name("SECONDS");
+  command->add_option("--until", options->until_s, "End the log at this virtual time")->type_name("SECONDS");
+  command->add_option("--node", options->nodes, "Log only what this node receives and sends; may be repeated")
       ->type_name("N")
       ->allow_extra_args(false);
-  command->add_flag("--quiet", options->quiet, "No log");
-  command->add_flag("--any-version", options->any_version, "Also what another version has recorded");
+  command->add_flag("--quiet", options->quiet, "Print no log");
+  command->add_flag("--any-version", options->any_version, "Also run files that another version recorded");
   command->footer(kFooter);
   command->callback([=] { *chosen = [=] { return run_replay(*options); }; });
 }

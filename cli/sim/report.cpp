@@ -22,10 +22,10 @@ struct NamedSpread {
   const char* key;
   sim::Spread sim::SaveReport::*spread;
 };
-constexpr NamedSpread kSpreads[] = {{"received its plan", "plan_received", &sim::SaveReport::plan_received},
-                                    {"save returns", "blocked", &sim::SaveReport::blocked},
+constexpr NamedSpread kSpreads[] = {{"plan received", "plan_received", &sim::SaveReport::plan_received},
+                                    {"save returned", "blocked", &sim::SaveReport::blocked},
                                     {"last byte durable", "written", &sim::SaveReport::written},
-                                    {"told the decision", "committed", &sim::SaveReport::committed}};
+                                    {"decision received", "committed", &sim::SaveReport::committed}};
 
 std::string outcome_of(const sim::SaveReport& save) {
   return save.aborted_ranks == 0 ? save.outcome() : fmt::format("aborted: {}", save.cause);
@@ -67,8 +67,8 @@ struct NamedLoadSpread {
   const char* key;
   sim::Spread sim::LoadReport::*spread;
 };
-constexpr NamedLoadSpread kLoadSpreads[] = {{"knows what to read", "found", &sim::LoadReport::found},
-                                            {"has its bytes", "loaded", &sim::LoadReport::loaded}};
+constexpr NamedLoadSpread kLoadSpreads[] = {{"load plan known", "found", &sim::LoadReport::found},
+                                            {"bytes loaded", "loaded", &sim::LoadReport::loaded}};
 
 std::string loads_text(const sim::SimulationReport& report) {
   if (report.loads.empty()) return "";
@@ -246,9 +246,9 @@ std::string report_text(const sim::SimulationReport& report) {
   }
   out += loads_text(report);
   if (report.scenario.payload == sim::Payload::full) {
-    out += fmt::format("full payloads: {} stored as they were counted", human_bytes(report.bytes_stored));
+    out += fmt::format("full payloads: {} stored, as counted", human_bytes(report.bytes_stored));
     if (!report.loads.empty()) {
-      out += fmt::format(", {} read back as they were staged", human_bytes(report.bytes_checked));
+      out += fmt::format(", {} read back, as staged", human_bytes(report.bytes_checked));
     }
     out += "\n";
   }

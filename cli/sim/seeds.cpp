@@ -130,7 +130,7 @@ Result<SeedRange> parse_seeds(const std::string& text) {
   }
   if (!is_good || seeds.last < seeds.first || seeds.last - seeds.first >= kMaxSeeds) {
     return Status(Code::invalid_argument,
-                  fmt::format("--seeds {}: FIRST..LAST is expected, at most {} seeds", text, kMaxSeeds));
+                  fmt::format("--seeds {}: write FIRST..LAST, with at most {} seeds", text, kMaxSeeds));
   }
   return seeds;
 }
@@ -138,14 +138,14 @@ Result<SeedRange> parse_seeds(const std::string& text) {
 int record_run(const sim::SimulationReport& report, const sim::Profile& profile, const std::string& file) {
   const std::string text = sim::replay_text(sim::replay_of(report, profile, SHOAL_VERSION, program_build()));
   if (Status written = write_text(file, text); !written.ok()) return report_unusable(written);
-  fmt::print(stderr, "recorded: shoal replay {}\n", file);
+  fmt::print(stderr, "recorded; run it again with: shoal replay {}\n", file);
   return report.violation ? kExitFailed : kExitOk;
 }
 
 int report_violation(const sim::SimulationReport& report, const sim::Profile& profile,
                      const std::string& name) {
   const sim::Violation& violation = *report.violation;
-  fmt::print(stderr, "shoal: {}seed {}: violated at {} s: {}: {}\n", name.empty() ? "" : name + ", ",
+  fmt::print(stderr, "shoal: {}seed {}: oracle violated at {} s: {}: {}\n", name.empty() ? "" : name + ", ",
              report.scenario.seed, sim::seconds_text(violation.at), violation.oracle, violation.what);
   const std::string stem = fmt::format("violation-seed{}", report.scenario.seed);
   return record_run(report, profile, free_name(stem, ".toml"));
@@ -187,7 +187,7 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   }
   if (!campaign.failure().ok()) return report_unusable(campaign.failure());
   if (const int signal = Interrupts::signal_number(); signal != 0) {
-    fmt::print(stderr, "shoal: interrupted: {} of {} seeds were run\n", campaign.ended(), campaign.total());
+    fmt::print(stderr, "shoal: interrupted after {} of {} seeds\n", campaign.ended(), campaign.total());
     return 128 + signal;
   }
   return status;

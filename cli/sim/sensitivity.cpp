@@ -64,12 +64,14 @@ std::string sensitivity_text(const sim::SensitivityReport& report) {
   }
   auto seconds = [](actors::TimeNs time) { return human_seconds(static_cast<double>(time) / 1e9); };
   return fmt::format(
-      "{} on {} ranks, {}, profile {}: save {}: committed after {}, held for {}, the slowest rank\n\n{}\n"
-      "{} more assumed numbers change neither by a thousandth{}\n",
+      "{} on {} ranks, {}, profile {}: save {}, slowest rank: committed after {}, blocked for {}\n"
+      "\n"
+      "{}\n"
+      "{} more assumed numbers change neither time by 0.1 %{}\n",
       report.job.scenario.model, report.job.scenario.ranks, mode_name(report.job.scenario.mode),
       report.job.scenario.profile, report.job.saves.size(), seconds(job.committed.greatest),
       seconds(job.blocked.greatest), table.to_string(), without,
-      report.zeros == 0 ? "" : fmt::format("; {} are 0, and were left alone", report.zeros));
+      report.zeros == 0 ? "" : fmt::format("; {} are 0 and were not varied", report.zeros));
 }
 
 nlohmann::ordered_json sensitivity_json(const sim::SensitivityReport& report) {

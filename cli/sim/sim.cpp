@@ -37,17 +37,13 @@ struct SimOptions {
 };
 
 constexpr const char* kFooter =
-    "The production roles run on virtual time; network, processors and storage are modelled by the numbers "
-    "of a\n"
-    "profile, each with its source (--show-profile). What the model leaves out: "
-    "docs/explanation/simulator.md\n"
-    "Of each save, over all ranks: until a rank knows what to write, until save returns, until its last byte "
-    "is\n"
-    "durable, until it is told the decision. Then, from one save to the next: messages and bytes of the\n"
-    "coordinator, the longest queue of events before it and how long it was busy; bytes of manifests, "
-    "rosters "
-    "and\n"
-    "rank manifests; requests to the storage that change names, that look them up, and entries listed.\n"
+    "Runs the production roles on virtual time. A profile models network, processors and storage by\n"
+    "numbers, each with its source (--show-profile). docs/explanation/simulator.md lists what the model\n"
+    "omits. For each save the report has four times over all ranks: until a rank knows what to write,\n"
+    "until save returns, until the rank's last byte is durable, and until the rank receives the decision.\n"
+    "For each interval between two saves it has the messages and bytes of the coordinator, its longest\n"
+    "queue of events and its busy time; the bytes of manifests, rosters and rank manifests; the storage\n"
+    "requests that change names and that look names up; and the entries listed.\n"
     "\n"
     "Examples:\n"
     "  shoal sim --ranks 4096 --model llama3-405b --mesh dp=32,tp=8,pp=16\n"
@@ -59,12 +55,10 @@ constexpr const char* kFooter =
     "  shoal sim --scenario sim/scenarios/llama3-405b-512.toml --seed 7 --json\n"
     "  shoal sim --ranks 32 --model gpt2 --profile nvme --failures mixed:count=6 --seeds 1..1000\n"
     "\n"
-    "On SIGINT (Ctrl-C) or SIGTERM it prints what there is: the simulations that have ended, and of those "
-    "under\n"
-    "way the saves of which all ranks have heard. A second signal ends it at once.\n"
-    "Exit status: 0; 1 if a save was aborted, an oracle violated, or the simulation could not go on; 2 for "
-    "bad arguments; 130 or 143\n"
-    "after SIGINT or SIGTERM.";
+    "On SIGINT (Ctrl-C) or SIGTERM the command prints the results so far: the simulations that have ended,\n"
+    "and of the others the saves that all ranks know to be decided. A second signal ends it at once. Exit\n"
+    "status: 0 success; 1 a save was aborted, an oracle was violated, or the simulation could not\n"
+    "continue; 2 an argument is invalid; 130 or 143 after SIGINT or SIGTERM.";
 
 // Beside bin/, where it is installed as in the build tree.
 std::vector<std::string> profile_folders() {
@@ -94,9 +88,9 @@ Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
     std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
     if (key == "mode" && values == "all") values = "collective,rank-local,collective-free";
     if (values.empty()) {
-      return Status(Code::invalid_argument, fmt::format("--sweep {}: KEY=VALUE,VALUE... is expected", sweep));
+      return Status(Code::invalid_argument, fmt::format("--sweep {}: write KEY=VALUE,VALUE...", sweep));
     }
-    // A mesh has commas of its own.
+    // A mesh also has commas.
     const bool is_mesh = key == "mesh" || key == "load_mesh";
     const char between = is_mesh || values.find(';') != std::string::npos ? ';' : ',';
     std::vector<SweepPoint> further;
@@ -112,8 +106,8 @@ Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
     }
     points = std::move(further);
     if (points.size() > kMaxSimulations) {
-      return Status(Code::too_large, fmt::format("{} simulations, at most {} are run at once", points.size(),
-                                                 kMaxSimulations));
+      return Status(Code::too_large, fmt::format("{} simulations: at most {} are allowed in one command",
+                                                 points.size(), kMaxSimulations));
     }
   }
   for (const SweepPoint& point : points) SHOAL_RETURN_IF_ERROR(sim::validate_scenario(point.scenario));
@@ -146,9 +140,10 @@ int run_sensitivity(const SimOptions& options, const sim::Scenario& scenario, co
   const sim::SimulationReport& job = report->job;
   if (job.violation || !job.saves.back().is_committed()) {
     const std::string why = job.violation ? job.violation->what : job.saves.back().cause;
-    return report_unusable(Status(
-               Code::aborted, fmt::format("the job's last save is {}{}: nothing to compare with",
-                                          job.saves.back().outcome(), why.empty() ? "" : " (" + why + ")"))),
+    return report_unusable(
+               Status(Code::aborted,
+                      fmt::format("the last save of the job is {}{}, so there is nothing to compare with",
+                                  job.saves.back().outcome(), why.empty() ? "" : " (" + why + ")"))),
            kExitFailed;
   }
   if (options.json) {
@@ -157,22 +152,23 @@ int run_sensitivity(const SimOptions& options, const sim::Scenario& scenario, co
     fmt::print("{}", sensitivity_text(*report));
   }
   if (const int signal = Interrupts::signal_number(); signal != 0) {
-    fmt::print(stderr, "shoal: interrupted: {} assumed numbers were not looked at\n", report->missing);
+    fmt::print(stderr, "shoal: interrupted: {} assumed numbers were not varied\n", report->missing);
     return 128 + signal;
   }
   return kExitOk;
 }
 
-// Says what is missing of what was asked for.
+// Reports which of the requested results are missing.
 int interrupted(const SimulationRuns& runs, const std::vector<sim::SimulationReport>& reports,
                 const std::string& record) {
   const auto whole = static_cast<size_t>(std::count_if(
       reports.begin(), reports.end(), [](const auto& report) { return !report.stopped_early; }));
-  fmt::print(stderr,
-             "shoal: interrupted: {} of {} simulations ended, of {} others there are the saves that were\n",
-             whole, runs.reports.size(), reports.size() - whole);
+  fmt::print(
+      stderr,
+      "shoal: interrupted: {} of {} simulations ended; for {} others the report has the saves so far\n",
+      whole, runs.reports.size(), reports.size() - whole);
   if (!record.empty() && whole == 0) {
-    fmt::print(stderr, "shoal: {}: nothing is recorded of a simulation that has not ended\n", record);
+    fmt::print(stderr, "shoal: did not write {}: the simulation has not ended\n", record);
   }
   return 128 + runs.interrupted_by;
 }
@@ -240,7 +236,8 @@ int run_sim(const SimOptions& options) {
   if (options.sensitivity) {
     if (!options.seeds.empty() || scenarios.size() != 1) {
       return report_unusable(
-          Status(Code::invalid_argument, "--sensitivity is of one job, not of a sweep, nor of many seeds"));
+          Status(Code::invalid_argument,
+                 "--sensitivity examines one job: it cannot be combined with --sweep or --seeds"));
     }
     return run_sensitivity(options, scenarios.front(), profiles.begin()->second);
   }
@@ -253,7 +250,8 @@ int run_sim(const SimOptions& options) {
     return kExitOk;
   }
   if (!options.record.empty() && scenarios.size() != 1) {
-    return report_unusable(Status(Code::invalid_argument, "--record: one simulation, no sweep, is recorded"));
+    return report_unusable(Status(Code::invalid_argument,
+                                  "--record records one simulation: it cannot be combined with --sweep"));
   }
   for (const std::string& file : {options.record, options.timeline}) {
     if (file.empty()) continue;
@@ -263,7 +261,8 @@ int run_sim(const SimOptions& options) {
     const bool writes = options.json || options.csv || !options.plot.empty() || !options.timeline.empty();
     if (writes) {
       return report_unusable(Status(Code::invalid_argument,
-                                    "--seeds prints a line a point: no --json, --csv, --plot or --timeline"));
+                                    "--seeds prints one line for each point: it cannot be combined with "
+                                    "--json, --csv, --plot or --timeline"));
     }
     auto seeds = parse_seeds(options.seeds);
     if (!seeds.ok()) return report_unusable(seeds.status());
@@ -283,78 +282,84 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
             flag, [options, key](const std::string& message) { options->values[key] = message; }, what)
         ->type_name(type);
   };
-  command->add_option("--scenario", options->file, "TOML file; flags take precedence")->type_name("FILE");
-  value("--ranks", "ranks", "N", "Ranks of the job (512)");
-  value("--ranks-per-host", "ranks_per_host", "N", "Ranks of each host (8)");
+  command->add_option("--scenario", options->file, "TOML file with a scenario; flags take precedence")
+      ->type_name("FILE");
+  value("--ranks", "ranks", "N", "Number of ranks of the job (512)");
+  value("--ranks-per-host", "ranks_per_host", "N", "Number of ranks on each host (8)");
   value("--mesh", "mesh", "SIZES",
-        "dp=,tp=,pp=,cp=,ep=,dp_replicate=, which multiply to the ranks but for ep");
+        "Sizes dp=,tp=,pp=,cp=,ep=,dp_replicate=, whose product without ep is the number of ranks");
   value("--model", "model", "NAME|PATH",
-        "gpt2, llama3-8b, llama3-70b, llama3-405b (the default), mixtral-8x22b, deepseek-v3; a folder of "
-        "safetensors; or a Shoal checkpoint's folder, of as many ranks");
+        "gpt2, llama3-8b, llama3-70b, llama3-405b (default), mixtral-8x22b, deepseek-v3; a folder of "
+        "safetensors files; or the folder of a Shoal checkpoint with the same number of ranks");
   value("--optimizer", "optimizer", "NAME",
-        "Whose state is saved with each parameter: adam (the default), none");
+        "Optimizer whose state is saved with each parameter: adam (default), none");
   value("--payload", "payload", "KIND",
-        "counted (the default), or full: true bytes in memory, up to 4096 ranks, compared with the count");
-  value("--mode", "mode", "MODE", "collective-free (the default), rank-local or collective");
-  value("--saves", "saves", "N", "Saves, one after the other (2)");
-  value("--interval-ms", "interval_ms", "MS", "Training between two saves (60000)");
-  value("--arrival-skew-ms", "arrival_skew_ms", "MS", "Each rank comes to a save up to so much later (0)");
-  value("--arrival-skew-us", "arrival_skew_us", "US", "Added to that, in microseconds (0)");
+        "counted (default), or full: real bytes in memory, for up to 4096 ranks, compared with the counted "
+        "ones");
+  value("--mode", "mode", "MODE", "collective-free (default), rank-local or collective");
+  value("--saves", "saves", "N", "Number of saves, one after the other (2)");
+  value("--interval-ms", "interval_ms", "MS", "Time of training between two saves, in milliseconds (60000)");
+  value("--arrival-skew-ms", "arrival_skew_ms", "MS",
+        "Largest random delay with which a rank calls save, in milliseconds (0)");
+  value("--arrival-skew-us", "arrival_skew_us", "US", "Added to --arrival-skew-ms, in microseconds (0)");
   value("--stragglers", "stragglers", "FRACTION:FACTOR",
-        "0.01:3: one host in a hundred, drawn from the seed, is three times as slow (none)");
-  value("--max-direct-nodes", "max_direct_nodes", "N",
-        fmt::format("Beyond so many nodes the others speak through relays ({})", actors::kDefaultDirectNodes)
-            .c_str());
-  value("--profile", "profile", "NAME|FILE",
-        "What things cost: lustre (the default), object-store, nvme, pytorch-dcp");
-  value("--loads", "loads", "N",
-        "After the last save the job starts again and loads it, so many times (0); --load: once");
-  command->add_flag_callback("--load", [options] { options->values["loads"] = "1"; })->group("");
-  value("--load-ranks", "load_ranks", "N", "Ranks of the job that loads (as many as saved)");
-  value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
+        "Slow hosts: 0.01:3 makes one host in a hundred, drawn from the seed, three times as slow (none)");
   value(
-      "--load-method", "load_method", "WAY",
-      "direct: each host reads all that it needs; two-stage: hosts that need the same share it (automatic)");
-  value("--seed", "seed", "N", "Of all that is drawn (1)");
+      "--max-direct-nodes", "max_direct_nodes", "N",
+      fmt::format("Most nodes that connect to the coordinator directly; further nodes connect to relays ({})",
+                  actors::kDefaultDirectNodes)
+          .c_str());
+  value("--profile", "profile", "NAME|FILE",
+        "Costs of the cluster: lustre (default), object-store, nvme, pytorch-dcp, or a file");
+  value("--loads", "loads", "N",
+        "Number of loads after the last save, each by a job that starts again (0); --load: one");
+  command->add_flag_callback("--load", [options] { options->values["loads"] = "1"; })->group("");
+  value("--load-ranks", "load_ranks", "N", "Number of ranks of the job that loads (as many as saved)");
+  value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
+  value("--load-method", "load_method", "WAY",
+        "direct: each host reads everything that it needs; two-stage: hosts that need the same bytes share "
+        "the load (automatic)");
+  value("--seed", "seed", "N", "Seed of everything random (1)");
   value("--failures", "failures", "RULE",
-        "Draw failures from the seed: poisson:mtbf_node_hours=1000, "
-        "weibull:k=0.78,scale_node_hours=1000, mixed:count=8; more keys in docs/how-to/simulate.md");
+        "Draw failures from the seed: poisson:mtbf_node_hours=1000, weibull:k=0.78,scale_node_hours=1000, "
+        "mixed:count=8; docs/how-to/simulate.md has all keys");
 }
 
 }  // namespace
 
 void add_sim_command(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("sim", "Simulate what the saves of a large job would cost");
+  CLI::App* command =
+      app.add_subcommand("sim", "Compute what the saves of a large job would cost, by simulation");
   auto options = std::make_shared<SimOptions>();
   add_scenario_options(command, options);
   command->add_flag("--show-failures", options->show_failures,
-                    "Only print the scenario with its failures, drawn ones too, as a scenario file");
+                    "Only print the scenario with all its failures, as a scenario file");
   CLI::Option* record =
-      command->add_option("--record", options->record, "Also write what 'shoal replay' runs again")
+      command->add_option("--record", options->record, "Also write a file that 'shoal replay' runs again")
           ->type_name("FILE");
   command
-      ->add_option(
-          "--seeds", options->seeds,
-          "Run each of these seeds, at each point of a sweep, and stop where an oracle is violated: a line "
-          "a point")
+      ->add_option("--seeds", options->seeds,
+                   "Run each of these seeds, at each point of a sweep; stop if an oracle is violated; print "
+                   "one line for each point")
       ->type_name("FIRST..LAST")
       ->excludes(record);
   command
-      ->add_option(
-          "--sweep", options->sweeps,
-          "KEY=VALUE,VALUE...: one simulation a value; again for more keys, of which all combinations run. "
-          "mode=all for the three; meshes are separated by ';'")
+      ->add_option("--sweep", options->sweeps,
+                   "KEY=VALUE,VALUE... runs one simulation for each value; may be repeated, and then runs "
+                   "all combinations. mode=all means all three modes; separate meshes by ';'")
       ->type_name("KEY=VALUES")
       ->allow_extra_args(false);
   command->add_flag("--sensitivity", options->sensitivity,
-                    "Halve and double each assumed number of the profile; rank them by what that changes");
-  command->add_option("--jobs", options->jobs, "Simulations at once (as many as processors)")->type_name("N");
-  command->add_flag("--progress", options->progress, "Progress on stderr, terminal or not, a line a second");
-  CLI::Option* json = command->add_flag("--json", options->json, "A JSON array of all that is known");
-  command->add_flag("--csv", options->csv, "A line a save")->excludes(json);
+                    "Halve and double each assumed number of the profile, and sort them by their effect");
+  command->add_option("--jobs", options->jobs, "Number of parallel simulations (number of processors)")
+      ->type_name("N");
+  command->add_flag("--progress", options->progress,
+                    "Print progress to stderr even if it is not a terminal, one line a second");
+  CLI::Option* json = command->add_flag("--json", options->json, "A JSON array with all results");
+  command->add_flag("--csv", options->csv, "One line for each save")->excludes(json);
   command
       ->add_option("--plot", options->plot,
-                   "Also draw cost against ranks, of a sweep over ranks; where two lines cross is marked")
+                   "Also draw cost against ranks, for a sweep over ranks; marks where two lines cross")
       ->type_name("FILE.svg|.html");
   command
       ->add_option("--timeline", options->timeline,

@@ -28,17 +28,18 @@ Status enter_process_group(CheckpointerOptions& options) {
   const std::vector<Rank>& group = options.process_group;
   for (size_t i = 0; i < group.size(); ++i) {
     if (group[i] >= options.world_size) {
-      return bad(
-          fmt::format("the process group has rank {}, in a world of {}", group[i], options.world_size));
+      return bad(fmt::format("the process group has rank {}, which is not in a world of {}", group[i],
+                             options.world_size));
     }
-    if (i > 0 && group[i] <= group[i - 1]) return bad("the ranks of a process group ascend, each once");
+    if (i > 0 && group[i] <= group[i - 1])
+      return bad("the ranks of a process group must be in ascending order, each once");
   }
   const auto own = std::lower_bound(group.begin(), group.end(), options.rank);
   if (own == group.end() || *own != options.rank) {
     return bad(fmt::format("rank {} is not in the process group", options.rank));
   }
   if (options.job_id.empty() && options.job_id_exchange && group.size() > 1 && group.front() != 0) {
-    return bad("job_id is empty, and rank 0, which would make one, is not in the process group: name one");
+    return bad("job_id is empty, and rank 0, which would draw it, is not in the process group: set job_id");
   }
   options.rank = static_cast<Rank>(own - group.begin());
   options.world_size = static_cast<uint32_t>(group.size());
@@ -108,33 +109,34 @@ Status renumber(Renumbering& numbers, StateDict::Entry& entry) {
 }  // namespace
 
 Status complete_options(CheckpointerOptions& options) {
-  if (options.root.empty()) return bad("the Checkpointer's root is not named");
+  if (options.root.empty()) return bad("CheckpointerOptions::root is empty");
   if (options.world_size == 0 || options.world_size > kMaxWorldSize || options.rank >= options.world_size) {
-    return bad(fmt::format("rank {} of a world of {}", options.rank, options.world_size));
+    return bad(fmt::format("rank {} is not in a world of {}", options.rank, options.world_size));
   }
   SHOAL_RETURN_IF_ERROR(settle_settings(options));
   if (!options.process_group.empty()) SHOAL_RETURN_IF_ERROR(enter_process_group(options));
   if (options.coordinator_rank >= options.world_size) {
-    return bad(
-        fmt::format("coordinator_rank {} in a world of {}", options.coordinator_rank, options.world_size));
+    return bad(fmt::format("coordinator_rank {} is not in a world of {}", options.coordinator_rank,
+                           options.world_size));
   }
   if (options.max_in_flight == 0 || options.max_in_flight >= local::kMaxSlabsPerClient) {
-    return bad(fmt::format("max_in_flight is {}, from 1 to {} are allowed", options.max_in_flight,
+    return bad(fmt::format("max_in_flight is {}: from 1 to {} are allowed", options.max_in_flight,
                            local::kMaxSlabsPerClient - 1));
   }
   if (options.load_window_bytes < kMinWindowBytes || options.load_window_bytes > local::kMaxSlabBytes) {
-    return bad(fmt::format("load_window_bytes is {}, from {} to {} are allowed", options.load_window_bytes,
+    return bad(fmt::format("load_window_bytes is {}: from {} to {} are allowed", options.load_window_bytes,
                            kMinWindowBytes, local::kMaxSlabBytes));
   }
   if (options.load_threads > kMaxLoadThreads) {
     return bad(
-        fmt::format("load_threads is {}, from 0 to {} are allowed", options.load_threads, kMaxLoadThreads));
+        fmt::format("load_threads is {}: from 0 to {} are allowed", options.load_threads, kMaxLoadThreads));
   }
   if (!options.read_only) {
     SHOAL_ASSIGN_OR_RETURN(options.read_only, read_only_of(environment_variable));
   }
   if (options.job_id.size() > base::kMaxJobIdBytes || !is_clean_utf8(options.job_id)) {
-    return bad(fmt::format("a job id is at most {} bytes of clean text", base::kMaxJobIdBytes));
+    return bad(fmt::format("a job id must have at most {} bytes of UTF-8 without control characters",
+                           base::kMaxJobIdBytes));
   }
   if (options.job_id.empty()) {
     if (options.job_id_exchange && options.world_size > 1) {
@@ -142,7 +144,8 @@ Status complete_options(CheckpointerOptions& options) {
       SHOAL_ASSIGN_OR_RETURN(options.job_id, agree_on_job_id(options, deadline));
     } else if (options.world_size != 1) {
       return bad(
-          "job_id (SHOAL_JOB_ID) is empty: all ranks of one incarnation need the same, never used again");
+          "job_id (SHOAL_JOB_ID) is empty: set it to one value on all ranks, and to a new one at each start "
+          "of the job");
     } else {
       options.job_id = "single-" + random_128().to_hex();
     }

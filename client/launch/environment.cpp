@@ -17,7 +17,7 @@ Result<base::HostPort> parse_coordinator(const std::string& text) {
   // The next port serves the job id.
   if (out->port == 0 || out->port == UINT16_MAX) {
     return Status(Code::invalid_argument,
-                  fmt::format("the coordinator's address is '{}': a port from 1 to 65534 is needed", text));
+                  fmt::format("the coordinator's address is '{}': its port must be from 1 to 65534", text));
   }
   return out;
 }

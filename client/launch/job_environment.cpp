@@ -24,7 +24,7 @@ Result<uint32_t> number_in(const Variables& variables, const char* name) {
   uint32_t value = 0;
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size()) {
-    return invalid(fmt::format("{} is '{}', not a number", name, *text));
+    return invalid(fmt::format("{} is '{}', which is not a number", name, *text));
   }
   return value;
 }
@@ -116,7 +116,7 @@ Status find_coordinator(const Variables& variables, JobEnvironment* job) {
     const bool is_port_alone = given->starts_with(':');
     auto parsed = base::parse_host_port(is_port_alone ? "localhost" + *given : *given);
     if (!parsed.ok()) {
-      return invalid(fmt::format("SHOAL_COORDINATOR is '{}': HOST:PORT or :PORT is needed", *given));
+      return invalid(fmt::format("SHOAL_COORDINATOR is '{}': it must be HOST:PORT or :PORT", *given));
     }
     coordinator = *parsed;
     if (is_port_alone) host.clear();
@@ -136,8 +136,8 @@ Status find_coordinator(const Variables& variables, JobEnvironment* job) {
     job->coordinator = base::to_string(coordinator);
   } else if (job->is_one_host == false) {
     return invalid(
-        "the ranks are on several hosts, and nothing says where the coordinator is: set SHOAL_COORDINATOR to "
-        "HOST:PORT, or MASTER_ADDR, on all of them");
+        "the ranks are on several hosts, and the address of the coordinator is unknown: set "
+        "SHOAL_COORDINATOR to HOST:PORT, or MASTER_ADDR, on all of them");
   }
   return ok_status();
 }
@@ -163,9 +163,9 @@ std::string open_mpi_job_id(const Variables& variables) {
 }
 
 const char* launcher_name(Launcher launcher) {
-  if (launcher == Launcher::open_mpi) return "mpirun: PMIX_NAMESPACE is not set, and SHOAL_JOB_ID";
-  if (launcher == Launcher::slurm) return "srun: SLURM_JOB_ID is not set, and SHOAL_JOB_ID";
-  return "SHOAL_JOB_ID";
+  if (launcher == Launcher::open_mpi) return "mpirun: neither PMIX_NAMESPACE nor SHOAL_JOB_ID is set";
+  if (launcher == Launcher::slurm) return "srun: neither SLURM_JOB_ID nor SHOAL_JOB_ID is set";
+  return "SHOAL_JOB_ID is not set";
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ Result<bool> read_only_of(const Variables& variables) {
   const std::optional<std::string> given = variables("SHOAL_READ_ONLY");
   if (!given || *given == "0") return false;
   if (*given == "1") return true;
-  return Status(Code::invalid_argument, fmt::format("SHOAL_READ_ONLY is '{}': 0 or 1 is needed", *given));
+  return Status(Code::invalid_argument, fmt::format("SHOAL_READ_ONLY is '{}': it must be 0 or 1", *given));
 }
 
 std::string job_id_of(const Variables& variables) {
@@ -215,9 +215,9 @@ Result<JobEnvironment> read_job_environment(const Variables& variables) {
   job.job_id = job_id_of(variables);
   job.mints_job_id = job.job_id.empty() && job.launcher == Launcher::torchrun && job.world_size > 1;
   if (job.job_id.empty() && !job.mints_job_id && job.world_size != 1) {
-    return invalid(
-        fmt::format("{} is not set: all ranks of one incarnation of the job need the same, never used again",
-                    launcher_name(job.launcher)));
+    return invalid(fmt::format(
+        "{}: set SHOAL_JOB_ID to one value on all ranks, and to a new one at each start of the job",
+        launcher_name(job.launcher)));
   }
   SHOAL_RETURN_IF_ERROR(find_coordinator(variables, &job));
   if (job.launcher == Launcher::slurm) job.node_name = variables("SLURMD_NODENAME").value_or("");

@@ -78,7 +78,7 @@ Result<Address> local_address(const CheckpointerOptions& options) {
   auto* address = reinterpret_cast<sockaddr_un*>(&out.storage);
   address->sun_family = AF_UNIX;
   if (out.shown.size() >= sizeof address->sun_path) {
-    return Status(Code::invalid_argument, out.shown + ": too long for a socket");
+    return Status(Code::invalid_argument, out.shown + ": the path is too long for a socket");
   }
   std::memcpy(address->sun_path, out.shown.c_str(), out.shown.size() + 1);
   out.bytes = sizeof(sockaddr_un);
@@ -113,10 +113,9 @@ Result<Bytes> key_of(const CheckpointerOptions& options) {
   }
   SHOAL_ASSIGN_OR_RETURN(Bytes token, local::find_token(""));
   if (!token.empty()) return token;
-  return Status(Code::invalid_argument,
-                fmt::format("ranks on several hosts need the job's token to agree on a job id: set {} or {}, "
-                            "the same on all hosts",
-                            local::kTokenFileVariable, local::kTokenVariable));
+  return Status(Code::invalid_argument, fmt::format("ranks on several hosts need the job's token to agree on "
+                                                    "a job id: set {} or {}, equal on all hosts",
+                                                    local::kTokenFileVariable, local::kTokenVariable));
 }
 
 base::OwnedFd new_socket(const Address& address) {
@@ -200,16 +199,15 @@ class Service {
       listening = listen(options, &listener);
       if (!listening.ok()) std::this_thread::sleep_for(kPause);
     } while (!listening.ok() && Clock::now() < deadline);
-    SHOAL_RETURN_IF_ERROR(listening.with_context("where rank 0 tells the job's id"));
+    SHOAL_RETURN_IF_ERROR(listening.with_context("rank 0 cannot serve the job id"));
     service = new Service(std::move(listener), std::move(key), options);
     try {
       std::thread([self = service] { self->server_.run(); }).detach();
     } catch (const std::exception& error) {
       delete std::exchange(service, nullptr);
-      return Status(Code::no_space,
-                    fmt::format("no thread to tell the job's id: {}; raise the limit (ulimit -u, "
-                                "ulimit -v, or those of the container)",
-                                error.what()));
+      return Status(Code::no_space, fmt::format("rank 0 cannot start a thread that serves the job id: {}; "
+                                                "raise the limit (ulimit -u, ulimit -v, or the container's)",
+                                                error.what()));
     }
     return service->job_id_;
   }
@@ -248,11 +246,10 @@ class Service {
     const Clock::time_point now = Clock::now();
     if (turned_away_since_ && now < *turned_away_since_ + kFloodLineEvery) return;
     turned_away_since_ = now;
-    std::fprintf(
-        stderr,
-        "shoal: where rank 0 tells the job's id, %llu connections that had asked nothing were closed: "
-        "more came than it serves at once\n",
-        static_cast<unsigned long long>(std::exchange(turned_away_, 0)));
+    std::fprintf(stderr,
+                 "shoal: rank 0 closed %llu connections that had not requested the job id, because it had "
+                 "more than it can serve at once\n",
+                 static_cast<unsigned long long>(std::exchange(turned_away_, 0)));
   }
 
   static std::string greet() {
@@ -272,9 +269,9 @@ class Service {
     Packet answer;
     answer.nonce = nonces.service;
     answer.number = asked.text == run_ && asked.number == world_size_ ? 0 : 1;
-    answer.text = answer.number == 0
-                      ? job_id_
-                      : fmt::format("rank 0 there is of run '{}' with {} ranks", run_, world_size_);
+    answer.text = answer.number == 0 ? job_id_
+                                     : fmt::format("rank 0 at this address belongs to run '{}' with {} ranks",
+                                                   run_, world_size_);
     answer.proof = proof_of(key_, kAnswerLabel, nonces, answer.number, answer.text);
     return encode(answer);
   }
@@ -318,7 +315,8 @@ Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   if (::connect(socket.get(), address.get(), address.bytes) != 0) return failed(address.shown, errno);
   std::string greeting;
   if (!receive(socket.get(), kGreetingBytes, until, &greeting) || !greeting.starts_with(kMagic)) {
-    return Status(Code::unavailable, address.shown + ": no rank 0 of this version of Shoal answers there");
+    return Status(Code::unavailable,
+                  address.shown + ": no rank 0 of this version of Shoal answers at this address");
   }
   Packet question;
   question.number = options.world_size;
@@ -333,9 +331,10 @@ Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
   // Rank 0 closes the connection without an answer if the tokens differ.
   if (!answer || !local::is_same_proof(answer->proof,
                                        proof_of(key, kAnswerLabel, nonces, answer->number, answer->text))) {
-    return Status(Code::unavailable,
-                  fmt::format("{}: no answer that proves the job's token; is {} or {} the same on all hosts?",
-                              address.shown, local::kTokenFileVariable, local::kTokenVariable));
+    return Status(
+        Code::unavailable,
+        fmt::format("{}: the answer does not prove the job's token: is {} or {} equal on all hosts?",
+                    address.shown, local::kTokenFileVariable, local::kTokenVariable));
   }
   if (answer->number != 0 || answer->text.empty()) {
     return Status(Code::refused, fmt::format("{}: {}", address.shown, answer->text));
@@ -347,14 +346,15 @@ Result<std::string> ask(const CheckpointerOptions& options, const Bytes& key) {
 
 Result<std::string> agree_on_job_id(const CheckpointerOptions& options, Clock::time_point deadline) {
   if (options.job_id_exchange->run.size() > kMaxRunBytes) {
-    return Status(Code::invalid_argument, fmt::format("a run's id has at most {} bytes", kMaxRunBytes));
+    return Status(Code::invalid_argument,
+                  fmt::format("the id of a run must have at most {} bytes", kMaxRunBytes));
   }
   if (options.rank == 0) return Service::job_id(options, deadline);
   SHOAL_ASSIGN_OR_RETURN(const Bytes key, key_of(options));
   while (true) {
     Result<std::string> notified = ask(options, key);
     if (notified.ok() || Clock::now() >= deadline) {
-      return notified.ok() ? notified : notified.status().with_context("the job's id, of rank 0");
+      return notified.ok() ? notified : notified.status().with_context("cannot get the job id from rank 0");
     }
     std::this_thread::sleep_for(kPause);
   }

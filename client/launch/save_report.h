@@ -18,8 +18,8 @@ namespace shoal::client {
 inline constexpr const char* kSaveReportVariable = "SHOAL_SAVE_REPORT";
 
 struct SaveEvent {
-  // told: a call returned the failure to the trainer. too_many: max_failed_saves saves failed in a row, the
-  // last of them `key`.
+  // notified: a call returned the failure to the trainer. too_many: max_failed_saves saves failed in a row,
+  // the last of them `key`.
   enum class Kind { staged, committed, failed, notified, too_many };
   Kind kind = Kind::staged;
   Rank rank = 0;

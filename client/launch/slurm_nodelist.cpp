@@ -14,7 +14,7 @@ constexpr size_t kMaxDigits = 18;  // a number with this many digits fits into 6
 
 Status malformed(std::string_view text, std::string_view why) {
   return Status(Code::invalid_argument,
-                fmt::format("'{}' is no list of hosts: {}", text.substr(0, kMostShown), why));
+                fmt::format("'{}' is not a list of hosts: {}", text.substr(0, kMostShown), why));
 }
 
 struct Range {
@@ -37,7 +37,7 @@ Result<std::vector<Range>> parse_ranges(std::string_view list, std::string_view 
     std::string_view last = first.size() == item.size() ? first : item.substr(first.size() + 1);
     Range range{.width = first.size()};
     if (!parse_number(first, &range.first) || !parse_number(last, &range.last) || range.last < range.first) {
-      return malformed(text, fmt::format("'{}' is no range of numbers", item.substr(0, kMostShown)));
+      return malformed(text, fmt::format("'{}' is not a range of numbers", item.substr(0, kMostShown)));
     }
     out.push_back(range);
     if (item.size() == list.size()) return out;
@@ -52,10 +52,10 @@ Status expand_entry(std::string_view entry, std::string_view text, size_t most,
   while (!entry.empty()) {
     size_t open = entry.find('['), close = entry.find(']');
     std::string_view literal = entry.substr(0, open);
-    if (literal.find(']') != std::string_view::npos) return malformed(text, "a bracket is not opened");
+    if (literal.find(']') != std::string_view::npos) return malformed(text, "an opening bracket is missing");
     for (std::string& name : names) name += literal;
     if (open == std::string_view::npos) break;
-    if (close == std::string_view::npos) return malformed(text, "a bracket is not closed");
+    if (close == std::string_view::npos) return malformed(text, "a closing bracket is missing");
     SHOAL_ASSIGN_OR_RETURN(std::vector<Range> ranges,
                            parse_ranges(entry.substr(open + 1, close - open - 1), text));
     std::vector<std::string> longer;
@@ -70,7 +70,8 @@ Status expand_entry(std::string_view entry, std::string_view text, size_t most,
     entry.remove_prefix(close + 1);
   }
   for (std::string& name : names) {
-    if (name.empty() || name.size() > kMaxHostNameBytes) return malformed(text, "a host has no usable name");
+    if (name.empty() || name.size() > kMaxHostNameBytes)
+      return malformed(text, "the name of a host is empty or too long");
     if (hosts->size() < most) hosts->push_back(std::move(name));
   }
   return ok_status();
@@ -90,7 +91,7 @@ size_t entry_length(std::string_view list) {
 }  // namespace
 
 Result<std::vector<std::string>> expand_nodelist(std::string_view text, size_t most) {
-  if (text.empty() || text.size() > kMaxNodelistBytes) return malformed(text, "it is empty, or too long");
+  if (text.empty() || text.size() > kMaxNodelistBytes) return malformed(text, "it is empty or too long");
   std::vector<std::string> hosts;
   for (std::string_view rest = text;;) {
     size_t length = entry_length(rest);

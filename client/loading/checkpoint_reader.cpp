@@ -67,7 +67,8 @@ Result<std::vector<Box>> CheckpointReader::boxes_of(std::string_view fqn, Rank r
   }
   if (rank >= world().roster.world_size()) {
     return Status(Code::invalid_argument,
-                  fmt::format("rank {} of {} that saved it", rank, world().roster.world_size()));
+                  fmt::format("rank {} is not among the {} ranks that saved the checkpoint", rank,
+                              world().roster.world_size()));
   }
   const Layout& layout = world().layout_of(rank);
   const std::optional<RankFqn> own = split_rank_fqn(fqn);
@@ -114,8 +115,8 @@ Status CheckpointReader::read(std::string_view fqn, const Box& box, void* data, 
   uint64_t wanted = 0;
   SHOAL_ASSIGN_OR_RETURN(const LayoutEntry* value, tensor(fqn, &box, &wanted));
   if (bytes != wanted) {
-    return Status(Code::invalid_argument,
-                  fmt::format("'{}' {}: {} bytes, not {}", fqn, to_string(box), wanted, bytes));
+    return Status(Code::invalid_argument, fmt::format("'{}' {} has {} bytes, and the buffer has {}", fqn,
+                                                      to_string(box), wanted, bytes));
   }
   if (box.empty()) return ok_status();
   StateDict state;
@@ -137,7 +138,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn, const Box& box) {
     SHOAL_RETURN_IF_ERROR(read(fqn, box, bytes.data(), bytes.size()));
     return bytes;
   } catch (const std::bad_alloc&) {
-    return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", fqn, wanted));
+    return Status(Code::no_space, fmt::format("'{}': cannot allocate {} bytes", fqn, wanted));
   }
 }
 
@@ -184,7 +185,7 @@ Result<std::map<std::string, CheckpointReader::Value>> CheckpointReader::read_al
       state.add_tensor_boxes(about.fqn, about.dtype, about.shape, {{whole(about.shape), value.bytes.data()}});
     }
     if (values.empty() && !subtree.empty()) {
-      return Status(Code::key_mismatch, fmt::format("{} has no key '{}', and none below it",
+      return Status(Code::key_mismatch, fmt::format("{} has no key '{}' and no key below it",
                                                     to_string(opened_->metadata.key), subtree));
     }
     if (!state.entries().empty()) SHOAL_RETURN_IF_ERROR(fill(state));

@@ -15,17 +15,15 @@ namespace shoal {
 namespace {
 
 Status newer_decided(const AttemptKey& now, const AttemptKey& chosen) {
-  return Status(Code::aborted, fmt::format("{} was committed while {} was loaded; load again", to_string(now),
-                                           to_string(chosen)));
+  return Status(Code::aborted, fmt::format("{} was committed during the load of {}: load again",
+                                           to_string(now), to_string(chosen)));
 }
 
 Status check_no_step(const LoadOptions& options) {
   if (!options.step) return ok_status();
-  return Status(
-      Code::invalid_argument,
-      fmt::format("load_or_start loads the latest checkpoint or none; LoadOptions::step is {}: load "
-                  "that step with load",
-                  *options.step));
+  return Status(Code::invalid_argument, fmt::format("load_or_start loads the latest checkpoint or none, and "
+                                                    "LoadOptions::step is {}: use load for a step",
+                                                    *options.step));
 }
 
 client::WantedKeys keys_of(const client::BoundState& state) {
@@ -44,7 +42,7 @@ client::WantedKeys keys_of(const client::BoundState& state) {
 Result<local::Found> Checkpointer::Impl::found_in(Result<local::LocalMessage> answer) {
   if (!answer.ok()) return answer.status();
   auto* found = std::get_if<local::Found>(&*answer);
-  if (!found) return Status(Code::corrupt, "the node answered with something else than it was asked");
+  if (!found) return Status(Code::corrupt, "the node answered a request with another type of message");
   choice.is_none = found->outcome.code() == Code::not_found && !choice.is_found;
   if (!found->outcome.ok()) return found->outcome;
   choice.is_found = true;
@@ -73,7 +71,7 @@ Result<CheckpointList> Checkpointer::list(uint32_t newest) {
     SHOAL_ASSIGN_OR_RETURN(local::LocalMessage answer, impl_->session->next_answer());
     const auto* listing = std::get_if<local::Listing>(&answer);
     if (listing == nullptr) {
-      return Status(Code::corrupt, "the node answered with something else than it was asked");
+      return Status(Code::corrupt, "the node answered a request with another type of message");
     }
     SHOAL_RETURN_IF_ERROR(listing->outcome);
     return *listing->list;
@@ -82,15 +80,14 @@ Result<CheckpointList> Checkpointer::list(uint32_t newest) {
 
 Status Checkpointer::Impl::check_load_options(const LoadOptions& load_options) const {
   if (load_options.fallback && *load_options.fallback > LoadFallback::previous) {
-    return Status(Code::invalid_argument, fmt::format("LoadOptions::fallback is number {}, which is none",
+    return Status(Code::invalid_argument, fmt::format("LoadOptions::fallback has the unknown value {}",
                                                       static_cast<unsigned>(*load_options.fallback)));
   }
   if (load_options.step && load_options.fallback == LoadFallback::previous) {
-    return Status(
-        Code::invalid_argument,
-        fmt::format("LoadOptions::fallback is of the latest checkpoint, and LoadOptions::step names "
-                    "step {}: leave one of them out",
-                    *load_options.step));
+    return Status(Code::invalid_argument,
+                  fmt::format("LoadOptions::fallback applies to the latest checkpoint only, and "
+                              "LoadOptions::step names step {}: set only one of them",
+                              *load_options.step));
   }
   return check_sharing(load_options);
 }
@@ -104,9 +101,8 @@ void Checkpointer::Impl::report_passed_over(const AttemptKey& loaded, const Pass
   if (options.rank != 0 || passed_over.named.empty()) return;
   if (reported_passed_over == passed_over.named.front().key) return;
   reported_passed_over = passed_over.named.front().key;
-  fmt::print(stderr, "shoal: warning: {} is loaded, and {} newer {} passed over: {}\n", to_string(loaded),
-             passed_over.count, passed_over.count == 1 ? "attempt is" : "attempts are",
-             to_string(passed_over));
+  fmt::print(stderr, "shoal: warning: loaded {}, and passed over {} newer {}: {}\n", to_string(loaded),
+             passed_over.count, passed_over.count == 1 ? "attempt" : "attempts", to_string(passed_over));
 }
 
 Result<LoadResult> Checkpointer::Impl::notified(Result<LoadResult> loaded) {
@@ -117,10 +113,10 @@ Result<LoadResult> Checkpointer::Impl::notified(Result<LoadResult> loaded) {
 Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const {
   if (!load_options.cpu_transfer) {
     return Status(Code::invalid_argument,
-                  "cpu_transfer = false: bytes pass from host to host through host memory only");
+                  "cpu_transfer = false is not supported: hosts exchange bytes through host memory only");
   }
   if (load_options.method > LoadMethod::two_stage) {
-    return Status(Code::invalid_argument, fmt::format("LoadOptions::way is number {}, which is none",
+    return Status(Code::invalid_argument, fmt::format("LoadOptions::method has the unknown value {}",
                                                       static_cast<unsigned>(load_options.method)));
   }
   const std::vector<Rank>& group = load_options.data_parallel_group;
@@ -131,14 +127,14 @@ Status Checkpointer::Impl::check_sharing(const LoadOptions& load_options) const 
     if (options.process_group.empty()) {
       return Status(
           Code::invalid_argument,
-          fmt::format("data_parallel_group: ascending ranks of {}, this one, {}, among them, are needed",
-                      options.world_size, options.rank));
+          fmt::format(
+              "data_parallel_group must have ascending ranks of a world of {}, including this rank, {}",
+              options.world_size, options.rank));
     }
-    return Status(
-        Code::invalid_argument,
-        fmt::format("data_parallel_group: ascending places in the process group of {}, that of this "
-                    "rank, {}, among them, are needed (it is rank {} of the world)",
-                    options.world_size, options.rank, client::rank_in_world(options)));
+    return Status(Code::invalid_argument,
+                  fmt::format("data_parallel_group must have ascending positions in the process group of {} "
+                              "ranks, including this rank's, {} (this is rank {} of the world)",
+                              options.world_size, options.rank, client::rank_in_world(options)));
   }
   return ok_status();
 }
@@ -181,7 +177,7 @@ Result<client::OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedChe
   SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(session->next_answer()));
   SHOAL_ASSIGN_OR_RETURN(local::LocalMessage last, session->next_answer());
   const auto* done = std::get_if<local::LoadDone>(&last);
-  if (!done) return Status(Code::corrupt, "the node sent pieces that nobody asked for");
+  if (!done) return Status(Code::corrupt, "the node sent pieces that this load did not request");
   SHOAL_RETURN_IF_ERROR(done->outcome);
   opened.metadata = std::move(found.checkpoint);
   opened.layouts = std::move(found.layouts);
@@ -194,8 +190,8 @@ Status Checkpointer::Impl::reopen(client::OpenedCheckpoint& opened) {
   auto again = with_patience([&] { return open({opened.metadata.key.step}, false); });
   if (!again.ok()) {
     if (again.status().code() != Code::not_found) return again.status();
-    return Status(Code::unavailable,
-                  fmt::format("{} was deleted while it was open", to_string(opened.metadata.key)));
+    return Status(Code::unavailable, fmt::format("{} was deleted while this reader had it open",
+                                                 to_string(opened.metadata.key)));
   }
   if (again->metadata.key != opened.metadata.key) {
     close(*again);
@@ -236,7 +232,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(client::Placer& placer, local:
   if (opened) {
     if (link != opened->link) {
       opened->request_id = 0;
-      return Status(Code::unavailable, "the node that had the checkpoint open has gone");
+      return Status(Code::unavailable, "the node that had the checkpoint open has ended");
     }
     load.of = opened->request_id;
   }
@@ -308,7 +304,7 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& p
       continue;
     }
     const auto* loaded = std::get_if<local::Loaded>(&answer);
-    if (!loaded) return Status(Code::corrupt, "the node answered a load twice");
+    if (!loaded) return Status(Code::corrupt, "the node answered one load twice");
     const Clock::time_point begun = Clock::now();
     for (const local::LoadedPiece& piece : loaded->pieces) {
       if (broken.ok()) broken = placer.place(piece, ByteView(window.data(), window.bytes()));
@@ -353,7 +349,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
     comparison = client::compare_keys(stored.state_dict_metadata, keys_of(target), policies, options.rank);
     report = comparison.report;
     comparison.outcome =
-        comparison.outcome.with_context(to_string(stored.key) + " does not hold what is asked of it");
+        comparison.outcome.with_context(to_string(stored.key) + " does not have what this load needs");
   };
 
   std::vector<uint32_t> entries;

@@ -141,7 +141,7 @@ Status FileReads::cut(const local::FilesToRead& batch, Work& work) {
       work.blocks.push_back({number, begin, bytes, batch.digests[digest++]});
     }
   }
-  return digest == batch.digests.size() ? ok_status() : corrupt("with digests of others");
+  return digest == batch.digests.size() ? ok_status() : corrupt("with too many digests");
 }
 
 Result<std::vector<local::UnreadRange>> FileReads::read(const local::FilesToRead& batch, Placer& placer) {

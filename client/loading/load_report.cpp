@@ -22,24 +22,25 @@ namespace {
 
 Status validate_policy(std::string_view of, KeyPolicy policy) {
   if (policy <= KeyPolicy::skip) return ok_status();
-  return Status(Code::invalid_argument, fmt::format("the policy of {} is number {}, which is none", of,
-                                                    static_cast<unsigned>(policy)));
+  return Status(Code::invalid_argument,
+                fmt::format("the policy of {} has the unknown value {}", of, static_cast<unsigned>(policy)));
 }
 
 Status validate_subtree(const std::string& subtree) {
   const auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
   if (Status status = validate_fqn(subtree); !status.ok()) {
-    return status.with_context("a policy's subtree is the name of a key, or of what comes before its dots");
+    return status.with_context(
+        "the subtree of a policy must be a key, or a part of a key that ends before a dot");
   }
   if (subtree.ends_with('.')) {
     const std::string_view without = std::string_view(subtree).substr(0, subtree.find_last_not_of('.') + 1);
-    return bad(fmt::format("no key is in the policies' subtree '{}': '{}' is that key and all below it",
-                           subtree, without));
+    return bad(fmt::format(
+        "the subtree '{}' of the policies has no keys: use '{}' for that key and all keys below it", subtree,
+        without));
   }
   if (const auto own = split_rank_fqn(subtree)) {
-    return bad(
-        fmt::format("no key is in the policies' subtree '{}': what each rank has of its own goes by '{}'",
-                    subtree, own->prefix.substr(0, own->prefix.rfind('@'))));
+    return bad(fmt::format("the subtree '{}' of the policies has no keys: use '{}' for a per-rank value",
+                           subtree, own->prefix.substr(0, own->prefix.rfind('@'))));
   }
   return ok_status();
 }
@@ -115,9 +116,9 @@ std::vector<uint32_t> by_name(const client::WantedKeys& wanted) {
 
 Status client::check_no_policies(const KeyPolicies& policies) {
   if (policies == KeyPolicies()) return ok_status();
-  return Status(Code::invalid_argument,
-                "LoadOptions::policies are not for a load with a planner, which says itself which keys may "
-                "differ: set DefaultLoadPlannerOptions::policies instead");
+  return Status(
+      Code::invalid_argument,
+      "LoadOptions::policies do not apply to a load with a planner: set DefaultLoadPlannerOptions::policies");
 }
 
 Status client::validate_policies(const KeyPolicies& policies) {
@@ -199,8 +200,8 @@ client::KeyComparison client::compare_keys(std::span<const TensorMetadata> store
       out.readable.push_back(i);
       continue;
     }
-    refused.add(
-        fmt::format("'{}' is {} in the checkpoint, {} here", here.fqn, describe(*there), describe(here)));
+    refused.add(fmt::format("'{}' is {} in the checkpoint, and {} in the state", here.fqn, describe(*there),
+                            describe(here)));
   }
   for (const client::LeftOutKey& left_out : cancelled) expect(left_out.stored_fqn);
   for (size_t i = 0; i < stored.size(); ++i) {

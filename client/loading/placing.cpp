@@ -90,23 +90,24 @@ uint64_t Placer::bytes_wanted() const {
 Status Placer::place(const local::LoadedPiece& piece, ByteView window) {
   SHOAL_RETURN_IF_ERROR(expect(piece));
   if (piece.slab_offset > window.size() || piece.bytes > window.size() - piece.slab_offset) {
-    return corrupt(state_.fqn_of(targets_[piece.target].entry), "beyond the window");
+    return corrupt(state_.fqn_of(targets_[piece.target].entry), "that exceeds the window");
   }
   const ByteView bytes = window.subspan(piece.slab_offset, piece.bytes);
   return arrived(piece.target, copy(piece, piece.piece_offset, bytes));
 }
 
 Status Placer::expect(const local::StoredRange& range) {
-  if (range.target >= targets_.size()) return Status(Code::corrupt, "the node sent a piece of no target");
+  if (range.target >= targets_.size())
+    return Status(Code::corrupt, "the node sent a piece of an unknown target");
   const uint32_t number = targets_[range.target].entry;
   const std::string& fqn = state_.layout()->entries()[number].fqn;
   if (range.piece_offset > range.piece_bytes || range.bytes > range.piece_bytes - range.piece_offset) {
-    return corrupt(fqn, "beyond its own length");
+    return corrupt(fqn, "that exceeds its own length");
   }
   if (state_.entry_of(number).object) return expect_object(range.target, range.piece_bytes);
   const uint64_t element_bytes = state_.values()[number].element_bytes;
   if (!validate_box(range.box, state_.layout()->entries()[number].shape).ok()) {
-    return corrupt(fqn, "outside its shape");
+    return corrupt(fqn, "that is outside of the tensor's shape");
   }
   if (range.piece_bytes % element_bytes != 0 || range.box.elements() != range.piece_bytes / element_bytes) {
     return corrupt(fqn, "whose length does not fit its box");
@@ -121,16 +122,17 @@ Status Placer::expect_object(uint32_t number, uint64_t bytes) {
   Target& target = targets_[number];
   std::string& object = objects_[number];
   if (!target.seen) {
-    if (bytes > local::kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "of an absurd length");
+    if (bytes > local::kMaxSlabBytes) return corrupt(state_.fqn_of(target.entry), "that is too long");
     try {
       object.resize(bytes);
     } catch (const std::bad_alloc&) {
       return Status(Code::no_space,
-                    fmt::format("'{}': no memory for {} bytes", state_.fqn_of(target.entry), bytes));
+                    fmt::format("'{}': cannot allocate {} bytes", state_.fqn_of(target.entry), bytes));
     }
     target.seen = true;
   }
-  if (object.size() != bytes) return corrupt(state_.fqn_of(target.entry), "with another length than before");
+  if (object.size() != bytes)
+    return corrupt(state_.fqn_of(target.entry), "with a different length than before");
   return ok_status();
 }
 
@@ -191,7 +193,7 @@ Status Placer::replace_objects() {
     try {
       entry.object.reserve(object.size());
     } catch (const std::bad_alloc&) {
-      return Status(Code::no_space, fmt::format("'{}': no memory for {} bytes", entry.fqn, object.size()));
+      return Status(Code::no_space, fmt::format("'{}': cannot allocate {} bytes", entry.fqn, object.size()));
     }
   }
   for (auto& [i, object] : objects_) state_.entry_of(targets_[i].entry).object.replace(std::move(object));
@@ -203,7 +205,8 @@ Status Placer::finish() {
     const Target& target = targets_[i];
     const bool is_object = static_cast<bool>(state_.entry_of(target.entry).object);
     if (is_object && !target.seen) {
-      return Status(Code::internal, fmt::format("'{}': nothing of it arrived", state_.fqn_of(target.entry)));
+      return Status(Code::internal,
+                    fmt::format("'{}': the node sent none of its bytes", state_.fqn_of(target.entry)));
     }
     const uint64_t wanted = is_object ? objects_.at(i).size() : wanted_elements(target);
     if (target.arrived_elements != wanted) {

@@ -19,8 +19,8 @@ class Placer {
   // must outlive the Placer.
   Placer(const BoundState& state, std::vector<uint32_t> wanted);
 
-  // `told` is called once for each tensor that has elements, when all of them have arrived. place() returns
-  // its error.
+  // place() calls `notified` once for each tensor that has elements, when all of them have arrived, and
+  // returns its error.
   void on_arrival(std::function<Status(const std::string& fqn)> notified) {
     on_verified_ = std::move(notified);
   }

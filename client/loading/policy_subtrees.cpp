@@ -124,9 +124,7 @@ std::vector<std::string> describe_subtrees_without_keys(const KeyPolicies& polic
     const std::vector<std::string> names =
         i < nearest.size() ? nearest[i].names() : std::vector<std::string>();
     lines[i] = fmt::format(
-        "the policies name the subtree '{}', in which neither the state nor the checkpoint "
-        "has a key",
-        lines[i]);
+        "neither the state nor the checkpoint has a key in the subtree '{}' of the policies", lines[i]);
     if (!names.empty()) lines[i] += fmt::format(" (nearest: '{}')", fmt::join(names, "', '"));
   }
   return lines;

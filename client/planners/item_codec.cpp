@@ -7,7 +7,7 @@ namespace {
 constexpr uint8_t kPerRank = 1, kReplicated = 2;
 
 Status malformed() {
-  return Status(Code::corrupt, "a planner's plan is damaged");
+  return Status(Code::corrupt, "the bytes of a planner's plan are damaged");
 }
 
 }  // namespace

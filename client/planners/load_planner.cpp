@@ -78,10 +78,11 @@ Status fill_from_chunk(const ReadItem& read_item, const Dims& chunk_sizes, ByteV
   const std::optional<uint64_t> elements = element_count(chunk_sizes);
   if (!validate_box(part, chunk_sizes).ok() || !elements || chunk.size() % tensor.element_bytes != 0 ||
       chunk.size() / tensor.element_bytes != *elements) {
-    return Status(Code::corrupt,
-                  fmt::format("{}: {} bytes are stored for a chunk of [{}], of which {} is read",
-                              to_string(read_item.storage_index), chunk.size(), fmt::join(chunk_sizes, ", "),
-                              to_string(part)));
+    return Status(
+        Code::corrupt,
+        fmt::format("{}: the checkpoint has {} bytes for a chunk of [{}], from which {} is to be read",
+                    to_string(read_item.storage_index), chunk.size(), fmt::join(chunk_sizes, ", "),
+                    to_string(part)));
   }
   const Bytes mine = internal::gather(chunk.data(), whole(chunk_sizes), part, tensor.element_bytes);
   fill_tensor(tensor, read_item.lengths, mine.data());
@@ -135,7 +136,7 @@ Result<LoadPlan> DefaultLoadPlanner::plan_beside(const std::vector<client::Wante
       client::compare_keys(stored_values(metadata_), keys, policies_of(options_), role_.rank, left_out);
   report_ = std::move(comparison.report);
   SHOAL_RETURN_IF_ERROR(comparison.outcome.with_context(
-      fmt::format("{} holds not what is to be loaded", metadata_.storage_meta.checkpoint_id)));
+      fmt::format("{} does not have what this load needs", metadata_.storage_meta.checkpoint_id)));
 
   std::vector<bool> is_readable(keys.size(), false);
   for (uint32_t key : comparison.readable) is_readable[key] = true;

@@ -23,8 +23,8 @@ Result<PartOfPlan> part_of(const SavePlan& plan, const SavePlan& local, Rank ran
     while (begin != end && !same_item(local.items[begin->second], item)) ++begin;
     if (begin == end) {
       return Status(Code::invalid_argument,
-                    fmt::format("the plan of rank {} has {}, which its local plan has not, or not so often",
-                                rank, to_string(item.index)));
+                    fmt::format("the plan of rank {} has {} more often than its local plan", rank,
+                                to_string(item.index)));
     }
     part.items.push_back(begin->second);
     numbers.erase(begin);
@@ -42,7 +42,8 @@ Result<std::vector<plan::PlannerPlan>> make_all(const std::vector<plan::PlannerP
   }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<SavePlan> made, step(local));
   if (made.size() != local.size()) {
-    return Status(Code::invalid_argument, fmt::format("{} plans for {} ranks", made.size(), local.size()));
+    return Status(Code::invalid_argument,
+                  fmt::format("it returned {} plans for {} ranks", made.size(), local.size()));
   }
   std::vector<plan::PlannerPlan> parts;
   for (Rank rank = 0; rank < made.size(); ++rank) {
@@ -72,7 +73,7 @@ Result<SavePlan> follow_global_plan(const SavePlan& local, const GlobalStep& ste
   SavePlan plan{{}, std::move(part.storage_data), std::move(part.planner_data)};
   for (uint32_t number : part.items) {
     if (number >= local.items.size())
-      return Status(Code::corrupt, "a global plan names an item that is not there");
+      return Status(Code::corrupt, "a global plan names an item that does not exist");
     plan.items.push_back(local.items[number]);
   }
   return plan;

@@ -18,8 +18,8 @@ Status bad(const dcp::ReadItem& item, std::string_view what) {
 Result<Box> stored_box(const dcp::ReadItem& item, const Dims& shape) {
   if (!item.storage_index.offset || item.storage_index.offset->size() != shape.size() ||
       item.storage_offsets.size() != shape.size() || item.lengths.size() != shape.size()) {
-    return bad(item,
-               fmt::format("its offsets or lengths have not the {} dimensions of the tensor", shape.size()));
+    return bad(item, fmt::format("its offsets or lengths do not have the {} dimensions of the tensor",
+                                 shape.size()));
   }
   Box box{*item.storage_index.offset, item.lengths};
   for (size_t d = 0; d < shape.size(); ++d) box.offsets[d] += item.storage_offsets[d];
@@ -41,7 +41,7 @@ Result<dcp::LoadPlan> make_load_plan(dcp::LoadPlanner& planner, const dcp::Role&
     Result<std::vector<dcp::LoadPlan>> global = planner.create_global_plan({std::move(plan).value()});
     if (!global.ok()) return global.status().with_context("create_global_plan");
     if (global->size() != role.world_size) {
-      return Status(Code::invalid_argument, fmt::format("create_global_plan: {} plans for {} ranks",
+      return Status(Code::invalid_argument, fmt::format("create_global_plan returned {} plans for {} ranks",
                                                         global->size(), role.world_size));
     }
     plan = std::move(global->front());
@@ -52,11 +52,10 @@ Result<dcp::LoadPlan> make_load_plan(dcp::LoadPlanner& planner, const dcp::Role&
 
 Status PlannedLoad::plan(const StateDict& state, const dcp::Metadata& metadata, const dcp::Role& role) {
   if (planner_.overrides_global_plan() && role.world_size > 1) {
-    return Status(
-        Code::invalid_argument,
-        fmt::format("the planner {} has a global plan of its own (create_global_plan), which a load by "
-                    "{} ranks cannot follow: none of them waits for another",
-                    class_name(typeid(planner_)), role.world_size));
+    return Status(Code::invalid_argument,
+                  fmt::format("the planner {} overrides create_global_plan, and a load by {} ranks cannot "
+                              "use a global plan: the ranks do not wait for each other",
+                              class_name(typeid(planner_)), role.world_size));
   }
   SHOAL_RETURN_IF_ERROR(planner_.set_up_planner(state, metadata, role).with_context("set_up_planner"));
   SHOAL_ASSIGN_OR_RETURN(plan_, make_load_plan(planner_, role));
@@ -104,7 +103,7 @@ Status PlannedLoad::add_box(const dcp::ReadItem& item, const dcp::TensorStorageM
   SHOAL_ASSIGN_OR_RETURN(const uint64_t element_bytes, dtype_bytes(stored.properties.dtype));
   if (!validate_box(in_buffer, home->buffer_shape).ok() || home->element_bytes != element_bytes ||
       (!home->data && !box.empty())) {
-    return bad(item, "the tensor has no room for it").with_context("resolve_tensor");
+    return bad(item, "the returned memory is too small").with_context("resolve_tensor");
   }
   const auto position = static_cast<uint32_t>(value.entry->boxes.size());
   if (!box.empty() && value.places.emplace(box, position).second) {

@@ -25,15 +25,15 @@ Status check_alike(const dcp::WriteItem& first, const dcp::WriteItem& item) {
                      item.tensor_data->size == first.tensor_data->size &&
                      item.replicated == first.replicated && same_sharding(item.sharding, first.sharding);
   if (alike) return ok_status();
-  return bad(item.index.fqn, "its items disagree on type, dtype, shape or sharding: is it given twice?");
+  return bad(item.index.fqn,
+             "its items have different types, dtypes, shapes or shardings: was it added twice?");
 }
 
 Status refuse_global_plan(const dcp::SavePlanner& planner, SaveMode mode) {
-  return Status(
-      Code::invalid_argument,
-      fmt::format("the planner {} has a global plan of its own (create_global_plan), which a {} save "
-                  "does not follow: it asks a planner for its own rank's plan alone",
-                  class_name(typeid(planner)), mode_name(mode)));
+  return Status(Code::invalid_argument,
+                fmt::format("the planner {} overrides create_global_plan, and a {} save cannot use a global "
+                            "plan: it requests only the plan of its own rank",
+                            class_name(typeid(planner)), mode_name(mode)));
 }
 
 }  // namespace
@@ -77,7 +77,8 @@ Status PlannedSave::plan(const StateDict& state, const AttemptKey& key, const dc
 Status PlannedSave::make_value(const std::string& fqn, std::vector<uint32_t> items) {
   const dcp::WriteItem& first = local_.items[items[0]];
   const bool is_object = first.type == dcp::WriteItemType::byte_io;
-  if (is_object == first.tensor_data.has_value()) return bad(fqn, "tensor_data does not fit the item's type");
+  if (is_object == first.tensor_data.has_value())
+    return bad(fqn, "tensor_data does not match the item's type");
   for (size_t i = 0; i < items.size(); ++i) {
     value_of_item_[items[i]] = static_cast<uint32_t>(values_.size());
     if (i > 0) SHOAL_RETURN_IF_ERROR(check_alike(first, local_.items[items[i]]));
@@ -101,7 +102,7 @@ Status PlannedSave::make_object(const dcp::WriteItem& item, Value& value) {
   value.entry->mesh = Mesh::contiguous({role_.world_size});
   if (!item.sharding || follows_planner_) return ok_status();
   const auto* group = std::get_if<ValueSharding::Group>(&item.sharding->form);
-  if (!group) return bad(item.index.fqn, "an object belongs to a group");
+  if (!group) return bad(item.index.fqn, "an object must belong to a group");
   value.entry->mesh = group->mesh;
   return ok_status();
 }
@@ -133,7 +134,7 @@ Status PlannedSave::make_tensor(const dcp::WriteItem& first, Value& value) {
     SHOAL_RETURN_IF_ERROR(validate_placements(mesh->placements, mesh->mesh, entry.shape)
                               .with_context(fmt::format("'{}'", entry.fqn)));
     const std::optional<Dims> coordinate = mesh->mesh.coordinate_of(role_.rank);
-    if (!coordinate) return bad(entry.fqn, fmt::format("rank {} is not in its mesh", role_.rank));
+    if (!coordinate) return bad(entry.fqn, fmt::format("rank {} is not in the mesh", role_.rank));
     boxes = shards_at(entry.shape, mesh->mesh, mesh->placements, *coordinate).boxes;
   } else if (const auto* group = std::get_if<ValueSharding::Group>(&first.sharding->form)) {
     entry.form = Entry::Form::value;
@@ -175,10 +176,9 @@ Status PlannedSave::match_boxes(const std::vector<Box>& boxes, Value& value) {
   for (const Box& box : boxes) {
     auto found = given.find(box);
     if (found == given.end() && !box.empty()) {
-      return bad(value.entry->fqn,
-                 fmt::format("no item has {}, which its sharding gives rank {}; items without a sharding are "
-                             "explicit boxes, on every rank",
-                             to_string(box), role_.rank));
+      return bad(value.entry->fqn, fmt::format("no item has {}, which the sharding gives to rank {}; items "
+                                               "without a sharding are explicit boxes, on every rank",
+                                               to_string(box), role_.rank));
     }
     value.item_of_box.push_back(found == given.end() ? 0 : found->second);
     if (found != given.end()) given.erase(found);
@@ -187,7 +187,7 @@ Status PlannedSave::match_boxes(const std::vector<Box>& boxes, Value& value) {
     name_places(value);
     return ok_status();
   }
-  return bad(value.entry->fqn, fmt::format("its sharding does not give rank {} chunk {}; items without a "
+  return bad(value.entry->fqn, fmt::format("the sharding does not give rank {} the chunk {}; items without a "
                                            "sharding are explicit boxes, on every rank",
                                            role_.rank, to_string(given.begin()->first)));
 }
@@ -222,10 +222,9 @@ Status PlannedSave::resolve(const BoundState& bound, const SavePlan* assigned) {
   Result<dcp::SavePlan> finished = planner_.finish_plan(wanted);
   if (!finished.ok()) return finished.status().with_context("finish_plan");
   if (finished->items != wanted.items) {
-    return Status(
-        Code::invalid_argument,
-        fmt::format("finish_plan: the planner {} changed which items are written; it may note them only",
-                    class_name(typeid(planner_))));
+    return Status(Code::invalid_argument,
+                  fmt::format("finish_plan: the planner {} changed the items to write; it may only read them",
+                              class_name(typeid(planner_))));
   }
   for (size_t i = 0; i < chosen.size(); ++i) {
     const dcp::WriteItem& item = finished->items[i];
@@ -243,11 +242,12 @@ Status PlannedSave::take(const dcp::WriteItem& item, uint32_t number, dcp::Data 
     return ok_status();
   }
   if (data.bytes.size() != item.chunk_bytes()) {
-    return bad(item.index.fqn, fmt::format("{} bytes for chunk {}, which has {}", data.bytes.size(),
-                                           to_string(item.tensor_data->chunk), item.chunk_bytes()));
+    return bad(item.index.fqn,
+               fmt::format("resolve_data returned {} bytes for chunk {}, which has {}", data.bytes.size(),
+                           to_string(item.tensor_data->chunk), item.chunk_bytes()));
   }
   if (data.bytes.empty()) return ok_status();
-  if (!data.bytes.data()) return bad(item.index.fqn, "no memory is given for what this rank holds");
+  if (!data.bytes.data()) return bad(item.index.fqn, "the memory for what this rank holds is missing");
   auto* bytes = const_cast<std::byte*>(data.bytes.data());  // a save only reads the bytes
   Entry& entry = *value.entry;
   for (uint32_t i = 0; i < value.item_of_box.size(); ++i) {

@@ -21,16 +21,16 @@ Status check_item(const WriteItem& item) {
   const std::string& fqn = item.index.fqn;
   SHOAL_RETURN_IF_ERROR(validate_fqn(fqn));
   if (item.type == WriteItemType::byte_io) {
-    if (item.tensor_data || item.index.offset) return bad(fqn, "an object with a tensor's data");
+    if (item.tensor_data || item.index.offset) return bad(fqn, "an object must not have a tensor's data");
     if (item.per_rank && (item.sharding || item.replicated)) {
-      return bad(fqn, "an object of this rank alone has no sharding, and is not replicated");
+      return bad(fqn, "a per-rank object must not have a sharding, and cannot be replicated");
     }
     if (item.sharding && !std::holds_alternative<ValueSharding::Group>(item.sharding->form)) {
-      return bad(fqn, "an object belongs to a group");
+      return bad(fqn, "an object must belong to a group");
     }
     return ok_status();
   }
-  if (!item.tensor_data) return bad(fqn, "a tensor without tensor_data");
+  if (!item.tensor_data) return bad(fqn, "a tensor must have tensor_data");
   const TensorWriteData& data = *item.tensor_data;
   if (Status status = validate_box(data.chunk, data.size); !status.ok()) {
     return status.with_context(fmt::format("'{}'", fqn));
@@ -38,7 +38,8 @@ Status check_item(const WriteItem& item) {
   if (Result<uint64_t> bytes = dtype_bytes(data.properties.dtype); !bytes.ok()) {
     return bytes.status().with_context(fmt::format("'{}'", fqn));
   }
-  if (item.per_rank) return bad(fqn, "a tensor cannot be per_rank: give each rank's its own name");
+  if (item.per_rank)
+    return bad(fqn, "a tensor cannot be per_rank: give the tensor of each rank its own name");
   if (item.index.offset != data.chunk.offsets) {
     return bad(fqn, fmt::format("{} is not where its chunk {} begins", to_string(item.index),
                                 to_string(data.chunk)));
@@ -86,7 +87,7 @@ Status validate_local_plan(const SavePlan& plan) {
       if (item->tensor_data->properties != first.tensor_data->properties ||
           item->tensor_data->size != first.tensor_data->size || item->replicated != first.replicated ||
           !same_sharding(item->sharding, first.sharding)) {
-        return bad(fqn, "its items disagree on dtype, shape or sharding: is it given twice?");
+        return bad(fqn, "its items have different dtypes, shapes or shardings: was it added twice?");
       }
       if (!item->tensor_data->chunk.empty()) chunks.push_back(&item->tensor_data->chunk);
     }

@@ -22,7 +22,7 @@ Status SpmdLoadPlanner::set_up_planner(const StateDict& state_dict, const Metada
       return Status(Code::invalid_argument, fmt::format("'{}': {}", tensor.fqn, what));
     };
     if (!numbers_.emplace(tensor.fqn, i).second) return bad("is given twice");
-    if (!tensor.hand_over) return bad("nothing takes it");
+    if (!tensor.hand_over) return bad("hand_over is not set");
     SHOAL_RETURN_IF_ERROR(dtype_bytes(tensor.dtype).status().with_context(fmt::format("'{}'", tensor.fqn)));
     SHOAL_RETURN_IF_ERROR(
         tensor.sharding.validate_for(tensor.shape).with_context(fmt::format("'{}'", tensor.fqn)));
@@ -49,7 +49,7 @@ Result<LoadPlan> SpmdLoadPlanner::create_local_plan() {
   SHOAL_ASSIGN_OR_RETURN(LoadPlan plan, others_.plan_beside(keys, std::move(left_out), &readable));
   for (const ReadItem& item : plan.items) {
     if (!numbers_.contains(item.dest_index.fqn)) continue;
-    return Status(Code::invalid_argument, fmt::format("'{}' is in the state too", item.dest_index.fqn));
+    return Status(Code::invalid_argument, fmt::format("'{}' is also in the state", item.dest_index.fqn));
   }
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (readable[i]) {
@@ -91,7 +91,7 @@ Result<std::pair<size_t, SpmdLoadPlanner::Tile*>> SpmdLoadPlanner::tile_of(const
   auto& tiles = loading_[number->second].tiles;
   auto tile = tiles.find(read_item.dest_index.offset.value_or(Dims()));
   if (tile != tiles.end()) return std::pair{number->second, &tile->second};
-  return Status(Code::key_mismatch, fmt::format("no local shard is {}", to_string(read_item.dest_index)));
+  return Status(Code::key_mismatch, fmt::format("no local shard has {}", to_string(read_item.dest_index)));
 }
 
 Result<Tensor> SpmdLoadPlanner::resolve_tensor(const ReadItem& read_item) {

@@ -22,9 +22,9 @@ Status refuse_global_plan(std::string_view what, const std::type_info& type, con
                           std::string_view where) {
   return Status(
       Code::invalid_argument,
-      fmt::format("the {} {} has a global plan of its own ({}), which cannot be followed in {}: no rank "
-                  "sees the plans of all",
-                  what, client::class_name(type), step, where));
+      fmt::format(
+          "the {} {} overrides {}, and {} cannot use a global plan: no rank has the plans of all ranks", what,
+          client::class_name(type), step, where));
 }
 
 template <class Plan, class Storage>
@@ -41,7 +41,7 @@ Result<std::vector<Plan>> prepare_global(Storage& storage, std::vector<Plan> pla
   if (!global.ok()) return global.status().with_context("prepare_global_plan");
   if (global->size() == ranks) return global;
   return Status(Code::invalid_argument,
-                fmt::format("prepare_global_plan: {} plans for {} ranks", global->size(), ranks));
+                fmt::format("prepare_global_plan returned {} plans for {} ranks", global->size(), ranks));
 }
 
 // Calls the storage's prepare_global_plan, if there is a single rank.
@@ -143,7 +143,7 @@ Result<std::vector<internal::StorageRecord>> load_records(Checkpointer& checkpoi
   options.step = checkpoint.key.step;
   SHOAL_ASSIGN_OR_RETURN(*loaded, checkpointer.load(state, options));
   if (loaded->metadata.key != checkpoint.key) {
-    return Status(Code::aborted, fmt::format("{} was committed while {} was read; try again",
+    return Status(Code::aborted, fmt::format("{} was committed during the load of {}: load again",
                                              to_string(loaded->metadata.key), to_string(checkpoint.key)));
   }
   std::vector<internal::StorageRecord> records;
@@ -177,7 +177,7 @@ Result<Dims> chunk_sizes(const Metadata& metadata, const MetadataIndex& storage_
       }
     }
   }
-  return Status(Code::key_mismatch, fmt::format("no chunk {} is stored", to_string(storage_index)));
+  return Status(Code::key_mismatch, fmt::format("the checkpoint has no chunk {}", to_string(storage_index)));
 }
 
 Result<StorageSave> save(Checkpointer& checkpointer, uint64_t step, const StateDict& state,

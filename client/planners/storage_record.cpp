@@ -11,7 +11,7 @@ namespace shoal::dcp::internal {
 namespace {
 
 Status corrupt() {
-  return Status(Code::corrupt, "a storage's record is damaged");
+  return Status(Code::corrupt, "the record of a storage is damaged");
 }
 
 }  // namespace
@@ -23,20 +23,20 @@ Result<StorageRecord> make_record(const SavePlan& plan, std::vector<WriteResult>
   std::map<MetadataIndex, WriteResult> by_index;
   for (WriteResult& result : results) {
     const MetadataIndex index = result.index;
-    if (!by_index.emplace(index, std::move(result)).second) return bad(index, "two results");
+    if (!by_index.emplace(index, std::move(result)).second) return bad(index, "it returned two results");
   }
   StorageRecord record;
   record.plan.planner_data = plan.planner_data;
   for (const WriteItem& item : plan.items) {
     auto result = by_index.find(item.index);
-    if (result == by_index.end()) return bad(item.index, "no result");
+    if (result == by_index.end()) return bad(item.index, "it returned no result");
     WriteItem recorded{item.index, item.type, item.tensor_data};
     if (item.per_rank) recorded.index.fqn = rank_fqn(item.index.fqn, rank);
     record.plan.items.push_back(std::move(recorded));
     record.results.push_back(std::move(result->second));
     by_index.erase(result);
   }
-  if (!by_index.empty()) return bad(by_index.begin()->first, "a result of no item");
+  if (!by_index.empty()) return bad(by_index.begin()->first, "it returned a result for an unknown item");
   return record;
 }
 
@@ -59,8 +59,9 @@ Result<StorageRecord> decode_record(ByteView bytes) {
   ByteReader reader(bytes);
   const uint8_t version = reader.u8();
   if (reader.ok() && version > kRecordVersion) {
-    return Status(Code::version, fmt::format("a storage's record of version {}; this program knows {}",
-                                             version, kRecordVersion));
+    return Status(Code::version,
+                  fmt::format("the record of a storage has version {}, and this program reads {}", version,
+                              kRecordVersion));
   }
   if (version == 0) return corrupt();
   StorageRecord record;

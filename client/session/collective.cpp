@@ -23,7 +23,8 @@ Status Session::request_plan(const std::shared_ptr<SaveHandle::State>& save, Ask
   if (!lost_.ok()) return lost_;
   const SaveKey key{save->key.step, save->key.attempt};
   if (!undecided_.contains(key) && undecided_.size() >= kMaxUndecidedSaves) {
-    return Status(Code::busy, fmt::format("{} saves are written and not decided", undecided_.size()));
+    return Status(Code::busy, fmt::format("{} saves are written and undecided: wait for one of them first",
+                                          undecided_.size()));
   }
   send_message(ask);
   Record& record = undecided_[key];
@@ -53,7 +54,7 @@ Status Session::wait_for_answer(std::unique_lock<std::mutex>& lock,
   if (!lost_.ok() || !trouble_.ok()) return lost_.ok() ? trouble_ : lost_;
   std::lock_guard save_lock(save->mutex);
   if (!save->outcome.ok()) return save->outcome;
-  return Status(Code::aborted, to_string(save->key) + " was decided without this rank");
+  return Status(Code::aborted, to_string(save->key) + " was decided without this rank's plan");
 }
 
 Result<SavePlanPtr> Session::agree_on_plan(const std::shared_ptr<SaveHandle::State>& save,
@@ -80,9 +81,10 @@ Result<plan::PlannerPlan> Session::exchange_plans(const std::shared_ptr<SaveHand
   std::unique_lock lock(mutex_);
   auto ask = [&](plan::GatherStage stage) -> Status {
     if (const size_t bytes = bytes_of(message.plans); bytes > plan::kMaxExchangeBytes) {
-      return Status(Code::too_large, fmt::format("plans for {} rank(s) take {}, at most {} can be passed on",
-                                                 message.plans.size(), human_bytes(bytes),
-                                                 human_bytes(plan::kMaxExchangeBytes)));
+      return Status(
+          Code::too_large,
+          fmt::format("the plans for {} rank(s) have {}: at most {} can be exchanged", message.plans.size(),
+                      human_bytes(bytes), human_bytes(plan::kMaxExchangeBytes)));
     }
     SHOAL_RETURN_IF_ERROR(request_plan(save, message));
     return wait_for_answer(lock, save, [&](const Record& record) {
@@ -113,7 +115,7 @@ Status Session::on_plan(const local::PlanUpdate& message) {
                                          : nullptr;
   if (!plan || plan->roster_id != message.roster_id || plan->rank != options_.rank ||
       plan->layout_id != wanted.layout_id) {
-    return Status(Code::corrupt, "it told a plan that is not this rank's");
+    return Status(Code::corrupt, "it sent a plan that does not belong to this rank");
   }
   record->second.plan = from_coordinator_ = std::move(plan);
   changed_.notify_all();
@@ -126,8 +128,7 @@ Status Session::on_plans(local::PlanGathering message) {
   const bool is_gathered = message.stage == plan::GatherStage::gathered &&
                            options_.rank == options_.coordinator_rank &&
                            message.plans.size() == options_.world_size;
-  if (!is_notified && !is_gathered)
-    return Status(Code::corrupt, "it handed on plans that are not for this rank");
+  if (!is_notified && !is_gathered) return Status(Code::corrupt, "it sent plans that are not for this rank");
   auto record = undecided_.find({message.step, message.attempt});
   if (record == undecided_.end() || !std::holds_alternative<local::PlanGathering>(record->second.offer)) {
     return ok_status();  // the save has ended, or does not wait for plans any more

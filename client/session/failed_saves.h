@@ -1,5 +1,5 @@
 // FailedSaves: which saves of a Checkpointer failed, and which of these failures no call has returned to the
-// trainer yet. Each failure is returned ("told") once: by its handle, by the next save, or by wait_all or
+// trainer yet. Each failure is returned once: by its handle, by the next save, or by wait_all or
 // close. Otherwise the Checkpointer prints it when it ends.
 #pragma once
 
@@ -45,9 +45,9 @@ class FailedSaves {
 
   // The failures that no call has returned, in the order of their saves. nullopt: there is none.
   std::optional<Unreported> unreported() const;
-  // The same without the save `but`. The failures count as told afterwards.
+  // The same without the save `but`. The failures count as returned afterwards.
   std::optional<Unreported> take_unreported(const std::optional<AttemptKey>& but = std::nullopt);
-  // Whether untold() has a save that did not fail merely because another rank refused to save after a
+  // Whether unreported() has a save that did not fail merely because another rank refused to save after a
   // failure.
   bool has_own_unreported() const;
   // Set once most_in_a_row saves have failed in a row.

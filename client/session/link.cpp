@@ -51,9 +51,8 @@ Status Session::receive_one(NodeLink& link) {
   const uint64_t bytes = link.socket->bytes_received();
   if (std::exchange(bytes_received_, bytes) != bytes) silent_ticks_ = 0;  // a long message is arriving
   if (++silent_ticks_ > kPingsPerSilence) {
-    return Status(Code::deadline_exceeded,
-                  fmt::format("it gave no sign of life for {} ms: it is stopped, or hangs",
-                              options_.node_silence.count()));
+    return Status(Code::deadline_exceeded, fmt::format("it sent nothing for {} ms: it is stopped or hangs",
+                                                       options_.node_silence.count()));
   }
   look_for_overdue(link);
   // If this send fails, the next receive returns the reason.
@@ -69,9 +68,9 @@ void Session::look_for_overdue(const NodeLink& link) {
   for (const auto& [key, record] : undecided_) {
     if (!record.save || Clock::now() - record.save->begun <= most) continue;
     record.save->finish(
-        Status(Code::deadline_exceeded,
-               fmt::format("{}: the node of this host (pid {}) answers, but has not decided it",
-                           to_string(record.save->key), link.attached.node_pid)),
+        Status(Code::deadline_exceeded, fmt::format("{}: the node of this host (pid {}) answers, but did not "
+                                                    "report a decision in time: its storage may hang",
+                                                    to_string(record.save->key), link.attached.node_pid)),
         {});
   }
   changed_.notify_all();
@@ -118,7 +117,8 @@ Status Session::handle(local::LocalMessage message) {
 // The slab's bytes are durable files now, or dropped. Changes the message that the next node would get.
 Status Session::on_slab_free(local::SlabFree body) {
   std::lock_guard lock(mutex_);
-  if (body.slab_id >= slots_.size()) return Status(Code::corrupt, "it freed a slab that was never offered");
+  if (body.slab_id >= slots_.size())
+    return Status(Code::corrupt, "it freed a slab that this trainer never offered");
   auto record = undecided_.find({body.step, body.attempt});
   const bool is_known = record != undecided_.end() && record->second.save &&
                         std::holds_alternative<local::Staged>(record->second.offer);
@@ -131,7 +131,7 @@ Status Session::on_slab_free(local::SlabFree body) {
   } else if (is_known) {
     record->second.offer = local::NotStaged{
         body.step, body.attempt,
-        Status(Code::aborted, "what it had staged was dropped by a node that has ended since")};
+        Status(Code::aborted, "a node that has since ended dropped what this rank had staged")};
   }
   slots_[body.slab_id].is_taken = false;
   give_back_free_slabs();
@@ -147,9 +147,10 @@ bool Session::drop(const std::shared_ptr<NodeLink>& link, const Status& why) {
     lose(why.with_context(who));
     return false;
   }
-  close_link(link, is_silent ? why.with_context(who)
-                             : Status(Code::unavailable, fmt::format("the node of this host is gone (pid {})",
-                                                                     link->attached.node_pid)));
+  close_link(link, is_silent
+                       ? why.with_context(who)
+                       : Status(Code::unavailable, fmt::format("the node of this host (pid {}) has ended",
+                                                               link->attached.node_pid)));
   // A stopped node still holds the lock file, so that no other node can replace it.
   if (is_silent) be_in_trouble(why.with_context(who));
   std::lock_guard lock(mutex_);
@@ -213,7 +214,7 @@ std::shared_ptr<NodeLink> Session::find_node() {
     const bool may_pass = code == Code::unavailable || code == Code::aborted ||
                           code == Code::already_exists || code == Code::io || code == Code::not_found;
     if (!may_pass) {
-      lose(attached.status().with_context("attaching to the next node of this host"));
+      lose(attached.status().with_context("cannot attach to the next node of this host"));
       return nullptr;
     }
     if (Clock::now() >= deadline) {
@@ -234,10 +235,12 @@ Result<NodeLink> Session::attach_again(std::unique_ptr<local::LocalSocket> socke
     if (answer) {
       if (const auto* failed = std::get_if<local::Failed>(&answer->message)) return failed->why;
       const auto* attached = std::get_if<local::Attached>(&answer->message);
-      if (attached == nullptr) return Status(Code::corrupt, "the node answered with something else");
+      if (attached == nullptr)
+        return Status(Code::corrupt, "the node answered a request with another type of message");
       if (attached->generation != generation_) {
-        return Status(Code::refused, fmt::format("it is of generation {}, this rank of {}",
-                                                 attached->generation, generation_));
+        return Status(Code::refused,
+                      fmt::format("it serves generation {}, and this rank belongs to generation {}",
+                                  attached->generation, generation_));
       }
       return NodeLink{std::move(socket), *attached};
     }

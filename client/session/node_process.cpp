@@ -97,14 +97,15 @@ Result<local::Attached> attach(local::LocalSocket& socket, const CheckpointerOpt
     *is_refused = true;
     return failed->why;
   }
-  return Status(Code::corrupt, "the node answered with something else than it was asked");
+  return Status(Code::corrupt, "the node answered a request with another type of message");
 }
 
 }  // namespace
 
 Result<std::string> socket_of(const CheckpointerOptions& options, const local::NodePaths& paths) {
   if (const char* given = std::getenv("SHOAL_SOCKET"); given && *given) return std::string(given);
-  if (paths.socket_file.empty()) return Status(Code::invalid_argument, options.root + ": no socket");
+  if (paths.socket_file.empty())
+    return Status(Code::invalid_argument, options.root + ": the node's socket has no path");
   return paths.socket_file;
 }
 
@@ -132,10 +133,9 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
     }
   }
   if (program.empty()) {
-    return Status(
-        Code::not_found,
-        "no program `shoal` to start a node with: neither SHOAL_NODE_PROGRAM, nor beside this program, "
-        "nor installed with the client library, nor in PATH");
+    return Status(Code::not_found,
+                  "cannot find the program `shoal` to start a node: it is not in SHOAL_NODE_PROGRAM, beside "
+                  "this program, beside the client library, or in PATH");
   }
   std::vector<std::string> command{
       program,    "node",         "--root",       options.root,
@@ -156,11 +156,12 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
 Status start_node(const CheckpointerOptions& options, const std::string& log_file, uint32_t generation) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> command, node_command(options, generation));
   base::OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!log.valid()) return Status(Code::io, fmt::format("{}: {}", log_file, std::strerror(errno)));
+  if (!log.valid())
+    return Status(Code::io, fmt::format("cannot open the node's log {}: {}", log_file, std::strerror(errno)));
   base::OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   int ends[2];
   if (!null.valid() || ::pipe2(ends, O_CLOEXEC) != 0) {
-    return Status(Code::io, fmt::format("starting a node: {}", std::strerror(errno)));
+    return Status(Code::io, fmt::format("cannot start a node: {}", std::strerror(errno)));
   }
   base::OwnedFd read_end(ends[0]), write_end(ends[1]);
   std::vector<char*> arguments;
@@ -168,7 +169,7 @@ Status start_node(const CheckpointerOptions& options, const std::string& log_fil
   arguments.push_back(nullptr);
 
   const pid_t child = ::fork();
-  if (child < 0) return Status(Code::io, fmt::format("starting a node: fork: {}", std::strerror(errno)));
+  if (child < 0) return Status(Code::io, fmt::format("cannot start a node: fork: {}", std::strerror(errno)));
   if (child == 0) {
     ::setsid();
     const pid_t grandchild = ::fork();
@@ -184,7 +185,8 @@ Status start_node(const CheckpointerOptions& options, const std::string& log_fil
   while ((got = ::read(read_end.get(), &error, sizeof error)) < 0 && errno == EINTR) {
   }
   if (got == static_cast<ssize_t>(sizeof error)) {
-    return Status(Code::not_found, fmt::format("{}: {}", command[0], std::strerror(error)));
+    return Status(Code::not_found,
+                  fmt::format("cannot start a node with {}: {}", command[0], std::strerror(error)));
   }
   return ok_status();
 }
@@ -206,11 +208,11 @@ Result<std::unique_ptr<local::LocalSocket>> NodeFinder::try_once(bool may_start)
     candidate_pause_ = std::clamp(2 * candidate_pause_, kFirstCandidatePause, kLastCandidatePause);
     next_candidate_ = Clock::now() + candidate_pause_;
   }
-  std::string who = "no process holds " + paths_.lock_file;
+  std::string who = "no process holds the lock file " + paths_.lock_file;
   if (auto pid = living_lock_holder(paths_.lock_file)) {
-    who = fmt::format("the node is pid {} by {}, and does not answer", *pid, paths_.lock_file);
+    who = fmt::format("process {} holds the lock file {} and does not answer", *pid, paths_.lock_file);
   }
-  return Status(Code::unavailable, fmt::format("no node on this host: {}; {}; its log is {}",
+  return Status(Code::unavailable, fmt::format("found no node on this host: {}; {}; the node's log is {}",
                                                socket.status().message(), who, paths_.log_file));
 }
 
@@ -239,10 +241,10 @@ local::Attach attach_message(const CheckpointerOptions& options) {
 }
 
 Status silent_at_attach(const local::LocalSocket& socket, const CheckpointerOptions& options) {
-  return Status(Code::deadline_exceeded,
-                fmt::format("the node of this host (pid {}) did not answer within {} ms: it is stopped, or "
-                            "hangs",
-                            socket.peer_pid(), options.attach_timeout.count()));
+  return Status(
+      Code::deadline_exceeded,
+      fmt::format("the node of this host (pid {}) did not answer within {} ms: it is stopped or hangs",
+                  socket.peer_pid(), options.attach_timeout.count()));
 }
 
 Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& options) {
@@ -254,7 +256,7 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
     if (socket.ok()) {
       Result<local::Attached> attached = attach(**socket, options, deadline, &is_refused);
       if (attached.ok()) return NodeLink{std::move(*socket), *attached};
-      failed = attached.status().with_context("attaching to the node of this host");
+      failed = attached.status().with_context("cannot attach to the node of this host");
     } else if (!options.start_node) {
       return failed;
     }

@@ -23,7 +23,7 @@ Result<Metadata> SaveHandle::wait_committed(std::optional<std::chrono::milliseco
   if (!timeout) {
     state_->changed.wait(lock, is_done);
   } else if (!state_->changed.wait_for(lock, *timeout, is_done)) {
-    return Status(Code::deadline_exceeded, to_string(state_->key) + " is not decided yet");
+    return Status(Code::deadline_exceeded, to_string(state_->key) + " is still undecided");
   }
   if (state_->outcome.ok()) return state_->metadata;
   if (state_->failures) state_->failures->on_notified(state_->key);

@@ -56,10 +56,9 @@ Status client::Session::start() {
     sender_ = std::thread([this] { send_all(); });
     receiver_ = std::thread([this] { receive_all(); });
   } catch (const std::exception& error) {
-    return Status(Code::no_space,
-                  fmt::format("no thread to speak with the node: {}; raise the limit (ulimit -u, "
-                              "ulimit -v, or those of the container)",
-                              error.what()));
+    return Status(Code::no_space, fmt::format("cannot start the threads for messages with the node: {}; "
+                                              "raise the limit (ulimit -u, ulimit -v, or the container's)",
+                                              error.what()));
   }
   return ok_status();
 }
@@ -79,7 +78,7 @@ void client::Session::end() {
     if (thread->joinable()) thread->join();
   }
   failures_->stop_listening();
-  lose(Status(Code::unavailable, "the Checkpointer was closed before the decision was heard"));
+  lose(Status(Code::unavailable, "the Checkpointer was closed before the node reported a decision"));
 }
 
 Status client::Session::status() const {
@@ -92,7 +91,7 @@ Status client::Session::status() const {
 void client::Session::send_message(local::LocalMessage message, std::shared_ptr<const base::OwnedFd> fd) {
   if (!link_) return;
   outgoing_.push_back({std::move(message), std::move(fd)});
-  ++said_;
+  ++queued_;
 }
 
 void client::Session::send_all() {
@@ -103,7 +102,7 @@ void client::Session::send_all() {
     const std::shared_ptr<client::NodeLink> link = link_;
     const Outgoing next = std::move(outgoing_.front());
     outgoing_.pop_front();
-    const uint64_t number = said_ - outgoing_.size();
+    const uint64_t number = queued_ - outgoing_.size();
     is_sending_ = true;
     lock.unlock();
     Status sent = link->socket->send(next.message, next.fd ? next.fd->get() : -1);
@@ -130,7 +129,7 @@ void client::Session::send_pending_messages(std::unique_lock<std::mutex>& lock) 
     const std::shared_ptr<client::NodeLink> link = link_;
     Outgoing next = std::move(outgoing_.front());
     outgoing_.pop_front();
-    const uint64_t number = said_ - outgoing_.size();
+    const uint64_t number = queued_ - outgoing_.size();
     is_sending_ = true;
     lock.unlock();
     Result<bool> sent = link->socket->try_send(next.message, next.fd ? next.fd->get() : -1);
@@ -200,10 +199,13 @@ void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
   SavePlanPtr plan;
   Status error;
   if (received.rule_version != kRuleVersion) {
-    error = Status(Code::version, fmt::format("the node plans by rule version {}, this program by {}",
-                                              received.rule_version, kRuleVersion));
+    error = Status(
+        Code::version,
+        fmt::format(
+            "the node uses planning rule {}, and this program uses {}: use one version of Shoal for both",
+            received.rule_version, kRuleVersion));
   } else if (options_.rank >= received.world->roster.world_size()) {
-    error = Status(Code::internal, fmt::format("the roster has no rank {}", options_.rank));
+    error = Status(Code::internal, fmt::format("rank {} is not in the roster", options_.rank));
   } else if (received.world->layout_of(options_.rank).id() ==
              layout->id()) {  // else it is of the layout before
     Result<SavePlan> made = plan_save(*received.world, options_.rank, received.options);
@@ -239,7 +241,8 @@ Result<std::vector<uint32_t>> client::Session::free_slots(bool wait) {
   if (wait) {
     SHOAL_RETURN_IF_ERROR(wait_until(lock, find));
   } else if (!find()) {
-    return Status(Code::busy, fmt::format("{} saves are in flight, as many as may be", slots_.size()));
+    return Status(Code::busy,
+                  fmt::format("{} saves are in flight, as many as max_in_flight allows", slots_.size()));
   }
   return free;
 }
@@ -251,7 +254,9 @@ bool client::Session::keeps_slab(uint32_t slot) const {
 
 Status client::Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
   auto kept = std::make_shared<const base::OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!kept->valid()) return Status(Code::io, fmt::format("a slab: {}", std::strerror(errno)));
+  if (!kept->valid())
+    return Status(Code::io,
+                  fmt::format("cannot duplicate the descriptor of a slab: {}", std::strerror(errno)));
   std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;
   slots_[slot] = Slot{false, true, kept, bytes};
@@ -272,7 +277,8 @@ Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::St
   std::unique_lock lock(mutex_);
   if (!lost_.ok()) return lost_;
   if (undecided_.size() >= client::kMaxUndecidedSaves) {
-    return Status(Code::busy, fmt::format("{} saves are written and not decided", undecided_.size()));
+    return Status(Code::busy, fmt::format("{} saves are written and undecided: wait for one of them first",
+                                          undecided_.size()));
   }
   slots_[save->slot].is_taken = true;
   send_message(staged);
@@ -280,7 +286,7 @@ Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::St
   if (staged.in_parts) parts_of_ = key;
   undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
   const std::shared_ptr<client::NodeLink> link = link_;
-  const uint64_t number = said_;
+  const uint64_t number = queued_;
   send_pending_messages(lock);
   changed_.wait_for(lock, client::kLongestHandOver,
                     [&] { return sent_ >= number || link_ != link || !link_; });
@@ -311,7 +317,7 @@ Status client::Session::wait_all_decided(std::optional<std::chrono::milliseconds
     if (!at_most) {
       save->changed.wait(save_lock, is_done);
     } else if (!save->changed.wait_until(save_lock, deadline, is_done)) {
-      return Status(Code::deadline_exceeded, to_string(save->key) + " is not decided yet");
+      return Status(Code::deadline_exceeded, to_string(save->key) + " is still undecided");
     }
   }
   lock.lock();
@@ -328,7 +334,8 @@ Result<uint32_t> client::Session::begin_request(uint64_t* link) {
   if (!lost_.ok()) return lost_;
   if (!link_) return trouble_;
   if (is_asking_) {
-    return Status(Code::refused, "another thread uses this Checkpointer: one may load or ask at a time");
+    return Status(Code::refused,
+                  "another thread uses this Checkpointer: only one thread at a time may load or query");
   }
   is_asking_ = true;
   interrupted_ = ok_status();
@@ -375,8 +382,7 @@ Result<local::LocalMessage> client::Session::next_answer() {
   if (!interrupted_.ok()) return interrupted_;
   if (!is_ready) {
     return Status(Code::deadline_exceeded,
-                  fmt::format("the node of this host (pid {}) has left a request without an answer for {} "
-                              "minutes",
+                  fmt::format("the node of this host (pid {}) has not answered a request for {} minutes",
                               link_->attached.node_pid, client::kLongestAnswer.count()));
   }
   local::LocalMessage message = std::move(answers_.front());
@@ -391,7 +397,7 @@ void client::Session::abandon() {
     link = link_;
     is_asking_ = false;  // the node has not ended
   }
-  if (link) close_link(link, Status(Code::unavailable, "a load was given up"));
+  if (link) close_link(link, Status(Code::unavailable, "the trainer gave up a load"));
 }
 
 void client::Session::send_to_node(uint64_t link, local::LocalMessage message) {

@@ -1,6 +1,7 @@
-// Session: what a client and the nodes that serve it, one after the other, know of each other. The trainer's
-// thread says what it wants and never waits for a socket; a thread of the session sends, another receives.
-// Where a node is gone, the receiving thread finds or starts the next one and tells it what is undecided.
+// Session: the connection of a client to its node, and to the node that replaces it after a failure. The
+// trainer's thread queues messages and never waits for a socket: one thread of the session sends, another
+// receives. If a node has ended, the receiving thread finds or starts the next one and sends it the undecided
+// saves.
 #pragma once
 
 #include <chrono>
@@ -27,148 +28,151 @@ namespace shoal {
 
 struct SaveHandle::State {
   using Clock = std::chrono::steady_clock;
-  // Written by save before anybody else sees the handle.
+  // save writes these before any other thread has the handle.
   AttemptKey key;
   SaveStats stats;
   Clock::time_point begun = Clock::now();
   uint32_t slot = 0;
-  std::shared_ptr<client::FailedSaves> failures;  // null: nobody counts
+  std::shared_ptr<client::FailedSaves> failures;  // null: failures are not counted
 
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // protects the following members
   std::condition_variable changed;
   bool is_done = false;
   Status outcome;
   Metadata metadata;
   double seconds_to_decision = 0;
 
-  void finish(Status with, Metadata checkpoint);  // the first call counts
+  void finish(Status with, Metadata checkpoint);  // only the first call has an effect
 };
 
 }  // namespace shoal
 
 namespace shoal::client {
 
-// How long a node that is alive may leave a request without an answer, or, beyond its own deadline, a save
-// without a decision: its storage hangs.
+// A live node must answer a request within this time, and must decide a save within this time after its own
+// deadline. Otherwise its storage hangs.
 inline constexpr std::chrono::minutes kLongestAnswer{10};
-// Signs of life are asked for, and missed ones counted, that often within CheckpointerOptions::node_silence.
+// The session sends this many pings within CheckpointerOptions::node_silence, and counts missing answers.
 inline constexpr int kPingsPerSilence = 6;
-// A node that leaves a ping that long without an answer, while a save waits for staging memory, is stopped: a
-// save whose process has memory enough does without its answer.
+// While a save waits for staging memory, a node that does not answer a ping within this time counts as
+// stopped. A save whose process has enough memory then continues without a grant.
 inline constexpr std::chrono::seconds kLongestPong{2};
-// How long save waits for its message to pass into the socket: a node that reads nothing is stopped.
+// save waits at most this long until the socket has its message: a node that reads nothing is stopped.
 inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
 inline constexpr size_t kMaxUndecidedSaves = 1024;
 inline constexpr size_t kMaxLoadMessagesQueued = 4096;
-inline constexpr size_t kMaxPartsQueued = 64;  // a node asks for two of a file at a time
+inline constexpr size_t kMaxPartsQueued = 64;  // a node requests two of a file at a time
 
 class Session {
  public:
-  // Finds or starts the node and attaches within options.attach_timeout. Code::unavailable, Code::refused or
-  // what the node says.
+  // Finds or starts the node and attaches within options.attach_timeout. Code::unavailable, Code::refused, or
+  // the error that the node returns.
   static Result<std::unique_ptr<Session>> open(const CheckpointerOptions& options);
   ~Session();
-  // Ends the connection, for good; what is asked later fails. Handles of saves that are not decided hear that
-  // nobody knows more.
+  // Ends the session: later requests fail. The handles of undecided saves finish with Code::unavailable.
   void end();
 
   uint32_t generation() const { return generation_; }
-  // Why nothing can be asked of a node; OK while one serves, or is looked for within attach_timeout. An error
-  // may pass: the search goes on.
+  // OK while a node serves, or while the session looks for one within attach_timeout; otherwise the reason.
+  // The session continues to look for a node, so an error may be temporary.
   Status status() const;
 
-  // The layout that rosters are planned for; once. The plan follows when both have come.
+  // Sets the layout for which the session plans. It makes the plan when it has both layout and roster.
   void set_layout(LayoutPtr layout);
   // nullptr: no roster yet. An error: the roster's plan cannot be made.
   Result<SavePlanPtr> plan() const;
 
-  // Slots of slabs, 0 to max_in_flight - 1: staged by the one trainer thread, freed by the node.
-  // The free ones, ascending; waits for one if asked. Code::busy: none.
+  // Slots of slabs have the numbers 0 to max_in_flight - 1. The trainer's thread stages them, and the node
+  // frees them. Returns the free ones, ascending. With `wait` it waits for one; else Code::busy if none is
+  // free.
   Result<std::vector<uint32_t>> free_slots(bool wait);
-  // False: a node that may still read the slab knows it; a new one must be offered.
+  // False: an earlier node may still read this slab, so the caller must offer a new one.
   bool keeps_slab(uint32_t slot) const;
-  // This memory file lies in the slot from now on. `fd` is duplicated.
+  // Puts this memory file into the slot. Duplicates `fd`.
   Status offer_slab(uint32_t slot, uint64_t bytes, int fd);
   void wait_all_free(std::chrono::steady_clock::duration at_most);
 
-  // What the node grants to the slabs of this rank: session_staging.cpp. Of the trainer's thread.
+  // The memory that the node grants to the slabs of this rank: staging.cpp. Only the trainer's thread calls
+  // these functions.
   struct StagingGrant {
     uint64_t slab_bytes = 0;
     uint32_t slabs = 0;
     bool in_parts = false;
     uint64_t bytes() const { return slab_bytes * slabs; }
   };
-  // As it was granted last; nothing: no node has, or it asked for it back.
+  // The last grant; nullopt: no node has granted memory, or the node has requested it back.
   std::optional<StagingGrant> staging_grant() const;
-  // Asks for another one, and waits for the answer. Nothing: the node grants none, or, unless
-  // `needs_answer`, none serves, or it is stopped. With it the wait is for the next node too, until this
-  // session gives the search up. Code::no_space.
+  // Requests another grant and waits for the answer. nullopt: the node grants no memory. Without
+  // `needs_answer`, nullopt also means that no node serves, or that it is stopped. With `needs_answer` it
+  // also waits for the next node, until the session gives up the search. Code::no_space.
   Result<std::optional<StagingGrant>> request_staging(const local::StagingRequest& wanted, bool needs_answer);
-  // Until at least so many slots are free. Code::busy: so many are not, and it is not to wait.
+  // Waits until at least `count` slots are free. Without `wait`, Code::busy if fewer are free.
   Status wait_for_free(size_t count, bool wait);
-  // A free slot's slab will be written to: it is not given back meanwhile. False: it has been.
+  // Keeps the slab of a free slot while the caller writes to it. False: the slab has already been given back.
   bool begin_filling(uint32_t slot);
   void end_filling(uint32_t slot);
-  // A free slot's slab and its memory are needed no more.
+  // Releases the slab of a free slot, and its memory.
   void drop_slab(uint32_t slot);
-  void send_kept();  // to a node that grants: where a slab could not be made
-  // A save that stage() has said to be in parts: the next part that its node wants. Nothing: all of it is
-  // durable, or the save has ended. An error: no node serves.
+  void send_kept();  // to a node that grants memory: the client could not make a slab
+  // The next part that the node requests of a save that was staged in parts. nullopt: all of it is durable,
+  // or the save has ended. An error: no node serves.
   struct Part {
     local::PartRequest wanted;
-    uint64_t link = 0;  // the connection that it came by
+    uint64_t link = 0;  // the connection that brought the request
   };
   Result<std::optional<Part>> next_part(const std::shared_ptr<SaveHandle::State>& save);
   void answer_part(const Part& part, Status outcome);
 
-  // The save's slot is taken. Returns when the node has the message, even if this process then dies; waits
-  // for that at most kLongestHandOver, and not where no node serves. Its handle is finished by the decision,
-  // or an error. Code::busy: kMaxUndecidedSaves.
+  // Stages the save and marks its slot as taken. Returns when the socket has the message, so that the node
+  // gets it even if this process dies. It waits for this at most kLongestHandOver, and not at all if no node
+  // serves. The decision or an error finishes the handle. Code::busy: kMaxUndecidedSaves.
   Status stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged);
-  // Mode collective: what this rank is to write of the save, which is asked of its node with the layout that
-  // was set last. Waits until all ranks have asked. An error is also the save's: what it was given up for.
-  // `follows_planner`: after exchange_plans.
+  // Mode collective: requests from the node the plan of this rank, for the layout that was set last. Waits
+  // until all ranks have requested theirs. An error also ends the save. `follows_planner`: after
+  // exchange_plans.
   Result<SavePlanPtr> agree_on_plan(const std::shared_ptr<SaveHandle::State>& save, bool follows_planner);
-  // Before that, of planners with a global plan of their own: offers this rank's plan, waits until all ranks
-  // have offered theirs and that of coordinator_rank has made those of all, and returns its part. `make` is
-  // called there, with the plans by rank, without the session's mutex. An error is also the save's.
+  // The plan gather of planners that override create_global_plan, before agree_on_plan. Offers this rank's
+  // plan, waits until all ranks have offered theirs and coordinator_rank has made the plans of all, and
+  // returns this rank's. coordinator_rank calls `make` with the plans by rank, without the session's mutex.
+  // An error also ends the save.
   using MakePlans =
       std::function<Result<std::vector<plan::PlannerPlan>>(const std::vector<plan::PlannerPlan>& offered)>;
   Result<plan::PlannerPlan> exchange_plans(const std::shared_ptr<SaveHandle::State>& save,
                                            plan::PlannerPlan mine, const MakePlans& make);
-  // The other ranks hear that this one takes no part.
+  // Reports that this rank takes no part in the save, so that it aborts.
   void not_staged(uint64_t step, uint32_t attempt, Status why);
-  // Until every handle is finished. An error ends the session, but Code::deadline_exceeded.
+  // Waits until every handle is finished. Every error except Code::deadline_exceeded ends the session.
   Status wait_all_decided(std::optional<std::chrono::milliseconds> at_most = std::nullopt);
   const std::shared_ptr<FailedSaves>& failures() const { return failures_; }
 
-  // One request at a time, to one node: waits for one. Its answers are Found, Loaded and LoadDone. `link`, if
-  // asked for: the number of the connection, from 1; on another one the node knows no window.
+  // Begins a request; waits until a node serves. There is one request at a time, to one node. Its answers are
+  // Found, Loaded and LoadDone. `*link` becomes the number of the connection, from 1: the node of another
+  // connection does not know this client's window.
   Result<uint32_t> begin_request(uint64_t* link = nullptr);
   void ask(const local::LocalMessage& message, int fd_to_pass = -1);
   // The next answer; Code::deadline_exceeded after kLongestAnswer.
   Result<local::LocalMessage> next_answer();
-  // The node of the last request went away: it may be made again.
+  // True: the node of the last request has ended, so the caller may repeat the request.
   bool was_interrupted() const;
   void end_request();
-  // Ends the connection, whose node may still write to the window of a load that was given up.
+  // Ends the connection after the client gave up a load: the node may still write to its window.
   void abandon();
-  // To the node of that connection; nothing, where another one serves by now.
+  // Sends to the node of that connection. Does nothing if another node serves now.
   void send_to_node(uint64_t link, local::LocalMessage message);
-  // A clean end, said once all else is.
+  // Reports a clean end to the node, after all other messages.
   void detach();
 
  private:
   using SaveKey = std::pair<uint64_t, uint32_t>;  // step, attempt
-  struct Record {                                 // of an attempt that is not decided
+  struct Record {                                 // of an undecided attempt
     std::shared_ptr<SaveHandle::State> save;      // null: it was never staged
-    // What a node that does not know of it is told.
+    // The message that a node gets if it does not know this attempt.
     std::variant<local::Staged, local::Written, local::NotStaged, local::PlanRequest, local::PlanGathering>
         offer;
     SavePlanPtr plan;                           // the answer to PlanRequest
     std::optional<local::PlanGathering> plans;  // the newest answer to PlanGathering
-    // What this rank's planner made for all: said before the offer, until this rank has staged. Other ranks
-    // may not have been told, and no other process has it.
+    // The plans that this rank's planner made for all ranks. The session sends them before `offer`, until
+    // this rank has staged: other ranks may not have theirs, and no other process has a copy.
     std::optional<local::PlanGathering> made;
   };
   struct Slot {
@@ -177,7 +181,7 @@ class Session {
     std::shared_ptr<const base::OwnedFd> fd;  // null: no slab yet
     uint64_t bytes = 0;
     bool is_filling = false;
-    bool gives_back = false;  // as soon as it is free
+    bool gives_back = false;  // gives back the slab as soon as it is free
     bool is_free() const { return !is_taken && !is_filling; }
   };
   struct Outgoing {
@@ -186,9 +190,9 @@ class Session {
   };
 
   Session(const CheckpointerOptions& options, NodeFinder finder, NodeLink link);
-  Status start();  // the threads; Code::no_space where the system gives none
+  Status start();  // starts the threads; Code::no_space if the system has none
 
-  // Of the receiving thread: session_link.cpp.
+  // Called by the receiving thread: link.cpp.
   void receive_all();
   Status receive_one(NodeLink& link);
   bool drop(const std::shared_ptr<NodeLink>& link, const Status& why);
@@ -210,7 +214,7 @@ class Session {
   Status on_plans(local::PlanGathering received);
   // With the mutex held.
   Status wait_for_node(std::unique_lock<std::mutex>& lock);
-  // False: the node lives, and has not answered within kLongestAnswer.
+  // False: the node is alive and has not answered within kLongestAnswer.
   bool wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
                       bool needs_answer);
   void on_granted(local::StagingGranted received);
@@ -223,10 +227,10 @@ class Session {
   // The record of a save that is staged in parts; null: it has ended, or all of it is durable.
   const Record* in_parts(const SaveKey& key) const;
   void end_parts(const SaveKey& key);
-  // With the mutex held. What the node, and each that comes after it, is asked for this save.
+  // With the mutex held. Sends a request for this save to the node, and to each node that replaces it.
   template <class Ask>
   Status request_plan(const std::shared_ptr<SaveHandle::State>& save, Ask ask);
-  // OK once `ready` of the save's record; an error where the save has ended before or no node serves.
+  // Waits until `ready` is true of the save's record. An error: the save has ended, or no node serves.
   template <class Ready>
   Status wait_for_answer(std::unique_lock<std::mutex>& lock, const std::shared_ptr<SaveHandle::State>& save,
                          Ready&& ready);
@@ -242,36 +246,36 @@ class Session {
   const CheckpointerOptions options_;
   const uint32_t generation_;
   const std::shared_ptr<FailedSaves> failures_;
-  NodeFinder finder_;            // of the receiving thread
-  int silent_ticks_ = 0;         // of the receiving thread
+  NodeFinder finder_;            // used by the receiving thread only
+  int silent_ticks_ = 0;         // likewise
   uint64_t bytes_received_ = 0;  // likewise
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_closing_ = false;
-  Status lost_;                     // for good
-  Status trouble_;                  // no node serves, though one was waited for
-  uint64_t troubles_ = 0;           // how often that was so
-  std::shared_ptr<NodeLink> link_;  // null: none serves
-  uint64_t links_ = 1;              // how many there were
-  std::string gone_;                // of the one before
-  std::deque<Outgoing> outgoing_;   // to link_
+  Status lost_;                     // why the session has ended
+  Status trouble_;                  // why no node serves, after a wait for one
+  uint64_t troubles_ = 0;           // how often trouble_ was set
+  std::shared_ptr<NodeLink> link_;  // null: no node serves
+  uint64_t links_ = 1;              // number of connections so far
+  std::string gone_;                // why the connection before ended
+  std::deque<Outgoing> outgoing_;   // messages for link_
   bool is_sending_ = false;
   uint64_t messages_received_ = 0;
-  uint64_t said_ = 0, sent_ = 0;  // messages put into outgoing_, and gone out of it, ever
+  uint64_t queued_ = 0, sent_ = 0;  // messages ever put into outgoing_, and sent from it
   std::vector<Slot> slots_;
   std::optional<StagingGrant> grant_;
-  std::optional<local::StagingRequest> asked_;  // and not answered
+  std::optional<local::StagingRequest> asked_;  // the request without an answer
   uint64_t staging_requests_ = 0;               // the number of the last one
   std::optional<local::StagingGranted> granted_;
   std::optional<SaveKey> parts_of_;  // the save whose trainer waits to copy parts
-  std::deque<Part> parts_;           // that it has not copied yet
+  std::deque<Part> parts_;           // requested parts that it has not copied yet
   std::map<SaveKey, Record> undecided_;
   LayoutPtr layout_;
   std::optional<local::RosterUpdate> roster_;
   SavePlanPtr plan_;
   Status plan_error_;
-  SavePlanPtr from_coordinator_;  // collective: the plan that came last
+  SavePlanPtr from_coordinator_;  // collective: the last plan received
   uint32_t request_id_ = 0;
   bool is_asking_ = false;
   size_t requests_waiting_ = 0;
@@ -281,7 +285,8 @@ class Session {
   std::thread sender_, receiver_;
 };
 
-// The receiving thread ends every wait: it notices a node that is gone or stopped, and a search in vain.
+// The receiving thread ends every wait: it notices a node that has ended or is stopped, and a search that
+// fails.
 template <class Ready>
 Status Session::wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready) {
   changed_.wait(lock, [&] { return !lost_.ok() || !trouble_.ok() || ready(); });

@@ -44,9 +44,9 @@ Result<std::optional<Session::StagingGrant>> Session::request_staging(const loca
     if (!is_over) {
       return Status(
           Code::deadline_exceeded,
-          fmt::format("the node of this host (pid {}) has left a request for staging memory without "
-                      "an answer for {} minutes",
-                      link->attached.node_pid, kLongestAnswer.count()));
+          fmt::format(
+              "the node of this host (pid {}) has not answered a request for staging memory for {} minutes",
+              link->attached.node_pid, kLongestAnswer.count()));
     }
     if (granted_) break;
     if (!needs_answer) return std::optional<StagingGrant>();  // the node ended, or is stopped
@@ -139,7 +139,7 @@ Status Session::wait_for_free(size_t count, bool wait) {
   };
   if (free() >= count) return ok_status();
   if (!wait) {
-    return Status(Code::busy, fmt::format("{} save(s) are in flight, as many as the memory for staging holds",
+    return Status(Code::busy, fmt::format("{} save(s) are in flight, as many as the staging memory holds",
                                           slots_.size() - free()));
   }
   return wait_until(lock, [&] { return free() >= count; });
@@ -213,12 +213,13 @@ void Session::answer_part(const Part& part, Status outcome) {
 
 Status Session::on_part_request(local::PartRequest wanted) {
   std::lock_guard lock(mutex_);
-  if (parts_.size() >= kMaxPartsQueued) return Status(Code::corrupt, "it asks for too many parts of a save");
+  if (parts_.size() >= kMaxPartsQueued)
+    return Status(Code::corrupt, "it requests too many parts of a save at once");
   const SaveKey key{wanted.step, wanted.attempt};
   const Record* record = parts_of_ == key ? in_parts(key) : nullptr;
   if (record == nullptr || record->save->slot != wanted.slab_id) {
     send_message(local::PartStaged{wanted.slab_id, wanted.number,
-                                   Status(Code::aborted, "its trainer has given it up")});
+                                   Status(Code::aborted, "the trainer has given up this save")});
   } else {
     parts_.push_back({std::move(wanted), links_});
   }
@@ -232,7 +233,7 @@ void Session::end_parts(const SaveKey& key) {
   parts_of_.reset();
   for (const Part& part : parts_) {
     send_message(local::PartStaged{part.wanted.slab_id, part.wanted.number,
-                                   Status(Code::aborted, "its trainer has given it up")});
+                                   Status(Code::aborted, "the trainer has given up this save")});
   }
   parts_.clear();
   // A node that has ended frees no slab.

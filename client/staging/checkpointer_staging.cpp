@@ -149,9 +149,10 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::place_for(uint64_t bytes, 
       SHOAL_RETURN_IF_ERROR(grant_for(whole, best).status());
       has_asked = true;
     } else if (free.size() == slabs.size()) {  // no save is in flight whose end would free memory
-      return Status(Code::internal, "the node of this host granted " + human_bytes(grant->bytes()) +
-                                        " of memory for staging, and no parts; a save takes " +
-                                        human_bytes(whole));
+      return Status(Code::internal,
+                    "the node of this host granted " + human_bytes(grant->bytes()) +
+                        " of staging memory and does not allow saves in parts; a save needs " +
+                        human_bytes(whole));
     } else {
       const Clock::time_point begun = Clock::now();
       SHOAL_RETURN_IF_ERROR(session->wait_for_free(free.size() + 1, options.on_busy == OnBusy::wait));

@@ -16,7 +16,7 @@ Status check_budget(uint64_t wanted, uint64_t held, uint64_t staging_bytes_max,
   }
   const base::MemoryHeadroom headroom = base::memory_headroom(files);
   if (wanted <= headroom.bytes) return ok_status();
-  return Status(Code::no_space, fmt::format("staging needs {} more while it holds {}, and {} are left: {}",
+  return Status(Code::no_space, fmt::format("staging needs {} more while it holds {}, and {} are free: {}",
                                             human_bytes(wanted), human_bytes(held),
                                             human_bytes(headroom.bytes), headroom.because));
 }

@@ -25,17 +25,18 @@ constexpr uint64_t kGrowthParts = 16;
 
 Status failed(const char* what, uint64_t bytes) {
   const Code code = errno == ENOMEM || errno == ENOSPC || errno == EFAULT ? Code::no_space : Code::io;
-  return Status(code, fmt::format("a slab of {}: {}: {}", human_bytes(bytes), what, std::strerror(errno)));
+  return Status(
+      code, fmt::format("cannot make a slab of {}: {}: {}", human_bytes(bytes), what, std::strerror(errno)));
 }
 
 Status fault_in(int fd, std::byte* data, uint64_t bytes) {
   ::madvise(data, bytes, MADV_HUGEPAGE);  // has an effect if the system allows huge pages for shared memory
   if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return ok_status();
-  if (errno != EINVAL) return failed("faulting it in", bytes);
+  if (errno != EINVAL) return failed("MADV_POPULATE_WRITE", bytes);
   // For kernels before 5.14: allocating first turns a lack of memory into an error instead of a signal.
   if (int error = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)); error != 0) {
     errno = error;
-    return failed("allocating it", bytes);
+    return failed("posix_fallocate", bytes);
   }
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   for (uint64_t at = 0; at < bytes; at += page) *static_cast<volatile std::byte*>(data + at) = std::byte{0};
@@ -53,14 +54,14 @@ Result<MemorySlab> MemorySlab::make(uint64_t bytes) {
 Result<MemorySlab> MemorySlab::make_empty(uint64_t bytes) {
   if (bytes == 0 || bytes > local::kMaxSlabBytes) {
     return Status(Code::too_large,
-                  fmt::format("a slab of {} bytes, at most {} are allowed", bytes, local::kMaxSlabBytes));
+                  fmt::format("a slab has {} bytes: at most {} are allowed", bytes, local::kMaxSlabBytes));
   }
   MemorySlab slab;
   slab.fd_ = base::OwnedFd(::memfd_create("shoal-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!slab.fd_.valid()) return failed("memfd_create", bytes);
   if (::ftruncate(slab.fd(), static_cast<off_t>(bytes)) != 0) return failed("ftruncate", bytes);
   if (::fcntl(slab.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return failed("sealing it", bytes);
+    return failed("F_ADD_SEALS", bytes);
   }
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slab.fd(), 0);
   if (mapped == MAP_FAILED) return failed("mmap", bytes);

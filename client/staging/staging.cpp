@@ -66,12 +66,12 @@ Result<StageRecipe::Staging> StageRecipe::lay_out(const BoundState& state) const
       piece.bytes = entry.object.view().size();
     } else if (piece.bytes != 0 && !state.data_of(piece.entry, piece.local_box)) {
       return Status(Code::invalid_argument,
-                    fmt::format("'{}': no memory is given for what this rank holds", entry.fqn));
+                    fmt::format("'{}': the memory for what this rank holds is missing", entry.fqn));
     }
     piece.slab_offset = staging.slab_bytes;
     if (piece.bytes > local::kMaxSlabBytes - staging.slab_bytes) {
-      return Status(Code::too_large,
-                    fmt::format("'{}': a save of more than {} bytes", entry.fqn, local::kMaxSlabBytes));
+      return Status(Code::too_large, fmt::format("'{}': the save has more than {} bytes up to this value",
+                                                 entry.fqn, local::kMaxSlabBytes));
     }
     const uint64_t end = staging.slab_bytes + piece.bytes;
     staging.slab_bytes = (end + kPieceAlignmentBytes - 1) / kPieceAlignmentBytes * kPieceAlignmentBytes;
@@ -107,13 +107,13 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
         [](uint64_t from, const local::StagedPiece& piece) { return from < piece.slab_offset; });
     const bool fits_slab = range.slab_offset <= slab.size() && range.bytes <= slab.size() - range.slab_offset;
     if (after == staging.pieces.begin() || !fits_slab) {
-      return Status(Code::invalid_argument, "the node asks for bytes that were not staged");
+      return Status(Code::invalid_argument, "the node requests bytes that were not staged");
     }
     const auto number = static_cast<uint32_t>(std::prev(after) - staging.pieces.begin());
     const local::StagedPiece& piece = staging.pieces[number];
     const uint64_t begin = range.from - piece.slab_offset;
     if (begin > piece.bytes || range.bytes > piece.bytes - begin) {
-      return Status(Code::invalid_argument, "the node asks for bytes beyond a piece that was staged");
+      return Status(Code::invalid_argument, "the node requests bytes after the end of a staged piece");
     }
     std::byte* const target = slab.data() + range.slab_offset;
     if (const StateDict::Entry& entry = state.entry_of(piece.entry); entry.object) {

@@ -19,15 +19,17 @@ namespace {
 
 Status check_owner_and_mode(const std::string& path, const struct stat& info) {
   if (!S_ISREG(info.st_mode)) {
-    return Status(Code::invalid_argument, fmt::format("token file {} is no regular file", path));
+    return Status(Code::invalid_argument, fmt::format("token file {} is not a regular file", path));
   }
   if (info.st_uid != geteuid() && info.st_uid != 0) {
-    return Status(Code::refused, fmt::format("token file {} belongs to user {}", path, info.st_uid));
+    return Status(
+        Code::refused,
+        fmt::format("token file {} belongs to user {}: it must belong to you or to root", path, info.st_uid));
   }
   if ((info.st_mode & 077) != 0) {
     return Status(Code::refused,
-                  fmt::format("token file {} has mode {:04o}: others may use it (chmod 600 {})", path,
-                              info.st_mode & 07777, path));
+                  fmt::format("token file {} has mode {:04o}, so other users can use it: run chmod 600 {}",
+                              path, info.st_mode & 07777, path));
   }
   return ok_status();
 }

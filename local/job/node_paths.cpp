@@ -24,9 +24,9 @@ std::string short_hash(const std::string& text) {
 }
 
 Result<std::string> real_folder(const std::string& root) {
-  if (root.empty()) return Status(Code::invalid_argument, "the root has no name");
+  if (root.empty()) return Status(Code::invalid_argument, "the name of the root is empty");
   if (root.find('\0') != std::string::npos)
-    return Status(Code::invalid_argument, "the root's name has a NUL");
+    return Status(Code::invalid_argument, "the name of the root has a NUL byte");
   char resolved[PATH_MAX];
   if (!::realpath(root.c_str(), resolved)) {
     const Code code = errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::io;
@@ -36,7 +36,7 @@ Result<std::string> real_folder(const std::string& root) {
   if (::stat(resolved, &folder) != 0) {
     return Status(Code::io, fmt::format("{}: {}", resolved, std::strerror(errno)));
   }
-  if (!S_ISDIR(folder.st_mode)) return Status(Code::not_found, fmt::format("{}: not a folder", resolved));
+  if (!S_ISDIR(folder.st_mode)) return Status(Code::not_found, fmt::format("{} is not a folder", resolved));
   return std::string(resolved);
 }
 
@@ -44,7 +44,8 @@ Result<std::string> real_folder(const std::string& root) {
 Status make_private_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Status(Code::io,
-                  fmt::format("{}: {}; SHOAL_RUNTIME_DIR names another folder", path, std::strerror(errno)));
+                  fmt::format("cannot make the runtime folder {}: {}; choose another with SHOAL_RUNTIME_DIR",
+                              path, std::strerror(errno)));
   }
   base::OwnedFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat found {};
@@ -52,10 +53,15 @@ Status make_private_folder(const std::string& path) {
     return Status(Code::refused, fmt::format("{}: {}", path, std::strerror(errno)));
   }
   if (found.st_uid != ::geteuid()) {
-    return Status(Code::refused, fmt::format("{}: belongs to user {}", path, found.st_uid));
+    return Status(
+        Code::refused,
+        fmt::format("the runtime folder {} belongs to user {}: choose another with SHOAL_RUNTIME_DIR", path,
+                    found.st_uid));
   }
   if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Status(Code::refused, fmt::format("{}: others may write in it", path));
+    return Status(Code::refused, fmt::format("other users may write to the runtime folder {}: run chmod 700, "
+                                             "or choose another with SHOAL_RUNTIME_DIR",
+                                             path));
   }
   return ok_status();
 }

@@ -21,12 +21,12 @@ Result<LocalMessage> read_message(schema::LocalMessage::Attach::Reader in) {
   out.read_only = in.getReadOnly();
   if (!is_clean_utf8(out.job_id)) return malformed("job id");
   if (out.world_size == 0 || out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
-    return malformed(fmt::format("attach: rank {} of a world of {}", out.rank, out.world_size));
+    return malformed(fmt::format("attach: rank {} is not in a world of {}", out.rank, out.world_size));
   }
   out.ranks_on_host = in.getRanksOnHost();
   if (out.ranks_on_host > out.world_size) {
     return malformed(
-        fmt::format("attach: {} ranks on one host, of a world of {}", out.ranks_on_host, out.world_size));
+        fmt::format("attach: {} ranks on one host, in a world of {}", out.ranks_on_host, out.world_size));
   }
   return LocalMessage(std::move(out));
 }
@@ -35,7 +35,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Layout::Reader in) {
   local::LayoutUpdate out;
   SHOAL_ASSIGN_OR_RETURN(LayoutId id, Hash128::from_bytes(schema::view_of(in.getLayoutId())));
   SHOAL_ASSIGN_OR_RETURN(out.layout, plan::decode_layout(schema::view_of(in.getLayout())));
-  if (out.layout->id() != id) return malformed("layout: it has another id than was said");
+  if (out.layout->id() != id) return malformed("layout: its bytes do not match its id");
   SHOAL_ASSIGN_OR_RETURN(out.options, plan::read_options(in.getOptions()));
   return LocalMessage(std::move(out));
 }
@@ -51,7 +51,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Roster::Reader in) {
 Result<LocalMessage> read_message(schema::LocalMessage::Slab::Reader in) {
   if (in.getBytes() == 0 || in.getBytes() > kMaxSlabBytes) {
     return Status(Code::too_large,
-                  fmt::format("slab of {} bytes: from 1 to {} are allowed", in.getBytes(), kMaxSlabBytes));
+                  fmt::format("a slab has {} bytes: from 1 to {} are allowed", in.getBytes(), kMaxSlabBytes));
   }
   return LocalMessage(local::Slab{in.getSlabId(), in.getBytes()});
 }
@@ -75,13 +75,13 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
     const local::StagedPiece& last = out.pieces.back();
     if (last.bytes > kMaxSlabBytes || last.slab_offset > kMaxSlabBytes - last.bytes ||
         last.local_offset > UINT64_MAX - last.bytes) {
-      return malformed("staged piece: its bytes lie beyond every slab");
+      return malformed("staged piece: its bytes exceed the largest slab");
     }
     if (out.pieces.size() < 2) continue;
     const local::StagedPiece& before = out.pieces[out.pieces.size() - 2];
     if (std::tie(before.entry, before.local_box, before.local_offset) >=
         std::tie(last.entry, last.local_box, last.local_offset)) {
-      return malformed("staged pieces: they do not ascend");
+      return malformed("staged pieces: they are not in ascending order");
     }
   }
   SHOAL_ASSIGN_OR_RETURN(out.user, plan::read_shared_user(in));
@@ -93,11 +93,13 @@ Result<local::DurableAssignment> read_durable(schema::DurableAssignment::Reader 
   SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(schema::view_of(in.getRosterId())));
   SHOAL_ASSIGN_OR_RETURN(out.plan_id, Hash128::from_bytes(schema::view_of(in.getPlanId())));
   auto files = in.getFiles();
-  SHOAL_RETURN_IF_ERROR(schema::bounded_size(files, kMaxFilesPerRank, "files of a share").status());
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(files, kMaxFilesPerRank, "files of an assignment").status());
   for (auto file_in : files) {
     local::DurableFile file{file_in.getIndex(), file_in.getSize(), {}, file_in.getPayloadBytes()};
-    if (file.index != out.files.size()) return malformed("files of a share: they do not count up from 0");
-    if (file.payload_bytes > file.size) return malformed("file of a share: its payload is larger than it is");
+    if (file.index != out.files.size())
+      return malformed("files of an assignment: they are not numbered from 0");
+    if (file.payload_bytes > file.size)
+      return malformed("file of an assignment: its payload exceeds its size");
     SHOAL_ASSIGN_OR_RETURN(file.header_digest,
                            Hash128::from_bytes(schema::view_of(file_in.getHeaderDigest())));
     out.files.push_back(file);
@@ -118,7 +120,8 @@ Result<LocalMessage> read_message(schema::LocalMessage::Decided::Reader in) {
   out.step = in.getStep();
   out.attempt = in.getAttempt();
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
-  if (out.outcome.ok() != in.getCommitted()) return malformed("decision: committed, and with an error");
+  if (out.outcome.ok() != in.getCommitted())
+    return malformed("decision: it must have either a commit or an error");
   if (out.outcome.ok()) {
     SHOAL_ASSIGN_OR_RETURN(Metadata checkpoint, read_metadata(in.getCheckpoint()));
     out.checkpoint = std::make_shared<const Metadata>(std::move(checkpoint));
@@ -135,7 +138,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::PlanRequest::Reader in) 
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::PlanGathering::Reader in) {
-  if (in.getStage() >= plan::kExchangeStages) return malformed("stage of a plan exchange");
+  if (in.getStage() >= plan::kExchangeStages) return malformed("stage of a plan gather");
   local::PlanGathering out{in.getStep(),
                            in.getAttempt(),
                            static_cast<plan::GatherStage>(in.getStage()),
@@ -146,7 +149,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::PlanGathering::Reader in
   const bool of_one = out.stage == plan::GatherStage::offered || out.stage == plan::GatherStage::delivered;
   SHOAL_RETURN_IF_ERROR(
       schema::bounded_size(in.getPlans(), of_one ? 1 : kMaxWorldSize, "plans of ranks").status());
-  if (in.getPlans().size() == 0) return malformed("plan exchange without a plan");
+  if (in.getPlans().size() == 0) return malformed("plan gather: it has no plan");
   for (auto plan : in.getPlans()) {
     out.plans.push_back(std::make_shared<const std::string>(as_text(schema::view_of(plan))));
   }
@@ -158,7 +161,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Plan::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(out.roster_id, Hash128::from_bytes(schema::view_of(in.getRosterId())));
   if (in.hasPlan()) {
     SHOAL_ASSIGN_OR_RETURN(out.plan, plan::decode_plan(schema::view_of(in.getPlan())));
-    if (out.plan->roster_id != out.roster_id) return malformed("plan: it is of another roster");
+    if (out.plan->roster_id != out.roster_id) return malformed("plan: it belongs to another roster");
   }
   return LocalMessage(std::move(out));
 }
@@ -205,7 +208,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::PartRequest::Reader in) 
     const local::PartRange& last = out.ranges.back();
     if (last.bytes > kMaxSlabBytes || last.from > kMaxSlabBytes - last.bytes ||
         last.slab_offset > kMaxSlabBytes - last.bytes) {
-      return malformed("range of a part: its bytes lie beyond every slab");
+      return malformed("range of a part: its bytes exceed the largest slab");
     }
   }
   return LocalMessage(std::move(out));
@@ -271,7 +274,9 @@ Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::PONG:
       return LocalMessage(Pong{});
     default:
-      return Status(Code::version, "a local message that only a newer program knows");
+      return Status(Code::version,
+                    "a local message has a type that this program does not know: use one version of Shoal in "
+                    "the trainer and its node");
   }
 }
 

@@ -41,7 +41,8 @@ inline Result<Box> read_box(schema::Box::Reader in) {
   Box box;
   SHOAL_ASSIGN_OR_RETURN(box.offsets, read_numbers(in.getOffsets(), "offsets of a box"));
   SHOAL_ASSIGN_OR_RETURN(box.sizes, read_numbers(in.getSizes(), "sizes of a box"));
-  if (box.offsets.size() != box.sizes.size()) return malformed("box: as many offsets as sizes are needed");
+  if (box.offsets.size() != box.sizes.size())
+    return malformed("box: the numbers of offsets and sizes differ");
   return box;
 }
 
@@ -76,7 +77,7 @@ Status read_status(Reader in, Status& out) {
 template <class Reader>
 Status read_error(Reader in, std::string_view what, Status& out) {
   SHOAL_RETURN_IF_ERROR(read_status(in, out));
-  if (out.ok()) return malformed(fmt::format("{}: it names no error", what));
+  if (out.ok()) return malformed(fmt::format("{}: it has no error", what));
   return ok_status();
 }
 
@@ -97,7 +98,8 @@ Status read_value(Reader in, Value& out) {
   SHOAL_ASSIGN_OR_RETURN(out.kind, read_kind(in.getKind()));
   SHOAL_ASSIGN_OR_RETURN(out.dtype, dtype_from_number(in.getDtype()));
   SHOAL_ASSIGN_OR_RETURN(out.shape, read_numbers(in.getShape(), "shape"));
-  if (!element_count(out.shape)) return malformed(fmt::format("shape of '{}': it overflows", out.fqn));
+  if (!element_count(out.shape))
+    return malformed(fmt::format("shape of '{}': its number of elements overflows", out.fqn));
   return ok_status();
 }
 

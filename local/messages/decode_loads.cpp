@@ -11,7 +11,7 @@ Status read_target(schema::LoadTarget::Reader in, local::LoadTarget& target) {
   auto boxes = in.getBoxes();
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(boxes, kMaxBoxesPerTarget, "boxes of a load target").status());
   if (target.kind == LayoutEntry::Kind::object && boxes.size() != 0) {
-    return malformed(fmt::format("load target '{}': an object has no boxes", target.fqn));
+    return malformed(fmt::format("load target '{}': an object must not have boxes", target.fqn));
   }
   target.boxes.clear();
   for (auto box_in : boxes) {
@@ -25,13 +25,14 @@ Status read_target(schema::LoadTarget::Reader in, local::LoadTarget& target) {
 Result<local::Load::Sharing> read_sharing(schema::LoadSharing::Reader in) {
   local::Load::Sharing out;
   if (in.getMethod() > static_cast<uint8_t>(LoadMethod::two_stage)) {
-    return Status(Code::corrupt, fmt::format("malformed load: way {}", in.getMethod()));
+    return Status(Code::corrupt, fmt::format("malformed load: method {} is unknown", in.getMethod()));
   }
   out.method = static_cast<LoadMethod>(in.getMethod());
   out.rank = in.getRank();
   out.world_size = in.getWorldSize();
   if (out.world_size > kMaxWorldSize || out.rank >= out.world_size) {
-    return Status(Code::corrupt, fmt::format("malformed load: rank {} of {}", out.rank, out.world_size));
+    return Status(Code::corrupt,
+                  fmt::format("malformed load: rank {} is not in a world of {}", out.rank, out.world_size));
   }
   out.round = in.getRound();
   const ByteView layout = schema::view_of(in.getLayout());  // ranks with the same layout hash share the load
@@ -77,7 +78,7 @@ Status read_range(Reader in, local::StoredRange& out) {
   out.bytes = in.getBytes();
   out.piece_bytes = in.getPieceBytes();
   if (out.piece_offset > out.piece_bytes || out.bytes > out.piece_bytes - out.piece_offset) {
-    return malformed("loaded piece: its bytes lie beyond the stored piece");
+    return malformed("loaded piece: its bytes exceed the stored piece");
   }
   return ok_status();
 }
@@ -139,9 +140,10 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Found::Reader in) {
   }
   std::shared_ptr<const World> world = std::move(decoded).value();
   SHOAL_ASSIGN_OR_RETURN(SaveOptions options, plan::read_options(layouts.getOptions()));
-  if (!out.checkpoint.state_dict_metadata.empty()) return malformed("checkpoint: its values are said twice");
+  if (!out.checkpoint.state_dict_metadata.empty())
+    return malformed("checkpoint: its values are listed twice");
   if (world->roster.world_size() != out.checkpoint.world_size) {
-    return malformed("checkpoint: its roster is of another world size");
+    return malformed("checkpoint: its roster has another world size");
   }
   out.layouts = local::StoredLayouts{std::move(world), layouts.getRuleVersion(), options};
   return LocalMessage(std::move(out));
@@ -193,7 +195,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::FilesToRead::Reader
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getRanges(), kMaxLocalPieces, "ranges to read").status());
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getFiles(), kMaxLocalPieces, "files to read").status());
   SHOAL_RETURN_IF_ERROR(
-      schema::bounded_size(in.getDigests(), kMaxLocalDigests, "digests of what is to read").status());
+      schema::bounded_size(in.getDigests(), kMaxLocalDigests, "digests of the ranges to read").status());
   for (auto file : in.getFiles()) {
     const std::string_view path = schema::view_of(file);
     if (!stays_under_root(path)) return malformed("path of a file to read");
@@ -204,9 +206,10 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::FilesToRead::Reader
     SHOAL_RETURN_IF_ERROR(read_range(range_in, range));
     range.file = range_in.getFile();
     range.file_offset = range_in.getFileOffset();
-    if (range.file >= out.files.size()) return malformed("range to read: it is in none of the files");
+    if (range.file >= out.files.size())
+      return malformed("range to read: it names a file that is not in the list");
     if (range.bytes > kMaxLocalFileBytes || range.file_offset > kMaxLocalFileBytes - range.bytes) {
-      return malformed("range to read: it lies beyond every file");
+      return malformed("range to read: it exceeds the largest file");
     }
     out.ranges.push_back(std::move(range));
   }
@@ -237,7 +240,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Loaded::Reader in) 
     SHOAL_RETURN_IF_ERROR(read_range(piece_in, piece));
     piece.slab_offset = piece_in.getSlabOffset();
     if (piece.bytes > kMaxSlabBytes || piece.slab_offset > kMaxSlabBytes - piece.bytes) {
-      return malformed("loaded piece: its bytes lie beyond every slab");
+      return malformed("loaded piece: its bytes exceed the largest slab");
     }
     out.pieces.push_back(std::move(piece));
   }

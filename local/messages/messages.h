@@ -264,14 +264,15 @@ struct PlanUpdate {  // node -> client
   SavePlanPtr plan;  // null: the plan that the client has, under this roster
 };
 // Mode collective, if planners make the global plan: before PlanRequest. Stages `offered` and `made` go from
-// client to node, again on every new connection; stages `gathered` and `told` go from node to client.
+// client to node, again on every new connection; stages `gathered` and `delivered` go from node to client.
 struct PlanGathering {
   uint64_t step = 0;
   uint32_t attempt = 0;
   plan::GatherStage stage = plan::GatherStage::offered;
   Rank coordinator_rank = 0;  // the rank whose planner makes the global plan
   SaveOptions options;
-  std::vector<plan::PlannerPlan> plans;  // offered, told: this rank's; gathered, made: of all ranks, by rank
+  std::vector<plan::PlannerPlan>
+      plans;  // offered, delivered: this rank's; gathered, made: of all ranks, by rank
 };
 // client -> node: requests memory for slabs, before the client makes a slab that exceeds its grant.
 // docs/reference/client-node.md, "Slabs".

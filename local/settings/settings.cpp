@@ -43,10 +43,10 @@ Result<uint64_t> parse_number(const Setting& setting, std::string_view text) {
   }
   if (value && *value >= setting.least && *value <= setting.most) return *value;
   if (is_bytes) {
-    return invalid(fmt::format("{}: from {} to {} are allowed", text, human_bytes(setting.least),
-                               human_bytes(setting.most)));
+    return invalid(fmt::format("{} is out of range: from {} to {} are allowed", text,
+                               human_bytes(setting.least), human_bytes(setting.most)));
   }
-  return invalid(fmt::format("'{}': a number from {} to {} is needed", text, setting.least, setting.most));
+  return invalid(fmt::format("'{}' is not a number from {} to {}", text, setting.least, setting.most));
 }
 
 // The index of `text` among the values.
@@ -57,7 +57,7 @@ Result<uint64_t> parse_choice(const Setting& setting, std::string_view text) {
     if (value == text) return place;
     left.remove_prefix(std::min(value.size() + 2, left.size()));
   }
-  return invalid(fmt::format("'{}' is no {}: expected one of {}", text, setting.name, setting.values));
+  return invalid(fmt::format("'{}' is not a value of {}: use one of {}", text, setting.name, setting.values));
 }
 
 Result<uint64_t> parse_ports(std::string_view text) {
@@ -66,15 +66,16 @@ Result<uint64_t> parse_ports(std::string_view text) {
     const auto first = whole_number(text.substr(0, dash)), last = whole_number(text.substr(dash + 1));
     if (first && last && *first != 0 && *first <= *last && *last <= UINT16_MAX) return uint64_t{0};
   }
-  return invalid(fmt::format("'{}' is no range of ports: expected FIRST-LAST, for example 7100-7199", text));
+  return invalid(fmt::format("'{}' is not a range of ports: write FIRST-LAST, for example 7100-7199", text));
 }
 
 Result<uint64_t> parse_value(const Setting& setting, std::string_view text) {
-  if (text.empty()) return invalid("no value is given");
+  if (text.empty()) return invalid("the value is empty");
   if (text.size() > kMaxSettingBytes) {
-    return invalid(fmt::format("{} bytes, at most {} are allowed", text.size(), kMaxSettingBytes));
+    return invalid(
+        fmt::format("the value has {} bytes: at most {} are allowed", text.size(), kMaxSettingBytes));
   }
-  if (!is_clean_utf8(text)) return invalid("the value is no clean text");
+  if (!is_clean_utf8(text)) return invalid("the value is not UTF-8 text without control characters");
   switch (setting.kind) {
     case SettingKind::count:
     case SettingKind::milliseconds:
@@ -153,10 +154,8 @@ Result<uint64_t> parse_duration_s(std::string_view text) {
     }
   }
   if (!valid || unit_s == 0 || number > kMaxDurationS / unit_s) {
-    return invalid(
-        fmt::format("'{}' is no duration: one is written as in 90s, 15m, 36h, "
-                    "7d or 2w, and at most 100 years",
-                    text));
+    return invalid(fmt::format(
+        "'{}' is not a duration of at most 100 years: write it as in 90s, 15m, 36h, 7d or 2w", text));
   }
   return number * unit_s;
 }
@@ -170,9 +169,9 @@ Status Settings::set(std::string_view name, std::string_view text, const std::st
       return out;
     }();
     const bool is_known = find_setting(with_dashes) != nullptr;
-    return invalid(fmt::format(
-        "{}: no setting is called '{}': {}", source, name,
-        is_known ? fmt::format("it is '{}'", with_dashes) : std::string("`shoal settings` lists them all")));
+    return invalid(fmt::format("{}: '{}' is not a setting: {}", source, name,
+                               is_known ? fmt::format("did you mean '{}'?", with_dashes)
+                                        : std::string("`shoal settings` lists all settings")));
   }
   Result<uint64_t> number = parse_value(*setting, text);
   if (!number.ok()) {
@@ -211,7 +210,7 @@ Status Settings::check() const {
   };
   auto too_short = [&](const char* name, const char* other, uint64_t least) {
     return invalid(
-        fmt::format("{} is too short beside {}: at least {}", message(name), message(other), least));
+        fmt::format("{} is too short for {}: it must be at least {}", message(name), message(other), least));
   };
   const uint64_t attempt_ms = number_of("attempt-deadline-ms"), renew_ms = number_of("lease-renew-ms");
   if (number_of("node-deadline-ms") <= attempt_ms) {
@@ -222,10 +221,9 @@ Status Settings::check() const {
   if (number_of("lease-ttl-ms") < 2 * renew_ms)
     return too_short("lease-ttl-ms", "lease-renew-ms", 2 * renew_ms);
   if (find("host-lost-ms") && number_of("host-lost-ms") >= attempt_ms) {
-    return invalid(
-        fmt::format("{} has no effect beside {}, by which saves are aborted before: set it lower, "
-                    "or that one higher",
-                    message("host-lost-ms"), message("attempt-deadline-ms")));
+    return invalid(fmt::format(
+        "{} has no effect, because {} aborts the save first: lower the former or raise the latter",
+        message("host-lost-ms"), message("attempt-deadline-ms")));
   }
   return ok_status();
 }
@@ -241,7 +239,7 @@ std::string Settings::describe() const {
 std::string settings_line(const Settings& settings) {
   std::string out = settings.describe();
   if (out.empty()) out = "none";
-  for (const std::string& name : unknown_variables()) out += fmt::format("; {} is no setting", name);
+  for (const std::string& name : unknown_variables()) out += fmt::format("; {} is not a setting", name);
   return out;
 }
 

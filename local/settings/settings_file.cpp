@@ -31,13 +31,14 @@ Result<std::optional<std::string>> read_settings_file(const std::string& path) {
   }
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxSettingsFileBytes + 1, '\0');
-  if (!S_ISREG(found.st_mode) || !file) return Status(Code::io, path + ": cannot be read");
+  if (!S_ISREG(found.st_mode) || !file) return Status(Code::io, path + ": this file cannot be read");
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return Status(Code::io, path + ": cannot be read");
+  if (file.bad()) return Status(Code::io, path + ": this file cannot be read");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxSettingsFileBytes) {
-    return Status(Code::invalid_argument, fmt::format("{}: more than {} bytes: this is no file of settings",
-                                                      path, kMaxSettingsFileBytes));
+    return Status(Code::invalid_argument,
+                  fmt::format("{}: it has more than {} bytes, so it is not a file of settings", path,
+                              kMaxSettingsFileBytes));
   }
   return std::optional(std::move(text));
 }
@@ -71,17 +72,19 @@ Status Settings::add_file(const std::string& path, bool is_trusted) {
     const std::optional<std::string> value = text_of(node);
     const Setting* setting = find_setting(name);
     if (!value && setting == nullptr && node.is_table()) {
-      return at_line(path, line, fmt::format("[{}]: settings stand in no section", name));
+      return at_line(path, line, fmt::format("[{}]: a file of settings must not have sections", name));
     }
     if (!value) {
-      return at_line(path, line, fmt::format("{} = a whole number, or a text in quotes, is needed", name));
+      return at_line(path, line,
+                     fmt::format("the value of {} must be a whole number, or text in quotes", name));
     }
     if (setting != nullptr && setting->is_environment_only() && !is_trusted) {
       return at_line(
           path, line,
-          fmt::format("{} may be said by a flag, by {}, or by {} in the working folder that belongs to "
-                      "you: who may write to a root does not choose your files and ports",
-                      name, setting->variable(), kSettingsFile));
+          fmt::format(
+              "{} may not be set here: set it by a flag, by {}, or by {} in the working folder if that file "
+              "is yours. Other users, who may write to this file, must not choose your files and ports",
+              name, setting->variable(), kSettingsFile));
     }
     SHOAL_RETURN_IF_ERROR(set(name, *value, fmt::format("{}:{}", path, line)));
   }

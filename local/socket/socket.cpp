@@ -114,10 +114,9 @@ Result<sockaddr_un> socket_address(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return Status(
-        Code::invalid_argument,
-        fmt::format("{}: a socket's path has 1 to {} bytes; SHOAL_RUNTIME_DIR names a shorter folder", path,
-                    sizeof address.sun_path - 1));
+    return Status(Code::invalid_argument, fmt::format("{}: the path of a socket must have 1 to {} bytes: "
+                                                      "choose a shorter folder with SHOAL_RUNTIME_DIR",
+                                                      path, sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -155,12 +154,13 @@ Result<size_t> LocalSocket::State::read_some(int fd, MutableByteView into) {
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return size_t{0};
     if (errno == ECONNRESET || errno == EPIPE) return closed_by_peer();
-    return Status(Code::io, fmt::format("receiving on a local socket: {}", std::strerror(errno)));
+    return Status(Code::io, fmt::format("cannot receive on a local socket: {}", std::strerror(errno)));
   }
   take_descriptors(message, fds);
   if (fds.size() > 1 || (message.msg_flags & MSG_CTRUNC) != 0) {
     return Status(Code::corrupt,
-                  "a local message with more than one descriptor, or one that could not be taken");
+                  "a local message came with more than one descriptor, or with one that this process could "
+                  "not receive");
   }
   if (got == 0) {
     if (header_bytes == 0) return closed_by_peer();
@@ -181,7 +181,7 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::advance(int fd) {
     expected_bytes = load_le32(header.data());
     if (expected_bytes == 0 || expected_bytes > kMaxLocalMessageBytes) {
       return Status(expected_bytes == 0 ? Code::corrupt : Code::too_large,
-                    fmt::format("a local message of {} bytes, from 1 to {} are allowed", expected_bytes,
+                    fmt::format("a local message has {} bytes: from 1 to {} are allowed", expected_bytes,
                                 kMaxLocalMessageBytes));
     }
     body = PageBuffer(expected_bytes);
@@ -199,7 +199,8 @@ Result<std::optional<ReceivedLocal>> LocalSocket::State::finish() {
   SHOAL_ASSIGN_OR_RETURN(LocalMessage message, decode_local(body.bytes()));
   const bool is_slab = std::holds_alternative<local::Slab>(message);
   if (is_slab != !fds.empty()) {
-    return Status(Code::corrupt, is_slab ? "a slab without its descriptor" : "a descriptor with no slab");
+    return Status(Code::corrupt,
+                  is_slab ? "a slab came without its descriptor" : "a descriptor came without a slab");
   }
   ReceivedLocal received{std::move(message), is_slab ? std::move(fds.front()) : base::OwnedFd()};
   fds.clear();
@@ -213,7 +214,8 @@ LocalSocket::LocalSocket(base::OwnedFd fd) : fd_(std::move(fd)), state_(std::mak
 Result<std::unique_ptr<LocalSocket>> LocalSocket::connect(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(sockaddr_un address, socket_address(path));
   base::OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Status(Code::io, fmt::format("{}: socket: {}", path, std::strerror(errno)));
+  if (!fd.valid())
+    return Status(Code::io, fmt::format("{}: cannot make a socket: {}", path, std::strerror(errno)));
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return Status(Code::unavailable, fmt::format("{}: {}", path, std::strerror(errno)));
   }
@@ -225,7 +227,7 @@ Status LocalSocket::send(const LocalMessage& message, int fd_to_pass) {
   const LocalFrame frame(message);
   const size_t bytes = frame.parts().bytes;
   if (bytes > kMaxLocalMessageBytes) {
-    return Status(Code::too_large, fmt::format("a local message of {} bytes, at most {} are allowed", bytes,
+    return Status(Code::too_large, fmt::format("a local message has {} bytes: at most {} are allowed", bytes,
                                                kMaxLocalMessageBytes));
   }
   std::lock_guard lock(state_->send_mutex);
@@ -279,7 +281,7 @@ Result<bool> LocalSocket::send_frame(const LocalFrame& frame, int fd_to_pass, bo
     } else if (errno == EPIPE || errno == ECONNRESET) {
       failure = closed_by_peer();
     } else if (errno != EINTR) {
-      failure = Status(Code::io, fmt::format("sending on a local socket: {}", std::strerror(errno)));
+      failure = Status(Code::io, fmt::format("cannot send on a local socket: {}", std::strerror(errno)));
     }
     if (failure.ok()) continue;
     state_->send_failed = true;
@@ -330,9 +332,10 @@ Status check_slab(int fd, uint64_t bytes) {
   }
   struct stat file {};
   if (::fstat(fd, &file) != 0)
-    return Status(Code::io, fmt::format("fstat of a slab: {}", std::strerror(errno)));
+    return Status(Code::io, fmt::format("cannot read the size of a slab: {}", std::strerror(errno)));
   if (static_cast<uint64_t>(file.st_size) != bytes) {
-    return Status(Code::refused, fmt::format("a slab said to have {} bytes has {}", bytes, file.st_size));
+    return Status(Code::refused,
+                  fmt::format("a slab was announced with {} bytes and has {}", bytes, file.st_size));
   }
   return ok_status();
 }

@@ -24,7 +24,9 @@ Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms) {
   }
   if (const auto* failed = std::get_if<local::Failed>(&answer->message)) return failed->why;
   const auto* is = std::get_if<local::StatusReport>(&answer->message);
-  if (is == nullptr) return Status(Code::corrupt, fmt::format("{}: no status came", socket_file));
+  if (is == nullptr)
+    return Status(Code::corrupt,
+                  fmt::format("{}: the node answered with something other than its status", socket_file));
   return *is->status;
 }
 

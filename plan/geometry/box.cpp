@@ -50,17 +50,17 @@ Box whole(std::span<const uint64_t> shape) {
 Status validate_box(const Box& box, std::span<const uint64_t> shape) {
   if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) {
     return Status(Code::invalid_argument,
-                  fmt::format("a box of {} offsets and {} sizes in a tensor of {} dimensions",
+                  fmt::format("a box has {} offsets and {} sizes, and its tensor has {} dimensions",
                               box.offsets.size(), box.sizes.size(), shape.size()));
   }
   for (size_t i = 0; i < shape.size(); ++i) {
     if (box.offsets[i] > shape[i] || box.sizes[i] > shape[i] - box.offsets[i]) {
       return Status(Code::invalid_argument,
-                    fmt::format("dimension {} of a box (offset {}, size {}) leaves the tensor's size {}", i,
+                    fmt::format("dimension {} of a box (offset {}, size {}) exceeds the tensor's size {}", i,
                                 box.offsets[i], box.sizes[i], shape[i]));
     }
   }
-  if (!element_count(box.sizes)) return Status(Code::invalid_argument, "a box of 2^63 or more elements");
+  if (!element_count(box.sizes)) return Status(Code::invalid_argument, "a box has 2^63 or more elements");
   return ok_status();
 }
 

@@ -17,11 +17,11 @@ Status bad_mesh(const std::string& what) {
 // The number of ranks in a mesh of this shape.
 Result<uint64_t> mesh_size(std::span<const uint64_t> shape) {
   if (shape.empty() || shape.size() > kMaxDims) {
-    return bad_mesh(fmt::format("{} dimensions, 1 to {} are allowed", shape.size(), kMaxDims));
+    return bad_mesh(fmt::format("it has {} dimensions: 1 to {} are allowed", shape.size(), kMaxDims));
   }
   std::optional<uint64_t> count = element_count(shape);
   if (!count || *count == 0 || *count > kMaxMeshSize) {
-    return bad_mesh(fmt::format("a shape of {} ranks, 1 to {} are allowed",
+    return bad_mesh(fmt::format("its shape has {} ranks: 1 to {} are allowed",
                                 count ? fmt::to_string(*count) : "2^63 or more", kMaxMeshSize));
   }
   return *count;
@@ -77,7 +77,7 @@ Mesh Mesh::affine_unchecked(Dims shape, Rank base, Dims strides) {
 Result<Mesh> Mesh::from_ranks(Dims shape, std::vector<Rank> ranks) {
   SHOAL_ASSIGN_OR_RETURN(uint64_t size, mesh_size(shape));
   if (ranks.size() != size)
-    return bad_mesh(fmt::format("{} ranks given for a shape of {}", ranks.size(), size));
+    return bad_mesh(fmt::format("{} ranks are given for a shape of {}", ranks.size(), size));
   // The only possible strides are those to the neighbours of the first coordinate.
   Dims strides(shape.size(), 0);
   bool is_affine = true;
@@ -105,8 +105,7 @@ Result<Mesh> Mesh::from_ranks(Dims shape, std::vector<Rank> ranks) {
             [&](uint32_t a, uint32_t b) { return ranks[a] < ranks[b]; });
   for (size_t i = 1; i < size; ++i) {
     Rank rank = ranks[listed->by_rank[i]];
-    if (rank == ranks[listed->by_rank[i - 1]])
-      return bad_mesh(fmt::format("rank {} stands in it twice", rank));
+    if (rank == ranks[listed->by_rank[i - 1]]) return bad_mesh(fmt::format("rank {} occurs twice", rank));
   }
   listed->ranks = std::move(ranks);
   Mesh mesh;
@@ -131,13 +130,13 @@ std::strong_ordering operator<=>(const Mesh& a, const Mesh& b) {
 
 Result<Mesh> Mesh::affine(Dims shape, Rank base, Dims strides) {
   SHOAL_ASSIGN_OR_RETURN(uint64_t size, mesh_size(shape));
-  if (strides.size() != shape.size()) return bad_mesh("as many strides as dimensions are needed");
+  if (strides.size() != shape.size()) return bad_mesh("the numbers of strides and dimensions differ");
   uint64_t highest = base;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
-    if (strides[i] > std::numeric_limits<Rank>::max()) return bad_mesh("a rank passes 32 bits");
+    if (strides[i] > std::numeric_limits<Rank>::max()) return bad_mesh("a rank exceeds 32 bits");
     highest += (shape[i] - 1) * strides[i];
-    if (highest > std::numeric_limits<Rank>::max()) return bad_mesh("a rank passes 32 bits");
+    if (highest > std::numeric_limits<Rank>::max()) return bad_mesh("a rank exceeds 32 bits");
   }
   if (strides_nest(shape, strides)) return affine_unchecked(std::move(shape), base, std::move(strides));
   std::vector<Rank> ranks;

@@ -128,25 +128,26 @@ Status validate_placements(std::span<const Placement> placements, const Mesh& me
   auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
   SHOAL_RETURN_IF_ERROR(mesh.status());
   if (placements.size() != mesh.dims()) {
-    return bad(fmt::format("{} placements for a mesh of {} dimensions", placements.size(), mesh.dims()));
+    return bad(
+        fmt::format("{} placements are given for a mesh of {} dimensions", placements.size(), mesh.dims()));
   }
   uint64_t factors = 1;
   for (const Placement& placement : placements) {
     if (placement.kind > Placement::Kind::strided_shard) {
-      return bad(fmt::format("a placement of kind {}, which is none", static_cast<unsigned>(placement.kind)));
+      return bad(fmt::format("a placement has the unknown kind {}", static_cast<unsigned>(placement.kind)));
     }
     const bool sharded = placement.kind != Placement::Kind::replicate;
     const bool strided = placement.kind == Placement::Kind::strided_shard;
     if (sharded ? placement.dim >= shape.size() : placement.dim != 0) {
-      return bad(
-          fmt::format("a placement names dimension {} of a tensor of {}", placement.dim, shape.size()));
+      return bad(fmt::format("a placement shards dimension {} of a tensor that has {}", placement.dim,
+                             shape.size()));
     }
     if (strided ? placement.split_factor == 0 : placement.split_factor != 0) {
-      return bad(fmt::format("a placement has split factor {}", placement.split_factor));
+      return bad(fmt::format("a placement has the invalid split factor {}", placement.split_factor));
     }
     if (!strided) continue;
     if (placement.split_factor > kMaxSplitFactor / factors) {
-      return bad(fmt::format("split factors whose product passes {}", kMaxSplitFactor));
+      return bad(fmt::format("the product of the split factors exceeds {}", kMaxSplitFactor));
     }
     factors *= placement.split_factor;
   }

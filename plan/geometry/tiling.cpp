@@ -131,7 +131,7 @@ Status check_tiling(std::span<const Box> boxes, std::span<const uint64_t> shape)
   if (sweep.vanishes(items, 0)) return ok_status();
   if (sweep.gave_up()) {
     return Status(Code::too_large,
-                  fmt::format("{} boxes lie in too intricate a pattern to be checked", boxes.size()));
+                  fmt::format("the pattern of {} boxes is too complex to check", boxes.size()));
   }
   std::vector<const Box*> over;
   for (const Box* box : filled) {
@@ -142,7 +142,7 @@ Status check_tiling(std::span<const Box> boxes, std::span<const uint64_t> shape)
                   fmt::format("boxes {} and {} overlap", to_string(*over[0]), to_string(*over[1])));
   }
   return Status(Code::invalid_argument,
-                fmt::format("nothing covers {}", to_string(uncovered_at(sweep.point(), filled, shape))));
+                fmt::format("no box covers {}", to_string(uncovered_at(sweep.point(), filled, shape))));
 }
 
 }  // namespace shoal

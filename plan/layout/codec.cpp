@@ -28,7 +28,7 @@ constexpr size_t kWordsAnEntry =
     6;  // The least size of all but unusual entries. Bounds the memory that an untrusted count may reserve.
 
 Status not_canonical(const char* what) {
-  return Status(Code::corrupt, fmt::format("{}: not in canonical form", what));
+  return Status(Code::corrupt, fmt::format("{}: the bytes are not in canonical form", what));
 }
 Status malformed(const char* what) {
   return Status(Code::corrupt, fmt::format("malformed {}", what));
@@ -47,10 +47,11 @@ template <class Root, class Body>
 auto read_canonical(ByteView bytes, size_t bytes_max, Body&& body)
     -> decltype(body(std::declval<typename Root::Reader>())) {
   if (bytes.size() > bytes_max) {
-    return Status(Code::too_large, fmt::format("{} bytes, at most {} are allowed", bytes.size(), bytes_max));
+    return Status(Code::too_large,
+                  fmt::format("it has {} bytes: at most {} are allowed", bytes.size(), bytes_max));
   }
   if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0) {
-    return Status(Code::corrupt, fmt::format("{} bytes are no whole number of words", bytes.size()));
+    return Status(Code::corrupt, fmt::format("{} bytes are not a whole number of words", bytes.size()));
   }
   const size_t words = bytes.size() / sizeof(capnp::word);
   std::vector<uint64_t> aligned;
@@ -152,7 +153,7 @@ Result<Mesh> read_mesh(schema::Mesh::Reader in) {
     Dims strides;
     SHOAL_RETURN_IF_ERROR(read_numbers(ranks.getAffine().getStrides(), kMaxDims, "mesh strides", strides));
     // Not canonical. Checking whether they form a mesh at all could take seconds.
-    if (!Mesh::strides_nest(shape, strides)) return malformed("mesh: its strides do not nest");
+    if (!Mesh::strides_nest(shape, strides)) return malformed("the mesh's strides do not nest");
     return Mesh::affine(std::move(shape), ranks.getAffine().getBase(), std::move(strides));
   }
   if (!ranks.isListed()) return malformed("mesh");
@@ -297,7 +298,7 @@ Result<LayoutPtr> decode_layout(ByteView bytes) {
 Result<LayoutPtr> decode_layout(ByteView bytes, const LayoutId& id) {
   static constexpr const char* what = "layout";
   if (xxh3_128(bytes) != id) {
-    return Status(Code::corrupt, fmt::format("{}: its bytes are not those of {}", what, id.to_hex()));
+    return Status(Code::corrupt, fmt::format("{}: the bytes do not match the id {}", what, id.to_hex()));
   }
   Result<LayoutPtr> layout = read_canonical<schema::Layout>(
       bytes, kMaxEncodedLayoutBytes,
@@ -332,7 +333,7 @@ Result<std::shared_ptr<const World>> decode_world(const EncodedWorld& encoded) {
   const std::vector<LayoutId>& ids = roster.layout_ids();
   if (encoded.layouts.size() != ids.size()) {
     return Status(Code::corrupt,
-                  fmt::format("{} layouts for a roster of {}", encoded.layouts.size(), ids.size()));
+                  fmt::format("{} layouts are given for a roster of {}", encoded.layouts.size(), ids.size()));
   }
   size_t bytes = 0;
   for (const ByteView layout : encoded.layouts) bytes += layout.size();

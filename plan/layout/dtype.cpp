@@ -18,7 +18,7 @@ constexpr std::array<Properties, kDTypeCount> kProperties = {{
     {"C64", 64},  {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},
 }};
 
-constexpr Properties kNone = {"no dtype", 0};
+constexpr Properties kNone = {"unknown dtype", 0};
 
 const Properties& properties(DType dtype) {
   const auto number = static_cast<uint8_t>(dtype);
@@ -34,7 +34,7 @@ Result<DType> dtype_from_name(std::string_view name) {
   for (uint8_t i = 0; i < kDTypeCount; ++i) {
     if (kProperties[i].name == name) return static_cast<DType>(i);
   }
-  return Status(Code::invalid_argument, fmt::format("'{}' is no dtype of safetensors", name.substr(0, 32)));
+  return Status(Code::invalid_argument, fmt::format("'{}' is not a safetensors dtype", name.substr(0, 32)));
 }
 
 Result<DType> dtype_from_number(uint8_t number) {
@@ -53,8 +53,9 @@ Result<uint64_t> dtype_bytes(DType dtype) {
                   fmt::format("dtype number {} is unknown", static_cast<unsigned>(dtype)));
   }
   if (bits % 8 != 0) {
-    return Status(Code::invalid_argument,
-                  fmt::format("dtype {} is smaller than a byte, which is not supported", dtype_name(dtype)));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("dtype {} is smaller than a byte: Shoal does not support it", dtype_name(dtype)));
   }
   return uint64_t{bits / 8};
 }

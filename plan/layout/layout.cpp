@@ -41,14 +41,15 @@ std::string shown(std::string_view fqn) {
 // The number of bytes of its elements.
 Result<uint64_t> validate_shape(const LayoutEntry& entry) {
   if (entry.shape.size() > kMaxDims) {
-    return bad(fmt::format("{} dimensions, at most {} are allowed", entry.shape.size(), kMaxDims));
+    return bad(fmt::format("it has {} dimensions: at most {} are allowed", entry.shape.size(), kMaxDims));
   }
   for (uint64_t size : entry.shape) {
-    if (size > kMaxSize) return bad(fmt::format("a dimension of {}", size));
+    if (size > kMaxSize)
+      return bad(fmt::format("a dimension has the size {}: at most 2^63 - 1 is allowed", size));
   }
   SHOAL_ASSIGN_OR_RETURN(uint64_t element_bytes, dtype_bytes(entry.dtype));
   std::optional<uint64_t> count = element_count(entry.shape);
-  if (!count || *count > kMaxSize / element_bytes) return bad("2^63 bytes or more");
+  if (!count || *count > kMaxSize / element_bytes) return bad("it has 2^63 bytes or more");
   return *count * element_bytes;
 }
 
@@ -71,23 +72,24 @@ Status validate_rank_boxes(const RankBoxes& held, const LayoutEntry& entry) {
 
 Status validate_rank_entry(const LayoutEntry& entry) {
   if (entry.kind != LayoutEntry::Kind::object || !entry.shape.empty() || entry.dtype != DType::u8) {
-    return bad("what differs from rank to rank is an object, without shape and of dtype U8");
+    return bad("a per-rank value must be an object, without shape and of dtype U8");
   }
-  if (entry.replicated) return bad("what differs from rank to rank is not replicated");
+  if (entry.replicated) return bad("a per-rank value cannot be replicated");
   if (!entry.fqn.ends_with(kRankSuffix) || entry.fqn.size() == kRankSuffix.size()) {
-    return bad("the name of an object for each rank ends in @rank");
+    return bad("the name of a per-rank object must end in @rank");
   }
   return validate_fqn(entry.fqn + std::string(kMostRankDigits, '9'));
 }
 
 Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const LayoutEntry& entry) {
-  if (entry.replicated) return bad("tiles already say what is replicated");
+  if (entry.replicated) return bad("tiles already determine what is replicated: do not set replicated");
   if (sharding.devices_per_rank < 2 || sharding.devices_per_rank > kMaxDevicesPerRank) {
-    return bad(
-        fmt::format("{} devices a rank, 2 to {} are allowed", sharding.devices_per_rank, kMaxDevicesPerRank));
+    return bad(fmt::format("it has {} devices a rank: 2 to {} are allowed", sharding.devices_per_rank,
+                           kMaxDevicesPerRank));
   }
   if (mesh.dims() != entry.shape.size() && mesh.dims() != entry.shape.size() + 1) {
-    return bad(fmt::format("tiles of {} dimensions for a tensor of {}", mesh.dims(), entry.shape.size()));
+    return bad(
+        fmt::format("its tiles have {} dimensions, and the tensor has {}", mesh.dims(), entry.shape.size()));
   }
   return ok_status();
 }
@@ -95,21 +97,24 @@ Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const 
 // Checks everything except the name and the shape. Explicit boxes must be sorted by rank.
 Status validate_sharding(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
   auto mesh_exists = [&](uint32_t index) {
-    return index < meshes.size() ? meshes[index].status()
-                                 : bad(fmt::format("mesh {} of {}", index, meshes.size()));
+    return index < meshes.size()
+               ? meshes[index].status()
+               : bad(fmt::format("it names mesh {}, and the layout has {} meshes", index, meshes.size()));
   };
   const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
   const auto* group = std::get_if<GroupSharding>(&entry.sharding);
   const auto* devices = std::get_if<DeviceSharding>(&entry.sharding);
   if (std::holds_alternative<RankSharding>(entry.sharding)) return validate_rank_entry(entry);
   if (entry.kind == LayoutEntry::Kind::object) {
-    if (!group) return bad("an object is held whole by the ranks of a group");
-    if (!entry.shape.empty() || entry.dtype != DType::u8) return bad("an object has no shape, and dtype U8");
+    if (!group) return bad("an object must be held whole, by the ranks of a group");
+    if (!entry.shape.empty() || entry.dtype != DType::u8)
+      return bad("an object must have no shape, and dtype U8");
   }
   if (group) return mesh_exists(group->mesh);
   if (mesh) {
     SHOAL_RETURN_IF_ERROR(mesh_exists(mesh->mesh));
-    if (entry.replicated) return bad("placements already say what is replicated");
+    if (entry.replicated)
+      return bad("placements already determine what is replicated: do not set replicated");
     return validate_placements(mesh->placements, meshes[mesh->mesh], entry.shape);
   }
   if (devices) {
@@ -183,16 +188,16 @@ bool climbs(std::string_view fqn) {
 }  // namespace
 
 Status validate_fqn(std::string_view fqn) {
-  if (fqn.empty()) return bad("'': an fqn is not empty");
+  if (fqn.empty()) return bad("'': an fqn must not be empty");
   if (fqn.size() > kMaxFqnBytes) {
-    return bad(
-        fmt::format("{}: an fqn of {} bytes, at most {} are allowed", shown(fqn), fqn.size(), kMaxFqnBytes));
+    return bad(fmt::format("{}: this fqn has {} bytes: at most {} are allowed", shown(fqn), fqn.size(),
+                           kMaxFqnBytes));
   }
   if (!is_clean_utf8(fqn)) {
-    return bad(fmt::format("{}: an fqn is valid UTF-8 without control characters", shown(fqn)));
+    return bad(fmt::format("{}: an fqn must be valid UTF-8 without control characters", shown(fqn)));
   }
-  if (climbs(fqn)) return bad(fmt::format("{}: an fqn has no part '..'", shown(fqn)));
-  if (fqn == kMetadataKey) return bad("'__metadata__': this name belongs to the safetensors format");
+  if (climbs(fqn)) return bad(fmt::format("{}: an fqn must not have the part '..'", shown(fqn)));
+  if (fqn == kMetadataKey) return bad("'__metadata__': the safetensors format reserves this name");
   return ok_status();
 }
 
@@ -235,7 +240,7 @@ Status validate_entries(const std::vector<LayoutEntry>& entries, const std::vect
       return status.with_context(fmt::format("'{}'", entry.fqn));
     }
     if (*bytes > kMaxSize - total) {
-      return bad(fmt::format("'{}': 2^63 bytes or more with those before it", entry.fqn));
+      return bad(fmt::format("'{}': this value and those before it have 2^63 bytes or more", entry.fqn));
     }
     total += *bytes;
   }
@@ -244,8 +249,8 @@ Status validate_entries(const std::vector<LayoutEntry>& entries, const std::vect
 
 Status validate_count(const std::vector<LayoutEntry>& entries) {
   if (entries.size() <= kMaxEntries) return ok_status();
-  return Status(Code::too_large,
-                fmt::format("a layout of {} entries, at most {} are allowed", entries.size(), kMaxEntries));
+  return Status(Code::too_large, fmt::format("the layout has {} entries: at most {} are allowed",
+                                             entries.size(), kMaxEntries));
 }
 
 bool fqn_less(const LayoutEntry& a, const LayoutEntry& b) {
@@ -271,7 +276,7 @@ Result<LayoutPtr> make_layout(std::vector<Mesh> meshes, std::vector<LayoutEntry>
   layout->entries_ = std::move(entries);
   Bytes encoded = plan::encode_layout(*layout);
   if (encoded.size() > plan::kMaxEncodedLayoutBytes) {
-    return Status(Code::too_large, fmt::format("a layout of {} encoded bytes, at most {} are allowed",
+    return Status(Code::too_large, fmt::format("the layout has {} encoded bytes: at most {} are allowed",
                                                encoded.size(), plan::kMaxEncodedLayoutBytes));
   }
   layout->id_ = xxh3_128(encoded);

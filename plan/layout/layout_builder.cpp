@@ -32,7 +32,7 @@ Result<const Mesh*> mesh_of_siblings(std::string_view fqn, const MeshOfPrefix& p
     if (found->second) return found->second;
     return Status(
         Code::invalid_argument,
-        fmt::format("'{}' has no group, and the values under '{}' lie on different meshes: name its group",
+        fmt::format("'{}' has no group, and the values under '{}' are on different meshes: name its group",
                     fqn, found->first));
   }
   const auto all = prefixes.find("");
@@ -43,7 +43,7 @@ Result<const Mesh*> mesh_of_siblings(std::string_view fqn, const MeshOfPrefix& p
   if (all->second) return all->second;
   return Status(
       Code::invalid_argument,
-      fmt::format("'{}' has no group, and the other values lie on different meshes: name its group", fqn));
+      fmt::format("'{}' has no group, and the other values are on different meshes: name its group", fqn));
 }
 
 }  // namespace

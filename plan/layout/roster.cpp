@@ -16,7 +16,7 @@ namespace {
 Status validate_world_size(uint64_t size) {
   if (size >= 1 && size <= kMaxWorldSize) return ok_status();
   return Status(Code::invalid_argument,
-                fmt::format("a world of {} ranks, 1 to {} are allowed", size, kMaxWorldSize));
+                fmt::format("the world has {} ranks: 1 to {} are allowed", size, kMaxWorldSize));
 }
 
 void append(std::vector<Run>& runs, uint32_t value) {
@@ -44,18 +44,18 @@ uint32_t value_at(const std::vector<Run>& runs, const std::vector<uint32_t>& sta
 // appearance. Returns the number of values.
 Result<uint32_t> check_runs(const std::vector<Run>& runs, uint32_t world_size, const char* what) {
   auto corrupt = [&](const char* why) {
-    return Status(Code::corrupt, fmt::format("roster: {} {}", what, why));
+    return Status(Code::corrupt, fmt::format("roster: the runs of {} {}", what, why));
   };
   uint64_t ranks = 0;
   uint32_t values = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].count == 0) return corrupt("have an empty run");
-    if (i > 0 && runs[i].value == runs[i - 1].value) return corrupt("have equal neighbours");
-    if (runs[i].value > values) return corrupt("are not numbered by first rank");
+    if (runs[i].count == 0) return corrupt("include an empty run");
+    if (i > 0 && runs[i].value == runs[i - 1].value) return corrupt("include two equal neighbours");
+    if (runs[i].value > values) return corrupt("are not numbered in the order of their first ranks");
     if (runs[i].value == values) ++values;
     ranks += runs[i].count;
   }
-  if (ranks != world_size) return corrupt("do not add up to the world's size");
+  if (ranks != world_size) return corrupt("do not add up to the world size");
   return values;
 }
 
@@ -65,7 +65,8 @@ Result<Roster> Roster::make(std::span<const LayoutId> layout, std::span<const ui
   SHOAL_RETURN_IF_ERROR(validate_world_size(layout.size()));
   if (layout.size() != host.size()) {
     return Status(Code::invalid_argument,
-                  fmt::format("a roster of {} layouts and {} hosts", layout.size(), host.size()));
+                  fmt::format("{} layouts and {} hosts are given for one roster: the numbers must be equal",
+                              layout.size(), host.size()));
   }
   std::map<LayoutId, uint32_t> layout_numbers;
   std::map<uint32_t, uint32_t> host_numbers;
@@ -95,9 +96,9 @@ Result<Roster> Roster::from_runs(uint32_t world_size, std::vector<LayoutId> layo
     return Status(Code::corrupt, status.message());
   SHOAL_ASSIGN_OR_RETURN(uint32_t layouts, check_runs(layout_runs, world_size, "layouts"));
   SHOAL_ASSIGN_OR_RETURN(uint32_t hosts, check_runs(host_runs, world_size, "hosts"));
-  if (layouts != layout_ids.size()) return Status(Code::corrupt, "roster: a layout that no rank has");
+  if (layouts != layout_ids.size()) return Status(Code::corrupt, "roster: no rank has one of the layouts");
   if (std::set<LayoutId>(layout_ids.begin(), layout_ids.end()).size() != layout_ids.size()) {
-    return Status(Code::corrupt, "roster: a layout stands in it twice");
+    return Status(Code::corrupt, "roster: a layout occurs twice");
   }
   Roster roster;
   roster.world_size_ = world_size;

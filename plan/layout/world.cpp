@@ -26,7 +26,8 @@ Status validate_ranks(const Layout& layout, uint32_t world_size) {
     } else if (std::optional<uint32_t> index = mesh_of(entry)) {
       is_ok = highest[*index] / devices_per_rank(entry) < world_size;
     }
-    if (!is_ok) return bad(fmt::format("'{}' names a rank beyond a world of {}", entry.fqn, world_size));
+    if (!is_ok)
+      return bad(fmt::format("'{}' names a rank that is not in a world of {}", entry.fqn, world_size));
   }
   return ok_status();
 }
@@ -34,13 +35,13 @@ Status validate_ranks(const Layout& layout, uint32_t world_size) {
 // Two layouts with the same fqn must describe the same value.
 Status validate_agreement(const LayoutEntry& a, const LayoutEntry& b) {
   auto differ = [&](const char* what) {
-    return bad(fmt::format("'{}' has two {} among the ranks", a.fqn, what));
+    return bad(fmt::format("'{}' has different {} on different ranks", a.fqn, what));
   };
   if (a.kind != b.kind) return differ("kinds");
   if (a.dtype != b.dtype) return differ("dtypes");
   if (a.shape != b.shape) return differ("shapes");
   if (is_per_rank(a) != is_per_rank(b)) {
-    return bad(fmt::format("'{}' is one value on some ranks and one for each rank on others", a.fqn));
+    return bad(fmt::format("'{}' is one value on some ranks and a per-rank value on others", a.fqn));
   }
   if (std::holds_alternative<BoxSharding>(a.sharding) != std::holds_alternative<BoxSharding>(b.sharding)) {
     return bad(fmt::format("'{}' has explicit boxes on some ranks and a mesh on others", a.fqn));
@@ -61,8 +62,8 @@ Status validate_rank_names(const World& world, const plan::FqnIndex& index, uint
     std::optional<RankFqn> name = split_rank_fqn(index.fqn(other));
     if (!name || name->prefix != prefix || name->rank >= world.roster.world_size()) continue;
     if (!world.layout_of(name->rank).find(prefix)) continue;
-    return bad(
-        fmt::format("'{}' is a value, and also what rank {} has of its own", index.fqn(other), name->rank));
+    return bad(fmt::format("'{}' is the name of a value and of rank {}'s per-rank value", index.fqn(other),
+                           name->rank));
   }
   return ok_status();
 }
@@ -83,9 +84,9 @@ const LayoutEntry* find_value(const World& world, std::string_view fqn) {
 
 Status validate_world(const World& world) {
   const std::vector<LayoutId>& ids = world.roster.layout_ids();
-  if (world.roster.world_size() == 0) return bad("a world without ranks");
+  if (world.roster.world_size() == 0) return bad("the world has no ranks");
   if (world.layouts.size() != ids.size()) {
-    return bad(fmt::format("{} layouts for a roster of {}", world.layouts.size(), ids.size()));
+    return bad(fmt::format("{} layouts are given for a roster of {}", world.layouts.size(), ids.size()));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!world.layouts[i] || world.layouts[i]->id() != ids[i]) {

@@ -23,7 +23,7 @@ Status check_mesh(plan::Holdings& holdings, const plan::Instance& instance) {
   Box box = placements.empty()
                 ? whole(instance.entry->shape)
                 : shards_at(instance.entry->shape, *instance.mesh, placements, *missing).boxes.at(0);
-  return Status(Code::invalid_argument, fmt::format("no rank holds {}, which rank {} of its mesh should",
+  return Status(Code::invalid_argument, fmt::format("no rank holds {}, which rank {} of the mesh must hold",
                                                     to_string(box), instance.rank_at(*missing)));
 }
 
@@ -32,7 +32,7 @@ Status check_value(plan::Holdings& holdings, uint32_t value) {
   if (held.per_rank) return ok_status();  // each rank with the layout writes its own
   if (held.whole_writer) {
     if (holdings.whole_writer(value, true)) return ok_status();
-    return Status(Code::invalid_argument, "no rank holds it");
+    return Status(Code::invalid_argument, "no rank holds this value");
   }
   return held.instance().mesh ? check_mesh(holdings, held.instance()) : check_boxes(holdings, value);
 }

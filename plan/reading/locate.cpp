@@ -464,7 +464,7 @@ Result<std::vector<StoredPiece>> Locator::copies(std::string_view fqn, const Sto
 Result<SavePlanPtr> Locator::plan_of(Rank rank) {
   if (rank >= impl_->world->roster.world_size()) {
     return Status(Code::invalid_argument,
-                  fmt::format("rank {} of {}", rank, impl_->world->roster.world_size()));
+                  fmt::format("rank {} is not in a world of {}", rank, impl_->world->roster.world_size()));
   }
   if (auto found = impl_->plans.find(rank); found != impl_->plans.end()) return found->second;
   if (impl_->plans.size() >= kMaxCachedPlans) impl_->plans.clear();

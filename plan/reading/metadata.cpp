@@ -33,7 +33,7 @@ std::string shown(const UserMetadata& user, const std::string& key) {
 
 Status validate_user_metadata(const UserMetadata& user) {
   if (user.size() > kMaxUserKeys) {
-    return bad_metadata(fmt::format("{} keys are given, at most {} are allowed", user.size(), kMaxUserKeys));
+    return bad_metadata(fmt::format("{} keys are given: at most {} are allowed", user.size(), kMaxUserKeys));
   }
   size_t bytes = 0;
   for (const auto& [key, value] : user) {
@@ -44,15 +44,16 @@ Status validate_user_metadata(const UserMetadata& user) {
                       clean_line(key, kMostShown), kMaxUserKeyBytes));
     }
     if (!is_text(value)) {
-      return bad_metadata(fmt::format("the value of '{}' is not UTF-8 text: encode bytes, as in base64",
-                                      clean_line(key, kMostShown)));
+      return bad_metadata(
+          fmt::format("the value of '{}' is not UTF-8 text: encode bytes as text, for example as base64",
+                      clean_line(key, kMostShown)));
     }
     bytes += key.size() + value.size();
   }
   if (bytes > kMaxUserMetadataBytes) {
     return bad_metadata(
-        fmt::format("its keys and values take {} bytes, at most {} are allowed: save larger "
-                    "values as objects of the state",
+        fmt::format("its keys and values take {} bytes, at most {} are allowed: save larger values as "
+                    "objects in the state",
                     bytes, kMaxUserMetadataBytes));
   }
   return ok_status();
@@ -71,7 +72,7 @@ Status check_same_user_metadata(Rank a, const UserMetadata& of_a, Rank b, const 
     }
   }
   const std::string& key = *first;
-  return bad_metadata(fmt::format("'{}' is {} on rank {} and {} on rank {}: give the same on all ranks",
+  return bad_metadata(fmt::format("'{}' is {} on rank {} and {} on rank {}: give the same value on all ranks",
                                   clean_line(key, kMostShown), shown(of_a, key), a, shown(of_b, key), b));
 }
 

@@ -34,14 +34,15 @@ void write_passed_over(Builder out, const PassedOverPtr& passed_over) {
 template <class Reader>
 Result<PassedOverPtr> read_passed_over(Reader in) {
   auto list = in.getPassedOver();
-  if (list.size() > kMaxPassedOverNamed) return Status(Code::corrupt, "too many attempts are passed over");
+  if (list.size() > kMaxPassedOverNamed)
+    return Status(Code::corrupt, "the list of passed-over attempts is too long");
   if (list.size() == 0) return PassedOverPtr();
   auto read = std::make_shared<PassedOver>();
   for (auto each : list) {
     const auto cause = each.getCause();
     std::string text(cause.begin(), cause.size());
     if (text.size() > kMaxPassedOverCauseBytes || !is_clean_utf8(text)) {
-      return Status(Code::corrupt, "why an attempt is passed over: not a clean line of text");
+      return Status(Code::corrupt, "the reason for passing over an attempt is not a clean line of text");
     }
     read->named.push_back({{each.getGeneration(), each.getStep(), each.getAttempt()}, std::move(text)});
   }

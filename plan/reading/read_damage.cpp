@@ -55,9 +55,10 @@ std::string to_string(const ReadDamage& damage) {
   if (damage.end != 0) {
     where += fmt::format(", bytes {} to {}", damage.begin, damage.end);
   } else if (damage.bytes != 0) {
-    where += fmt::format(", as is all of that file, {} of which were needed", human_bytes(damage.bytes));
+    where +=
+        fmt::format(", as is the rest of that file; the load needed {} of it", human_bytes(damage.bytes));
   }
-  return fmt::format("{} ({}); read from {} instead", where, damage.cause, damage.read_instead);
+  return fmt::format("{} ({}); the load read {} instead", where, damage.cause, damage.read_instead);
 }
 
 bool DamageList::add(ReadDamage damage) {

@@ -57,7 +57,7 @@ Result<UserMetadata> read_user(Reader in) {
     }
     std::string key(entry.getKey().begin(), entry.getKey().size());
     if (!user.empty() && key <= user.rbegin()->first) {
-      return Status(Code::corrupt, "metadata of a save: its keys do not ascend");
+      return Status(Code::corrupt, "metadata of a save: the keys are not in ascending order");
     }
     user.emplace(std::move(key), std::string(entry.getValue().begin(), entry.getValue().size()));
   }

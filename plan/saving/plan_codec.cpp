@@ -71,26 +71,27 @@ Status check_item(const WriteItem& item, const LayoutEntry& entry, const std::ve
                   bool is_held) {
   auto wrong = [&](std::string_view what) {
     return Status(Code::invalid_argument,
-                  fmt::format("a plan's '{}' {} {}", entry.fqn, to_string(item.box), what));
+                  fmt::format("plan item '{}' {} {}", entry.fqn, to_string(item.box), what));
   };
   const bool is_object = entry.kind == LayoutEntry::Kind::object;
   if (is_object || whole(entry.shape).empty()) {
     const Box all = is_object ? Box{} : whole(entry.shape);
     if (!is_held || item.box != all || item.local_box != 0 || item.local_offset != 0 || item.bytes != 0) {
-      return wrong("is not what this rank holds");
+      return wrong("differs from what this rank holds");
     }
     return ok_status();
   }
-  if (item.local_box >= boxes.size()) return wrong("is of a box that this rank does not hold");
+  if (item.local_box >= boxes.size()) return wrong("belongs to a box that this rank does not hold");
   if (Status fits = validate_box(item.box, entry.shape); !fits.ok())
-    return wrong("is no part of it: " + fits.message());
+    return wrong("is not a part of that tensor: " + fits.message());
   const Box& held = boxes[item.local_box];
   const uint64_t element_bytes = *dtype_bytes(entry.dtype);
-  if (item.box.empty() || !contains(held, item.box)) return wrong("is not within what this rank holds");
+  if (item.box.empty() || !contains(held, item.box))
+    return wrong("is outside of the box that this rank holds");
   const std::optional<uint64_t> offset = contiguous_offset(held, item.box);
   if (!offset || *offset * element_bytes != item.local_offset ||
       item.box.elements() * element_bytes != item.bytes) {
-    return wrong("does not lie where it is said to");
+    return wrong("has the wrong offset or length");
   }
   return ok_status();
 }
@@ -133,8 +134,9 @@ Result<SavePlanPtr> plan::decode_plan(ByteView bytes) {
 
 Status check_plan(const SavePlan& plan, const Layout& layout) {
   if (plan.layout_id != layout.id()) {
-    return Status(Code::invalid_argument, fmt::format("a plan for layout {}, the rank has {}",
-                                                      plan.layout_id.short_hex(), layout.id().short_hex()));
+    return Status(Code::invalid_argument,
+                  fmt::format("the plan is for layout {}, and this rank has layout {}",
+                              plan.layout_id.short_hex(), layout.id().short_hex()));
   }
   std::vector<Box> boxes;
   bool is_held = false;
@@ -147,8 +149,9 @@ Status check_plan(const SavePlan& plan, const Layout& layout) {
   };
   for (const WriteItem& item : plan.items) {
     if (item.entry >= layout.entries().size()) {
-      return Status(Code::invalid_argument, fmt::format("a plan names entry {} of a layout of {}", item.entry,
-                                                        layout.entries().size()));
+      return Status(Code::invalid_argument,
+                    fmt::format("the plan names entry {}, and the layout has {} entries", item.entry,
+                                layout.entries().size()));
     }
     const LayoutEntry& entry = layout.entries()[item.entry];
     if (before == nullptr || before->entry != item.entry) {
@@ -158,7 +161,7 @@ Status check_plan(const SavePlan& plan, const Layout& layout) {
     SHOAL_RETURN_IF_ERROR(check_item(item, entry, boxes, is_held));
     if (before != nullptr && !(place_of(*before) < place_of(item))) {
       return Status(Code::invalid_argument,
-                    fmt::format("a plan's '{}' {} is not in its place", entry.fqn, to_string(item.box)));
+                    fmt::format("plan item '{}' {} is out of order", entry.fqn, to_string(item.box)));
     }
     before = &item;
   }

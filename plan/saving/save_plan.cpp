@@ -99,18 +99,18 @@ std::optional<SaveMode> mode_of_name(std::string_view name) {
 Status validate_options(const SaveOptions& options) {
   if (options.unit_bytes < kMinUnitBytes || options.unit_bytes > kMaxUnitBytes) {
     return Status(Code::invalid_argument,
-                  fmt::format("unit_bytes is {}, from 1 KiB to 1 TiB is allowed", options.unit_bytes));
+                  fmt::format("unit_bytes is {}: it must be from 1 KiB to 1 TiB", options.unit_bytes));
   }
   if (options.dedupe != Dedupe::balanced && options.dedupe != Dedupe::lowest_rank &&
       options.dedupe != Dedupe::none) {
-    return Status(Code::invalid_argument, "dedupe is none of balanced, lowest_rank and none");
+    return Status(Code::invalid_argument, "dedupe is not one of balanced, lowest_rank, none");
   }
   if (options.mode > SaveMode::collective) {
-    return Status(Code::invalid_argument, "mode is none of collective-free, rank-local and collective");
+    return Status(Code::invalid_argument, "mode is not one of collective-free, rank-local, collective");
   }
   if (options.mode == SaveMode::rank_local && options.dedupe != Dedupe::none) {
     return Status(Code::invalid_argument,
-                  "a rank-local save writes all that a rank holds: dedupe must be none");
+                  "a rank-local save writes everything that a rank holds: set dedupe to none");
   }
   return ok_status();
 }
@@ -153,7 +153,8 @@ SavePlan plan::plan_with(plan::SaveRule& rule, Rank rank) {
 Result<SavePlan> plan_save(const World& world, Rank rank, const SaveOptions& options) {
   SHOAL_RETURN_IF_ERROR(validate_options(options));
   if (rank >= world.roster.world_size()) {
-    return Status(Code::invalid_argument, fmt::format("rank {} of {}", rank, world.roster.world_size()));
+    return Status(Code::invalid_argument,
+                  fmt::format("rank {} is not in a world of {}", rank, world.roster.world_size()));
   }
   plan::SaveRule rule(world, options, plan::FqnIndex::of_layout(world, world.roster.layout_of(rank)));
   return plan::plan_with(rule, rank);

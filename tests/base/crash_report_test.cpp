@@ -19,7 +19,7 @@ constexpr int kStatus = 7;
 constexpr const char* kMemory = "^name: out of memory: raise the limit \\(ulimit -v";
 constexpr const char* kThreads =
     "^name: out of memory or threads \\(.*\\): raise the limit \\(ulimit -v, ulimit -u";
-constexpr const char* kOther = "^name: ended by an error that nothing handles: the cause\n";
+constexpr const char* kOther = "^name: unhandled error, the process ends: the cause\n";
 
 const std::system_error kNoThread(std::make_error_code(std::errc::resource_unavailable_try_again));
 
@@ -57,7 +57,8 @@ TEST_F(CrashReportDeathTest, NameTheCauseOfAnotherErrorWhichLeavesACoreFile) {
   const std::runtime_error other("the cause");
   EXPECT_EXIT(end_by(other), testing::KilledBySignal(SIGABRT), kOther);
   EXPECT_EXIT(end_thread_by(other), testing::KilledBySignal(SIGABRT), kOther);
-  EXPECT_EXIT(end_by(7), testing::KilledBySignal(SIGABRT), "^name: ended by an error that nothing handles\n");
+  EXPECT_EXIT(end_by(7), testing::KilledBySignal(SIGABRT),
+              "^name: unhandled error of unknown type, the process ends\n");
 }
 
 // A thread that was not waited for while an error passed by.

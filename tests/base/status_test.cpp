@@ -51,7 +51,7 @@ TEST(Result, HoldsAValueOrTheStatusThatPreventedIt) {
 }
 
 TEST(ResultDeathTest, ReadingTheValueOfAnErrorEndsTheProcess) {
-  EXPECT_DEATH(static_cast<void>(*half(1)), "ok\\(\\) does not hold");
+  EXPECT_DEATH(static_cast<void>(*half(1)), "ok\\(\\) is false");
 }
 
 }  // namespace

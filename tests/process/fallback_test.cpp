@@ -191,7 +191,7 @@ TEST_F(Fallback, IsOfTheLatestAlone) {
   options.step = 2;
   for (const auto& loaded : load(options)) {
     EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
-    EXPECT_THAT(loaded.status().message(), HasSubstr("LoadOptions::fallback is of the latest"));
+    EXPECT_THAT(loaded.status().message(), HasSubstr("LoadOptions::fallback applies to the latest"));
   }
 }
 

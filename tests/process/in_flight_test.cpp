@@ -138,8 +138,8 @@ TEST(PausedNode, IsAttachedToAgainWhereItsClientHadGivenItUp) {
   node.signal(SIGSTOP);
   auto given_up = trainer.save(2);
   ASSERT_TRUE(given_up.ok());
-  EXPECT_THAT(given_up->wait_committed(kPatience).status().message(), HasSubstr("no sign of life"));
-  EXPECT_THAT(trainer.save(3).status().message(), HasSubstr("no sign of life"));
+  EXPECT_THAT(given_up->wait_committed(kPatience).status().message(), HasSubstr("sent nothing for"));
+  EXPECT_THAT(trainer.save(3).status().message(), HasSubstr("sent nothing for"));
   node.signal(SIGCONT);
   // The staged save is committed all the same, although its handle can no longer report it.
   auto latest = trainer.checkpointer().latest();

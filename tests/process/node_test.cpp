@@ -190,7 +190,7 @@ TEST(NodeProcess, IsNamedByTheClientWhereItIsStopped) {
   node.signal(SIGSTOP);
   Status stopped = saved->wait_committed(kPatience).status();
   EXPECT_THAT(stopped.message(), HasSubstr(fmt::format("pid {}", node.pid())));
-  EXPECT_THAT(stopped.message(), HasSubstr("no sign of life"));
+  EXPECT_THAT(stopped.message(), HasSubstr("sent nothing for"));
 }
 
 TEST(NodeProcess, LosesNothingOfATrainerThatDiedAfterStaging) {

@@ -105,7 +105,7 @@ TEST_F(ReadOnlyJob, LoadsWhileAnotherTrains) {
   EXPECT_EQ(by_step.status().code(), Code::not_found) << "it is not decided yet, and stays so";
   const Status refused = reader.save(9).status();
   EXPECT_EQ(refused.code(), Code::refused);
-  EXPECT_THAT(refused.message(), AllOf(HasSubstr("rank 0 only reads root"), HasSubstr("SHOAL_READ_ONLY")));
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("rank 0 opened root"), HasSubstr("SHOAL_READ_ONLY")));
   EXPECT_EQ(reader.checkpointer().prepare(reader.state).code(), Code::refused);
   EXPECT_EQ(files(), before) << "epochs, generations, attempts and decisions are as they were";
 

@@ -36,7 +36,7 @@ TEST(PortRange, NamesWhatIsNone) {
     auto ports = parse_port_range(text);
     ASSERT_FALSE(ports.ok()) << text;
     EXPECT_EQ(ports.status().code(), Code::invalid_argument);
-    EXPECT_THAT(ports.status().message(), HasSubstr(std::string("'") + text + "' is no range of ports"));
+    EXPECT_THAT(ports.status().message(), HasSubstr(std::string("'") + text + "' is not a range of ports"));
   }
 }
 

@@ -154,7 +154,7 @@ TEST_F(CopiedPieces, GiveABlockThatIsDamagedFromTheFirstCopyThatHasIt) {
   EXPECT_THAT(damage.cause, HasSubstr("block 1 of 'w' differs from its digest"));
   EXPECT_EQ(damage.read_instead, std::string(kFolder) + "rank-00002.safetensors");
   EXPECT_THAT(to_string(damage), AllOf(HasSubstr("'w' [0:1536, 0:256] of rank 0 is damaged in"),
-                                       HasSubstr("read from step-00000003/g1a1/rank-00002.safetensors")));
+                                       HasSubstr("the load read step-00000003/g1a1/rank-00002.safetensors")));
 }
 
 // Regression: a record a block, so that a lost file filled the list and hid all other damage.
@@ -173,7 +173,8 @@ TEST_F(CopiedPieces, ThatLieInALostFileAreOneRecordOfIt) {
   ASSERT_EQ(all.count, 1u);
   EXPECT_EQ(all.named.at(0).fqn, "w");
   EXPECT_EQ(all.named.at(0).bytes, 2 * (kBytes + 100));
-  EXPECT_THAT(to_string(all.named.at(0)), HasSubstr("as is all of that file, 3.00 MiB of which were needed"));
+  EXPECT_THAT(to_string(all.named.at(0)),
+              HasSubstr("as is the rest of that file; the load needed 3.00 MiB of it"));
 }
 
 TEST_F(CopiedPieces, OfWhichBlocksThatFollowEachOtherAreDamagedAreOneRecord) {

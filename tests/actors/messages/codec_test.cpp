@@ -300,7 +300,7 @@ TEST(Wire, RostersThatDoNotFitTheirLayoutsAreRefused) {
   EXPECT_THAT(refusal_of(roster).message(), HasSubstr("a layout is not the one that it names"));
   world.layouts.clear();
   roster.world = std::make_shared<const World>(world);
-  EXPECT_THAT(refusal_of(roster).message(), HasSubstr("0 layouts for a roster of 1"));
+  EXPECT_THAT(refusal_of(roster).message(), HasSubstr("0 layouts are given for a roster of 1"));
   roster = sample_roster();
   roster.rule_version = kRuleVersion + 1;
   EXPECT_EQ(refusal_of(roster).code(), Code::version);

@@ -425,7 +425,8 @@ TEST_F(RankLocal, ALayoutThatNamesARankBeyondTheWorldIsRefusedByItsOwnRank) {
   job_.trainers[2]->change(*std::move(builder).build());
   job_.run(kPatience);
   ASSERT_TRUE(job_.trainers[2]->failed().has_value());
-  EXPECT_THAT(job_.trainers[2]->failed()->why.message(), HasSubstr("'w' names a rank beyond a world of 16"));
+  EXPECT_THAT(job_.trainers[2]->failed()->why.message(),
+              HasSubstr("'w' names a rank that is not in a world of 16"));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_F(LaunchTest, DeadlinesThatContradictEachOtherAreRefused) {
            {"--node-deadline-ms", "1000"}, {"--attempt-deadline-ms", "400000"}, {"--lease-ttl-ms", "9999"}}) {
     ProcessEnd end = launch(flags, "echo never");
     EXPECT_EQ(end.status, 2) << flags[0];
-    EXPECT_THAT(end.err, HasSubstr("is too short beside"));
+    EXPECT_THAT(end.err, HasSubstr("is too short for"));
     EXPECT_EQ(end.out, "");
   }
 }
@@ -94,7 +94,7 @@ TEST_F(LaunchTest, AJobThatOnlyReadsMakesNoRootAndTakesNoneOver) {
   ProcessEnd absent = launch({"--read-only"}, "echo never");
   EXPECT_EQ(absent.status, 2);
   EXPECT_THAT(absent.err,
-              AllOf(HasSubstr("is not there: is the storage mounted?"), Not(HasSubstr("--create"))));
+              AllOf(HasSubstr("does not exist: is the storage mounted?"), Not(HasSubstr("--create"))));
   EXPECT_FALSE(std::filesystem::exists(root()));
   EXPECT_EQ(launch({"--read-only", "--take-over"}, "echo never").status, 2);
 }
@@ -164,7 +164,7 @@ TEST_F(LaunchTest, ATrainerThatDiesByASignalDoesNotEndTheOthers) {
 TEST_F(LaunchTest, OnRequestAFailureEndsTheOthersAndItsStatusCounts) {
   ProcessEnd end = launch({"-n", "2", "--kill-on-failure"}, "[ $RANK = 1 ] && exit 3; exec sleep 50");
   EXPECT_EQ(end.status, 3);
-  EXPECT_THAT(end.err, HasSubstr("rank 1 ended: exit status 3; ending the others"));
+  EXPECT_THAT(end.err, HasSubstr("rank 1 ended: exit status 3; ending the other trainers"));
 }
 
 TEST_F(LaunchTest, SignalsReachTheTrainers) {
@@ -284,24 +284,25 @@ TEST_F(LaunchTest, TheRootIsMadeInAFolderThatExistsOnly) {
   EXPECT_EQ(launch({"-n", "1"}, "true").status, 0) << "--create, where there is a root";
   ProcessEnd end =
       run_shoal({"launch", "--root", root() + "/none/run", "--create", "--", "/bin/true"}, options());
-  expect_refusal(end, "none/run cannot be made");
+  expect_refusal(end, "cannot create root " + root() + "/none/run");
 }
 
 // Regression: a job whose root had been moved away, or whose storage was not mounted, made a new root and
 // trained from the start.
 TEST_F(LaunchTest, NoNewRootIsMadeUnlessItIsAskedFor) {
   auto launch_again = [&] { return run_shoal({"launch", "--root", root(), "--", "/bin/true"}, options()); };
-  expect_refusal(launch_again(), "root " + root() + " is not there: is the storage mounted? --create makes");
+  expect_refusal(launch_again(), "root " + root() + " does not exist: is the storage mounted? Use --create");
   EXPECT_FALSE(std::filesystem::exists(root()));
 
   EXPECT_EQ(launch({}, "true").status, 0);
   EXPECT_EQ(launch_again().status, 0) << "a root that a run has used";
   std::filesystem::rename(root(), root() + ".moved");
-  expect_refusal(launch_again(), "is not there: is the storage mounted? --create");
+  expect_refusal(launch_again(), "does not exist: is the storage mounted? Use --create");
   EXPECT_FALSE(std::filesystem::exists(root()));
 
   std::filesystem::create_directory(root());
-  expect_refusal(launch_again(), "root " + root() + " is an empty folder: is the storage mounted? --create");
+  expect_refusal(launch_again(),
+                 "root " + root() + " is an empty folder: is the storage mounted? Use --create");
   std::ofstream(root() + "/notes") << "mine";
   expect_refusal(launch_again(), "root " + root() + " is a folder that no run has used: is the storage");
   EXPECT_FALSE(std::filesystem::exists(root() + "/ROOT_ID"));
@@ -334,7 +335,7 @@ TEST_F(LaunchTest, ANodeKilledBeforeItIsReadySaysNothingAndItsSignalIsTold) {
   ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 1);
   EXPECT_THAT(end.err, HasSubstr("the node ended before it was ready: signal 9 (Killed)"));
-  EXPECT_THAT(end.err, Not(HasSubstr("it has said why")));
+  EXPECT_THAT(end.err, Not(HasSubstr("its log line above states why")));
 }
 
 TEST_F(LaunchTest, AJobThatIsToGoOnNeedsACheckpoint) {
@@ -346,7 +347,7 @@ TEST_F(LaunchTest, AJobThatIsToGoOnNeedsACheckpoint) {
   EXPECT_EQ(launch({}, "true").status, 0);
   end = launch({"--resume"}, "touch $FOLDER/ran");
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.err, HasSubstr("root " + root() + " has no checkpoint to go on from"));
+  EXPECT_THAT(end.err, HasSubstr("root " + root() + " has no checkpoint to resume from"));
   EXPECT_FALSE(std::filesystem::exists(path("ran")));
   EXPECT_FALSE(std::filesystem::exists(root() + "/generations/2")) << "no generation is claimed for it";
 
@@ -384,13 +385,14 @@ TEST_F(LaunchTest, AJobThatIsToGoOnMayHaveACheckpointThatLostItsManifest) {
   ASSERT_TRUE(std::filesystem::remove(attempt + "/rank-00000.safetensors"));
   const ProcessEnd end = resume();
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.err, HasSubstr("has no checkpoint to go on from"));
+  EXPECT_THAT(end.err, HasSubstr("has no checkpoint to resume from"));
 }
 
 TEST_F(LaunchTest, ANodeWithoutAJobIdSaysWhichOneIsNeeded) {
   ProcessEnd end = run_shoal({"node", "--root", root(), "--create-root"}, options());
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.err, HasSubstr("--job-id or SHOAL_JOB_ID is needed: the same as the trainers'"));
+  EXPECT_THAT(end.err,
+              HasSubstr("--job-id (or SHOAL_JOB_ID) is missing: it must equal that of the trainers"));
 }
 
 TEST_F(LaunchTest, AProgramThatIsNotThereIsNamed) {
@@ -453,7 +455,8 @@ TEST_F(LaunchTest, ANodeThatMayListenAnywhereTakesTheInterfaceThatWasChosen) {
     Process process(arguments, options());
     ASSERT_TRUE(process.wait_for_output("ready 0.0.0.0:"));
     process.send_signal(SIGTERM);
-    EXPECT_THAT(process.wait().err, HasSubstr("0.0.0.0:0 means every interface of this host: --interface"));
+    EXPECT_THAT(process.wait().err,
+                HasSubstr("this node listens at 0.0.0.0:0, on every interface of this host"));
   }
   arguments.insert(arguments.end(), {"--interface", "lo"});
   Process process(arguments, options());

@@ -148,9 +148,8 @@ TEST_F(TrainerTest, AJobThatMayFallBackLoadsWhatIsSoundAndSaysWhatItPassedOver) 
                 ContainsRegex(std::string(rank) + ": loaded step 1 .*; passed over: step 3 .*manifest.*; "
                                                   "step 2 .*rank-00001"));
   }
-  EXPECT_THAT(end.err,
-              HasSubstr("shoal: warning: step 1 (g1a1) is loaded, and 2 newer attempts are passed over: "
-                        "step 3 (g1a1) is damaged: "));
+  EXPECT_THAT(end.err, HasSubstr("shoal: warning: loaded step 1 (g1a1), and passed over 2 newer attempts: "
+                                 "step 3 (g1a1) is damaged: "));
   flip("/step-00000001/g1a1/rank-00000.safetensors");
   end = falling_back(2);
   EXPECT_EQ(end.status, 1);
@@ -234,9 +233,9 @@ TEST_F(TrainerTest, AnotherShapeIsToldWithBothOfEveryKey) {
   ProcessEnd end = train(2, {"--load", "latest"});
   EXPECT_EQ(end.status, 2);
   EXPECT_THAT(end.err, HasSubstr("step 7 (g1a1)"));
-  EXPECT_THAT(end.err, HasSubstr("F32[192] in the checkpoint, F32[384] here"));
+  EXPECT_THAT(end.err, HasSubstr("F32[192] in the checkpoint, and F32[384] in the state"));
   EXPECT_THAT(end.err, HasSubstr("'optimizer.exp_avg_sq.transformer.wte.weight' is F32[1000, 64] in the "
-                                 "checkpoint, F32[1000, 128] here"));
+                                 "checkpoint, and F32[1000, 128] in the state"));
 }
 
 // The root is moved away, as an operator may do, under a trainer that requests the outcome of no save.
@@ -258,9 +257,9 @@ TEST_F(ForgetfulTrainer, HearsOfAFailureFromTheNextSaveAndTheLauncherEndsWithASt
   const ProcessEnd end = train_without_root({}, "1-5");
   EXPECT_THAT(end.err,
               ContainsRegex("rank 0: earlier save failed: rank 0: the save of step [1234] \\(g1a1\\) "
-                            "failed: .*was staged all the same"));
+                            "failed: .*was staged nevertheless"));
   EXPECT_THAT(end.err,
-              ContainsRegex("rank 0: the save of step 5 \\(g1a1\\) was not decided when the job ended"));
+              ContainsRegex("rank 0: the save of step 5 \\(g1a1\\) was undecided when the job ended"));
   EXPECT_EQ(end.status, 4);
 }
 

@@ -139,7 +139,7 @@ TEST_F(SettingsCommand, ShowsEachSettingAndWhereItWasSaid) {
   const ProcessEnd table = shoal({"settings"}, {{"SHOAL_ROOT", root()}, {"SHOAL_KEEP_LATS", "3"}});
   EXPECT_EQ(table.status, 0);
   EXPECT_THAT(table.out, AllOf(HasSubstr("node-silence-ms"), HasSubstr(root() + "/shoal.toml:4")));
-  EXPECT_THAT(table.err, HasSubstr("SHOAL_KEEP_LATS is no setting"));
+  EXPECT_THAT(table.err, HasSubstr("SHOAL_KEEP_LATS is not a setting"));
 }
 
 TEST_F(SettingsCommand, EveryRowIsAFlagAndAVariable) {
@@ -168,7 +168,7 @@ TEST_F(SettingsCommand, AWrongVariableOrLineIsRefusedByEachCommandThatReadsIt) {
     write(root(), "\nkeep-lats = 1\n");
     end = shoal(command);
     EXPECT_EQ(end.status, 2) << command[0];
-    EXPECT_THAT(end.err, HasSubstr(root() + "/shoal.toml:2: no setting is called 'keep-lats'"));
+    EXPECT_THAT(end.err, HasSubstr(root() + "/shoal.toml:2: 'keep-lats' is not a setting"));
     EXPECT_THAT(end.out, Not(HasSubstr("never")));
     fs::remove(root() + "/shoal.toml");
   }

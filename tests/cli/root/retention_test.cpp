@@ -108,7 +108,7 @@ TEST_F(RetentionCommands, GcKeepsWhatIsPinnedTaggedOrLastVerified) {
 }
 
 TEST_F(RetentionCommands, RmRefusesWhatIsAlwaysKept) {
-  expect_refusal(shoal({"rm", "--step", "4"}), "stays: the newest");
+  expect_refusal(shoal({"rm", "--step", "4"}), "must be kept: the newest");
   expect_refusal(shoal({"rm", "--step", "2"}), "no such checkpoint");
   expect_refusal(shoal({"rm", "--step", "77"}), "no attempt at step 77");
   expect_refusal(shoal({"rm"}), "--step");
@@ -124,7 +124,7 @@ TEST_F(RetentionCommands, RmRefusesWhatIsAlwaysKept) {
 TEST_F(RetentionCommands, ATagMovesOnlyOnRequest) {
   ASSERT_EQ(shoal({"tag", "best", "--step", "1"}).status, 0);
   ASSERT_EQ(shoal({"tag", "best", "--step", "1"}).status, 0) << "the same again";
-  expect_refusal(shoal({"tag", "best", "--step", "4"}), "tag 'best' names step 1 (g1a1) already");
+  expect_refusal(shoal({"tag", "best", "--step", "4"}), "tag 'best' already names step 1 (g1a1)");
   ASSERT_EQ(shoal({"tag", "best", "--step", "4", "--move"}).status, 0);
   EXPECT_THAT(shoal({"show", "--step", "best"}).out, HasSubstr("step 4 (g2a1)"));
   expect_refusal(shoal({"tag", "1st", "--step", "4"}), "'1st' is no tag");
@@ -136,15 +136,15 @@ TEST_F(RetentionCommands, ATagMovesOnlyOnRequest) {
 TEST_F(RetentionCommands, AnEmptyOrMissingNameIsRefusedInsteadOfListing) {
   expect_refusal(shoal({"tag", "", "--step", "1"}), "''");
   expect_refusal(shoal({"tag", "", "--remove"}), "''");
-  expect_refusal(shoal({"tag", "--step", "1"}), "a tag's name is needed");
-  expect_refusal(shoal({"tag", "--remove"}), "a tag's name is needed");
+  expect_refusal(shoal({"tag", "--step", "1"}), "the tag's name is missing");
+  expect_refusal(shoal({"tag", "--remove"}), "the tag's name is missing");
   expect_refusal(shoal({"pin", "--remove", ""}), "''");
 }
 
 TEST_F(RetentionCommands, WhatTheLiveGenerationBeganWithStays) {
   fs::remove_all(root());
   fs::copy(SHOAL_GOLDEN_ROOT, root(), fs::copy_options::recursive);
-  expect_refusal(shoal({"rm", "--step", "1"}), "stays: generation 2 began with it");
+  expect_refusal(shoal({"rm", "--step", "1"}), "must be kept: generation 2 began with it");
   EXPECT_EQ(shoal({"gc", "--keep-last", "1", "--no-wait"}).status, 0);
   EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
 }
@@ -181,11 +181,11 @@ TEST_F(RetentionCommands, GcAbortsAndSweepsWhatNobodyFinishes) {
                                     {.environment = {{"SHOAL_RUNTIME_DIR", runtime}}});
   ASSERT_EQ(launched.status, 0) << launched.err;
   EXPECT_THAT(shoal({"gc", "--dry-run"}).out, HasSubstr("undecided, would be aborted"));
-  EXPECT_THAT(shoal({"gc", "--no-wait"}).out, HasSubstr("undecided, left alone"));
+  EXPECT_THAT(shoal({"gc", "--no-wait"}).out, HasSubstr("undecided, not changed"));
   ProcessEnd end = shoal({"gc", "--abandoned-after-ms", "50"});
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(shoal({"ls"}).out, Not(HasSubstr("undecided  "))) << "as a state";
-  EXPECT_THAT(shoal({"ls"}).out, HasSubstr("left undecided by its generation"));
+  EXPECT_THAT(shoal({"ls"}).out, HasSubstr("its generation left it undecided"));
 }
 
 class RetainedJob : public testing::Test {
@@ -233,7 +233,7 @@ TEST_F(ACompleteSet, IsACheckpointToEveryCommand) {
   EXPECT_EQ(json::parse(run_shoal({"status", root(), "--json"}).out)["root"]["latest"]["step"], 1);
   EXPECT_EQ(run_shoal({"rm", root(), "--step", "1", "--dry-run"}).status, 2);
   EXPECT_FALSE(fs::exists(decision())) << "these only read";
-  EXPECT_THAT(run_shoal({"rm", root(), "--step", "1"}).err, HasSubstr("stays: the newest"));
+  EXPECT_THAT(run_shoal({"rm", root(), "--step", "1"}).err, HasSubstr("must be kept: the newest"));
   fs::remove(decision());
   EXPECT_EQ(run_shoal({"tag", root(), "best", "--step", "1"}).status, 0);
   EXPECT_TRUE(fs::exists(decision()));

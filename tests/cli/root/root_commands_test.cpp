@@ -296,7 +296,7 @@ TEST(BadInput, IsAOneLineErrorWithItsCause) {
   expect_one_line_error(run_shoal({"show", kGolden, "--step", "1", "--attempt", "g9a9"}),
                         "no attempt g9a9 at step 1");
   expect_one_line_error(run_shoal({"show", kGolden, "--step", "1", "--attempt", "../x"}),
-                        "'../x' is no attempt");
+                        "'../x' is not an attempt");
   for (const char* command : {"show", "verify"}) {
     for (const char* step : {"-1", "18446744073709551616", "1e3", "0x1", "", " 1"}) {
       expect_one_line_error(run_shoal({command, kGolden, "--step", step}),

@@ -42,12 +42,12 @@ TEST(Replay, DoesARecordedRunAgainWithItsLog) {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/run.toml";
   const ProcessEnd recorded = run_shoal(sim_with({"--seed", "3", "--record", file}));
-  EXPECT_THAT(recorded.err, HasSubstr("recorded: shoal replay " + file));
+  EXPECT_THAT(recorded.err, HasSubstr("recorded; run it again with: shoal replay " + file));
   const ProcessEnd again = run_shoal({"replay", file});
   ASSERT_EQ(again.status, 0) << again.err << again.out;
   EXPECT_THAT(again.out, HasSubstr(" node0.coordinator: Received from node1: JoinRanks"));
   EXPECT_THAT(again.out, HasSubstr(" failure: "));
-  EXPECT_THAT(again.out, HasSubstr("the same again: trace "));
+  EXPECT_THAT(again.out, HasSubstr("same result: trace "));
   const ProcessEnd part = run_shoal({"replay", file, "--until", "0.5", "--node", "1"});
   EXPECT_THAT(part.out, HasSubstr("node0.coordinator: Received from node1: JoinRanks"));
   EXPECT_THAT(part.out, Not(HasSubstr("node0.coordinator: Received from node2")));
@@ -64,7 +64,7 @@ TEST(Replay, SaysWhereARunIsNotTheSameOrOfAnotherVersion) {
   std::ofstream(file) << text;
   const ProcessEnd other = run_shoal({"replay", file, "--quiet"});
   EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.out, HasSubstr("not the same: the trace was "));
+  EXPECT_THAT(other.out, HasSubstr("different result: the trace was "));
   EXPECT_THAT(other.out, Not(HasSubstr("another build")));
   const size_t build = text.find("build = \"") + 9;
   const char first = text[build];
@@ -72,7 +72,7 @@ TEST(Replay, SaysWhereARunIsNotTheSameOrOfAnotherVersion) {
   std::ofstream(file) << text;
   EXPECT_THAT(
       run_shoal({"replay", file, "--quiet"}).out,
-      testing::ContainsRegex("not the same: the trace was .*; another build of version [^ ]* recorded"));
+      testing::ContainsRegex("different result: the trace was .*; another build of version [^ ]* recorded"));
   const size_t version = text.find("version = \"") + 11;
   text.insert(version, "9");
   std::ofstream(file) << text;

@@ -155,7 +155,7 @@ TEST_P(JobIdService, RefusesARankOfAnotherRunOrWorldSize) {
 TEST_P(JobIdService, SaysThatNobodyIsThere) {
   Status nobody = agree_on_job_id(options_of(root_, 1, address_), Clock::now()).status();
   EXPECT_EQ(nobody.code(), Code::unavailable);
-  EXPECT_THAT(nobody.message(), HasSubstr("the job's id, of rank 0"));
+  EXPECT_THAT(nobody.message(), HasSubstr("cannot get the job id from rank 0"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, testing::Bool(), [](const auto& each) {
@@ -219,7 +219,7 @@ TEST_F(JobIdDoor, RefusesAnotherToken) {
   ::setenv(kToken, "another secret", 1);
   const Status refused = agree_on_job_id(options_of(root_, 1, address_), Clock::now()).status();
   EXPECT_EQ(refused.code(), Code::unavailable);
-  EXPECT_THAT(refused.message(), HasSubstr("no answer that proves the job's token"));
+  EXPECT_THAT(refused.message(), HasSubstr("the answer does not prove the job's token"));
 }
 
 TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {

@@ -39,15 +39,15 @@ TEST(ProcessGroup, OfWrongRanksIsRefusedByName) {
     return complete_options(options).message();
   };
   EXPECT_EQ(refusal(2, {1, 4}), "rank 2 is not in the process group");
-  EXPECT_EQ(refusal(1, {1, 8}), "the process group has rank 8, in a world of 8");
-  EXPECT_EQ(refusal(1, {4, 1}), "the ranks of a process group ascend, each once");
-  EXPECT_EQ(refusal(1, {1, 1}), "the ranks of a process group ascend, each once");
-  EXPECT_EQ(refusal(4, {1, 4}, 4), "coordinator_rank 4 in a world of 2");
+  EXPECT_EQ(refusal(1, {1, 8}), "the process group has rank 8, which is not in a world of 8");
+  EXPECT_EQ(refusal(1, {4, 1}), "the ranks of a process group must be in ascending order, each once");
+  EXPECT_EQ(refusal(1, {1, 1}), "the ranks of a process group must be in ascending order, each once");
+  EXPECT_EQ(refusal(4, {1, 4}, 4), "coordinator_rank 4 is not in a world of 2");
   EXPECT_EQ(refusal(4, {1, 4}, 1), "");
   CheckpointerOptions nameless = rank_of_group(4, {1, 4});
   nameless.job_id.clear();
   nameless.job_id_exchange = JobIdExchange{"", "run"};
-  EXPECT_THAT(complete_options(nameless).message(), HasSubstr("name one"));
+  EXPECT_THAT(complete_options(nameless).message(), HasSubstr("set job_id"));
 }
 
 TEST(ProcessGroup, RenumbersMeshesAndTheOwnersOfDevices) {

@@ -163,12 +163,11 @@ TEST_F(ClientSettings, AMistakeEndsOpenAtOnceAndNamesWhereItIs) {
   EXPECT_THAT(open_with([](auto& o) { o.node.keep_last = 0; }),
               HasSubstr("CheckpointerOptions::node.keep_last"));
   EXPECT_THAT(open_with([](auto& o) { o.node.transport = "udp"; }), HasSubstr("'udp'"));
-  EXPECT_THAT(open_with([](auto& o) { o.node.attempt_deadline_ms = 400'000; }),
-              HasSubstr("too short beside"));
+  EXPECT_THAT(open_with([](auto& o) { o.node.attempt_deadline_ms = 400'000; }), HasSubstr("too short for"));
   write("keep-lats = 1\n");
-  EXPECT_THAT(open_with([](auto&) {}), HasSubstr(file() + ":1: no setting"));
+  EXPECT_THAT(open_with([](auto&) {}), HasSubstr(file() + ":1: 'keep-lats' is not a setting"));
   EXPECT_THAT(CheckpointerOptions::from_environment().status().message(),
-              HasSubstr(file() + ":1: no setting"));
+              HasSubstr(file() + ":1: 'keep-lats' is not a setting"));
 }
 
 // After the coordinator's host is gone, every handle waits that long.

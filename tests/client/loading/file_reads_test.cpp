@@ -176,11 +176,11 @@ TEST_F(AFile, OfWhichTheNodeSaysWhatCannotBeIsAnErrorAndNothingIsPlaced) {
   batch_.digests.pop_back();
   expect_corrupt("without their digests");
   batch_.digests.push_back(7);
-  expect_corrupt("digests of others");
+  expect_corrupt("too many digests");
   batch_.ranges[0].target = 1;
-  expect_corrupt("of no target");
+  expect_corrupt("of an unknown target");
   batch_.ranges[0].box.offsets = {1};
-  expect_corrupt("outside its shape");
+  expect_corrupt("outside of the tensor's shape");
 }
 
 TEST(LoadThreads, AreNoMoreThanAskedForAndAtLeastOneWhereAnyAreWanted) {

@@ -47,12 +47,13 @@ TEST(KeyPolicies, OfNumbersThatAreNoneAndOfSubtreesThatNoKeyIsInAreRefusedByName
   };
   EXPECT_EQ(message("m"), "");
   EXPECT_EQ(message("m.layers.0"), "");
-  EXPECT_EQ(message("m", static_cast<KeyPolicy>(5)), "the policy of 'm' is number 5, which is none");
+  EXPECT_EQ(message("m", static_cast<KeyPolicy>(5)), "the policy of 'm' has the unknown value 5");
   EXPECT_NE(message(""), "");
   EXPECT_NE(message("m\n"), "");
-  EXPECT_EQ(message("m.."), "no key is in the policies' subtree 'm..': 'm' is that key and all below it");
+  EXPECT_EQ(message("m.."),
+            "the subtree 'm..' of the policies has no keys: use 'm' for that key and all keys below it");
   EXPECT_EQ(message("rng@rank7"),
-            "no key is in the policies' subtree 'rng@rank7': what each rank has of its own goes by 'rng'");
+            "the subtree 'rng@rank7' of the policies has no keys: use 'rng' for a per-rank value");
   EXPECT_NE(validate_policies({static_cast<KeyPolicy>(255), {}}).message(), "");
 }
 
@@ -66,10 +67,10 @@ TEST(CompareKeys, ListsEveryDifferenceAndNamesThoseThatAreNotAllowed) {
                                            tensor("d"), tensor("m.lazy.one")}),
                                   policies, 0);
   EXPECT_EQ(found.outcome.code(), Code::key_mismatch);
-  EXPECT_EQ(
-      found.outcome.message(),
-      "'b' is F32[5] in the checkpoint, F32[4] here; 'c' is BF16[4] in the checkpoint, F32[7] here; 'd' is "
-      "an object in the checkpoint, F32[4] here; missing 'm.two'; unexpected 'x.1'");
+  EXPECT_EQ(found.outcome.message(),
+            "'b' is F32[5] in the checkpoint, and F32[4] in the state; 'c' is BF16[4] in the checkpoint, and "
+            "F32[7] in the state; 'd' is an object in the checkpoint, and F32[4] in the state; missing "
+            "'m.two'; unexpected 'x.1'");
   EXPECT_THAT(found.report.missing, ElementsAre("m.lazy.one", "m.two"));
   EXPECT_THAT(found.report.unexpected, ElementsAre("x.1", "y"));
   EXPECT_THAT(found.report.shape_mismatches,
@@ -144,15 +145,14 @@ TEST(CompareKeys, RefusesASubtreeInWhichNeitherSideHasAKey) {
     const auto found = compare_keys(stored, wanting({tensor("model.wte"), tensor("new.w")}), policies, 0,
                                     {{"dropped.w", "model.layers.0.w"}});
     const std::string text(found.outcome.message());
-    if (text.starts_with("the policies")) {
+    if (text.starts_with("neither the state")) {
       EXPECT_EQ(found.outcome.code(), Code::invalid_argument);
     }
     return text.substr(0, text.find(';'));
   };
   const auto no_host_has = [](const std::string& subtree, const std::string& nearest) {
     return fmt::format(
-        "the policies name the subtree '{}', in which neither the state nor the checkpoint has a "
-        "key (nearest: {})",
+        "neither the state nor the checkpoint has a key in the subtree '{}' of the policies (nearest: {})",
         subtree, nearest);
   };
   for (const char* known : {"model.wte", "model.layers", "optimizer.mu", "optimizer", "rng", "dropped"}) {
@@ -171,7 +171,7 @@ TEST(CompareKeys, NamesEverySubtreeWithoutAKey) {
   const std::vector<TensorMetadata> stored = {tensor("layer7.w")};
   const auto found = compare_keys(stored, wanting({tensor("layer7.w")}), policies, 0);
   for (int i = 0; i < 30; ++i) {
-    EXPECT_EQ(found.outcome.message().find(fmt::format("'layer{}', in which", i)) != std::string::npos,
+    EXPECT_EQ(found.outcome.message().find(fmt::format("'layer{}' of the policies", i)) != std::string::npos,
               i != 7);
   }
 }

@@ -256,12 +256,13 @@ TEST_F(Load, IntoNoMemoryIsRefusedByName) {
     StateDict no_tensor, no_object;
     no_tensor.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, nullptr);
     no_tensor.add_object("o", &object_, Mesh::single(0));
-    EXPECT_THAT(checkpointer_->load(no_tensor).status().message(), HasSubstr("'x': no memory"));
+    EXPECT_THAT(checkpointer_->load(no_tensor).status().message(), HasSubstr("'x': the memory"));
     no_object.add_tensor("x", DType::u32, {2, 2}, Mesh::single(0), {Placement::shard(0)}, memory_.data());
     no_object.add_object("o", nullptr, Mesh::single(0));
-    EXPECT_THAT(checkpointer_->load(no_object).status().message(), HasSubstr("'o': an object without"));
+    EXPECT_THAT(checkpointer_->load(no_object).status().message(),
+                HasSubstr("'o': the object has no container"));
     if (is_known) {
-      EXPECT_THAT(checkpointer_->save(1, no_object).status().message(), HasSubstr("'o': an object"));
+      EXPECT_THAT(checkpointer_->save(1, no_object).status().message(), HasSubstr("'o': the object"));
     }
   }
 }
@@ -281,10 +282,11 @@ TEST_F(Load, OfAStateThatIsNoneIsRefusedByName) {
       ASSERT_TRUE(checkpointer_->prepare(state_).ok());
     }
     EXPECT_THAT(checkpointer_->load(no_dtype).status().message(), HasSubstr("'x': dtype number 99"));
-    EXPECT_THAT(checkpointer_->load(no_kind).status().message(), HasSubstr("a placement of kind 7"));
+    EXPECT_THAT(checkpointer_->load(no_kind).status().message(), HasSubstr("the unknown kind 7"));
     EXPECT_EQ(checkpointer_->load(no_value).status(),
               Status(Code::invalid_argument, "StateDict::add was given a nullptr"));
-    EXPECT_THAT(checkpointer_->load(no_mesh).status().message(), HasSubstr("'x': mesh: a shape of 0 ranks"));
+    EXPECT_THAT(checkpointer_->load(no_mesh).status().message(),
+                HasSubstr("'x': mesh: its shape has 0 ranks"));
   }
 }
 
@@ -300,8 +302,8 @@ TEST_F(Load, OfAProcessGroupSharesAmongPlacesInIt) {
   sharing.data_parallel_group = {0, 4};
   EXPECT_EQ(
       checkpointer->load(state_, sharing).status().message(),
-      "data_parallel_group: ascending places in the process group of 3, that of this rank, 0, among them, "
-      "are needed (it is rank 0 of the world)");
+      "data_parallel_group must have ascending positions in the process group of 3 ranks, including this "
+      "rank's, 0 (this is rank 0 of the world)");
 }
 
 TEST_F(Load, OfANamedStepCountsNotAsOneOfTheLatest) {
@@ -315,7 +317,7 @@ TEST_F(Load, OfANamedStepCountsNotAsOneOfTheLatest) {
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   send_batch(load, 1, false);
   node_.send(local::LoadDone{load.request_id, ok_status()});
-  EXPECT_THAT(loading.get().status().to_string(), HasSubstr("'o': nothing of it arrived"));
+  EXPECT_THAT(loading.get().status().to_string(), HasSubstr("'o': the node sent none of its bytes"));
 }
 
 TEST_F(Load, LeavesWhatTheCheckpointLacksWhereThatIsAllowed) {
@@ -353,10 +355,9 @@ TEST_F(Load, TellsAllDifferencesThoughTheNodeNamesAFew) {
   node_.send(local::LoadDone{load.request_id, Status(Code::invalid_argument, "missing 'o'; and 1 more")});
   const Status refused = loading.get().status();
   EXPECT_EQ(refused.code(), Code::key_mismatch);
-  EXPECT_EQ(
-      refused.message(),
-      "step 40 (g2a1) does not hold what is asked of it: missing 'o'; 'x' is BF16[4] in the checkpoint, "
-      "U32[2, 2] here");
+  EXPECT_EQ(refused.message(),
+            "step 40 (g2a1) does not have what this load needs: missing 'o'; 'x' is BF16[4] in the "
+            "checkpoint, and U32[2, 2] in the state");
   const LoadReport& report = checkpointer_->load_report();
   EXPECT_EQ(report.missing, std::vector<std::string>{"o"});
   EXPECT_EQ(report.unexpected, std::vector<std::string>{"y"});
@@ -374,7 +375,7 @@ TEST_F(Load, ReadsNothingOfWhatItRefuses) {
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX, y})});
   node_.send(local::LoadDone{load.request_id, ok_status()});
   (void)node_.expect<local::Close>();
-  EXPECT_THAT(loading.get().status().message(), HasSubstr("asked of it: unexpected 'y'"));
+  EXPECT_THAT(loading.get().status().message(), HasSubstr("this load needs: unexpected 'y'"));
 }
 
 TEST_F(Load, AsksNotForWhatIsSkipped) {
@@ -418,7 +419,7 @@ TEST_F(Load, ReadsNothingWhereAPolicysSubtreeIsMisspelt) {
       continue;
     }
     EXPECT_EQ(loaded.code(), Code::invalid_argument);
-    EXPECT_THAT(loaded.message(), HasSubstr("the policies name the subtree 'frozzen'"));
+    EXPECT_THAT(loaded.message(), HasSubstr("in the subtree 'frozzen' of the policies"));
     EXPECT_THAT(loaded.message(), HasSubstr("(nearest: 'frozen')"));
   }
 }
@@ -556,7 +557,7 @@ TEST_F(Load, WithAPlannerRefusesPolicies) {
   dcp::DefaultLoadPlanner planner;
   const Status refused = checkpointer_->load(state_, planner, options).status();
   EXPECT_EQ(refused.code(), Code::invalid_argument);
-  EXPECT_THAT(refused.message(), HasSubstr("LoadOptions::policies are not for a load with a planner"));
+  EXPECT_THAT(refused.message(), HasSubstr("LoadOptions::policies do not apply to a load with a planner"));
 }
 
 // Regression: two threads took each other's answers, and waited for ever.
@@ -615,7 +616,7 @@ TEST_F(Load, ThatIsGivenUpEndsTheConnection) {
   auto load = node_.expect<local::Load>();
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
-  EXPECT_THAT(loading.get().status().message(), HasSubstr("answered a load twice"));
+  EXPECT_THAT(loading.get().status().message(), HasSubstr("answered one load twice"));
   EXPECT_FALSE(node_.is_connected());
   // Nor does the next one use that memory.
   node_.writable_slab(load.slab_id)[0] = std::byte{0x7e};
@@ -661,13 +662,15 @@ TEST_F(Load, RefusesAWayAndPoliciesThatAreNone) {
   };
   LoadOptions options;
   options.method = static_cast<LoadMethod>(9);
-  EXPECT_THAT(refused(options), testing::HasSubstr("LoadOptions::way is number 9"));
+  EXPECT_THAT(refused(options), testing::HasSubstr("LoadOptions::method has the unknown value 9"));
   options = {};
   options.policies.root = static_cast<KeyPolicy>(77);
-  EXPECT_THAT(refused(options), testing::HasSubstr("the policy of the root is number 77"));
+  EXPECT_THAT(refused(options), testing::HasSubstr("the policy of the root has the unknown value 77"));
   options = {};
   options.policies.subtrees = {{"m.", KeyPolicy::skip}};
-  EXPECT_THAT(refused(options), testing::HasSubstr("'m.': 'm' is that key and all below it"));
+  EXPECT_THAT(
+      refused(options),
+      testing::HasSubstr("'m.' of the policies has no keys: use 'm' for that key and all keys below it"));
 }
 
 TEST_F(Load, SaysWhatItsNodeReadFromCopies) {
@@ -774,7 +777,7 @@ TEST_F(Load, FailsByNameWhereTheNodeDies) {
   auto loading = start();
   (void)node_.expect<local::Load>();
   node_.die();
-  EXPECT_THAT(loading.get().status().message(), HasSubstr("gone (pid 4242)"));
+  EXPECT_THAT(loading.get().status().message(), HasSubstr("(pid 4242) has ended"));
 }
 
 }  // namespace

@@ -108,7 +108,8 @@ TEST_F(NoCheckpoint, IsNotOneThatWasDeletedWhileItWasOpen) {
   (void)node_.expect<local::Attach>();
   node_.send(local::Attached{3, FakeNode::kPid});
   node_.send(local::Found{node_.expect<local::Load>().request_id, kNone, {}});
-  EXPECT_EQ(loading.get(), Status(Code::unavailable, "step 40 (g2a1) was deleted while it was open"));
+  EXPECT_EQ(loading.get(),
+            Status(Code::unavailable, "step 40 (g2a1) was deleted while this reader had it open"));
 }
 
 // The node dies while it reads. The next one gets the request again, and finds the step deleted.

@@ -57,7 +57,7 @@ TEST(GlobalPlan, RefusesWhatIsNoWholeCheckpoint) {
   };
   auto of = [](WriteItem item) { return SavePlan{{std::move(item)}, "", ""}; };
   EXPECT_EQ(message({of(chunk("x", low, {8})), of(chunk("x", high, {8}))}), "");
-  EXPECT_EQ(message({of(chunk("x", low, {8}))}), "'x': nothing covers [4:8]");
+  EXPECT_EQ(message({of(chunk("x", low, {8}))}), "'x': no box covers [4:8]");
   EXPECT_THAT(message({of(chunk("x", low, {8})), of(chunk("x", across, {8})), of(chunk("x", high, {8}))}),
               HasSubstr("'x': boxes [0:4] and [3:6] overlap"));
   EXPECT_EQ(message({of(chunk("x", low, {8})), of(chunk("x", high, {9}))}),

@@ -187,7 +187,7 @@ TEST(ALoadPlanner, WithAGlobalPlanOfItsOwnIsRefusedByNameWhereThereAreSeveralRan
   GlobalLoadPlanner planner;
   PlannedLoad several(planner), one(planner);
   EXPECT_THAT(several.plan(StateDict(), holding("x", {4}), {1, 2, false}).message(),
-              HasSubstr("GlobalLoadPlanner has a global plan of its own"));
+              HasSubstr("GlobalLoadPlanner overrides create_global_plan"));
   EXPECT_EQ(planner.calls, 0);
   EXPECT_TRUE(one.plan(StateDict(), holding("x", {4}), {0, 1, true}).ok());
   EXPECT_EQ(planner.calls, 1);
@@ -218,12 +218,10 @@ TEST(TheDefaultLoadPlanner, NamesAllThatCannotBeLoadedAtOnce) {
     EXPECT_THAT(planner.missing(), testing::ElementsAre("d"));
     return message;
   };
-  EXPECT_EQ(
-      plan(),
-      "create_local_plan: step-00000010/g3a1 holds not what is to be loaded: 'a' is U32[4] in the "
-      "checkpoint, "
-      "F32[4] here; 'b' is U32[5] in the checkpoint, U32[4] here; 'c' is an object in the checkpoint, U32[1] "
-      "here; missing 'net.d'");
+  EXPECT_EQ(plan(),
+            "create_local_plan: step-00000010/g3a1 does not have what this load needs: 'a' is U32[4] in the "
+            "checkpoint, and F32[4] in the state; 'b' is U32[5] in the checkpoint, and U32[4] in the state; "
+            "'c' is an object in the checkpoint, and U32[1] in the state; missing 'net.d'");
   options.allow_partial_load = true;
   EXPECT_THAT(plan(), testing::Not(HasSubstr("missing")));
 }
@@ -252,7 +250,7 @@ TEST(TheDefaultLoadPlanner, TellsOfKeysByTheNamesThatTheyHave) {
   dcp::DefaultLoadPlanner planner(options);
   PlannedLoad load(planner);
   const Status refused = load.plan(state, dcp::metadata_of(stored), {1, 2, true});
-  EXPECT_THAT(refused.message(), testing::EndsWith("to be loaded: unexpected 'net.left.too'"));
+  EXPECT_THAT(refused.message(), testing::EndsWith("this load needs: unexpected 'net.left.too'"));
   EXPECT_THAT(planner.load_report()->missing, testing::ElementsAre("b"));
   EXPECT_THAT(planner.load_report()->unexpected, testing::ElementsAre("net.left.too", "other.x"));
   EXPECT_TRUE(planner.load_report()->mis_typed.empty());

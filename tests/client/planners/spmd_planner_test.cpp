@@ -153,9 +153,10 @@ TEST(TheSpmdSavePlanner, RefusesShardsThatAreNotThere) {
   };
   const std::vector<uint32_t> two{1, 2};
   EXPECT_EQ(message({{1, {2}, memory_of(two)}}), "");
-  EXPECT_EQ(message({{0, {2}, memory_of(two)}}), "'x': the local shard of device 1 is not given");
-  EXPECT_THAT(message({{1, {0}, nullptr}}), HasSubstr("'x': the local shard of device 1 has not room"));
-  EXPECT_THAT(message({{1, {1, 1}, memory_of(two)}}), HasSubstr("has not room"));
+  EXPECT_EQ(message({{0, {2}, memory_of(two)}}), "'x': the local shard of device 1 is missing");
+  EXPECT_THAT(message({{1, {0}, nullptr}}),
+              HasSubstr("'x': the memory of the local shard of device 1 is too small"));
+  EXPECT_THAT(message({{1, {1, 1}, memory_of(two)}}), HasSubstr("is too small"));
 }
 
 // Rows arrive in any order and pieces; some devices hold the same tile, some none.
@@ -226,7 +227,7 @@ TEST(TheSpmdLoadPlanner, LeavesWhatTheCheckpointLacksIfItMay) {
     return message;
   };
   EXPECT_EQ(plan(dcp::SpmdLoadPlanner({tensor})),
-            "create_local_plan: step-00000010/g3a1 holds not what is to be loaded: missing 'x'");
+            "create_local_plan: step-00000010/g3a1 does not have what this load needs: missing 'x'");
   dcp::DefaultLoadPlannerOptions options;
   options.allow_partial_load = true;
   EXPECT_EQ(plan(dcp::SpmdLoadPlanner({tensor}, options)), "");

@@ -43,7 +43,7 @@ TEST(AStoragesRecord, SaysWhereEachChunkIs) {
 }
 
 TEST(AStoragesRecord, OfRanksThatDoNotCoverATensorIsRefused) {
-  EXPECT_EQ(join_records({record_of(0)}, {3, 10, 1}).status().message(), "'x': nothing covers [4:8, 0:3]");
+  EXPECT_EQ(join_records({record_of(0)}, {3, 10, 1}).status().message(), "'x': no box covers [4:8, 0:3]");
 }
 
 TEST(AStoragesRecord, HasOneResultForEachItem) {
@@ -53,13 +53,13 @@ TEST(AStoragesRecord, HasOneResultForEachItem) {
     change(results);
     return make_record(plan, std::move(results), 0).status().message();
   };
-  EXPECT_EQ(message([](auto& results) { results.pop_back(); }), "write_data: 'rng': no result");
+  EXPECT_EQ(message([](auto& results) { results.pop_back(); }), "write_data: 'rng': it returned no result");
   EXPECT_EQ(message([](auto& results) { results.push_back(results[0]); }),
-            "write_data: 'x' at [0, 0]: two results");
+            "write_data: 'x' at [0, 0]: it returned two results");
   EXPECT_EQ(message([](auto& results) {
               results.push_back({{"y"}, 1, ""});
             }),
-            "write_data: 'y': a result of no item");
+            "write_data: 'y': it returned a result for an unknown item");
 }
 
 TEST(AStoragesRecord, IsTheSameAfterItWasWritten) {

@@ -180,7 +180,7 @@ TEST_F(FailedSave, ThatAnotherRankRefusedIsNoReasonToRefuse) {
   open();
   SaveHandle refused = save(5).value();
   // The text of a rank that refuses.
-  decide(5, Status(Code::aborted, "rank 1: nothing of step 5 was staged (on_failed = refuse)"));
+  decide(5, Status(Code::aborted, "rank 1: step 5 was not staged (on_failed = refuse)"));
   ASSERT_TRUE(is_done_soon(refused));
   EXPECT_TRUE(save(6).ok());
 }

@@ -34,7 +34,8 @@ TEST(Open, NamesTheSocketAndTheLogWhereNobodyListens) {
   EXPECT_THAT(status.message(), HasSubstr(paths.log_file));
   EXPECT_THAT(status.message(), HasSubstr("no process holds"));
   std::ofstream(paths.lock_file) << ::getpid() << "\n";
-  EXPECT_THAT(Checkpointer::open(options).status().message(), HasSubstr("pid " + std::to_string(::getpid())));
+  EXPECT_THAT(Checkpointer::open(options).status().message(),
+              HasSubstr("process " + std::to_string(::getpid())));
 }
 
 TEST(Open, StartsANodeThatWritesItsLog) {

@@ -189,12 +189,14 @@ TEST_F(Save, RefusesLocalShardsThatAreNotThoseOfItsDevices) {
     state.add_tensor("x", DType::u16, std::move(shape), tiles, std::move(shards));
     return checkpointer_->save(1, state).status().message();
   };
-  EXPECT_EQ(message({{0, memory}}), "'x': the local shard of device 1 is not given");
-  EXPECT_EQ(message({{0, memory}, {1, nullptr}}), "'x': no memory is given for the local shard of device 1");
+  EXPECT_EQ(message({{0, memory}}), "'x': the local shard of device 1 is missing");
+  EXPECT_EQ(message({{0, memory}, {1, nullptr}}),
+            "'x': the memory for the local shard of device 1 is missing");
   EXPECT_EQ(message({{0, memory}, {1, memory}, {1, memory}}), "'x': device 1 has two local shards");
-  EXPECT_EQ(message({{0, memory}, {1, memory}, {2, memory}}), "'x': device 2 is not in its tile assignment");
-  EXPECT_EQ(message({{0, memory}, {1, memory}, {3, memory}}), "'x': device 3 is not of rank 0");
-  EXPECT_THAT(message({{0, memory}, {1, memory}}, {8, 2}), HasSubstr("'x': a tile assignment of [4] for"));
+  EXPECT_EQ(message({{0, memory}, {1, memory}, {2, memory}}), "'x': device 2 is not in the tile assignment");
+  EXPECT_EQ(message({{0, memory}, {1, memory}, {3, memory}}), "'x': device 3 does not belong to rank 0");
+  EXPECT_THAT(message({{0, memory}, {1, memory}}, {8, 2}),
+              HasSubstr("'x': a tile assignment of [4] does not fit"));
   EXPECT_EQ(message({{0, memory}, {1, nullptr}}, {1}), "") << "it holds no element";
 }
 
@@ -289,9 +291,9 @@ TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
   node_.die();
   // Another node could have taken its place, within attach_timeout.
   EXPECT_THAT(saved.wait_committed().status().message(),
-              HasSubstr("the node of this host is gone (pid 4242)"));
+              HasSubstr("the node of this host (pid 4242) has ended"));
   EXPECT_EQ(checkpointer_->save(6, state).status(), saved.error());
-  EXPECT_THAT(checkpointer_->latest().status().message(), HasSubstr("gone (pid 4242)"));
+  EXPECT_THAT(checkpointer_->latest().status().message(), HasSubstr("(pid 4242) has ended"));
 }
 
 TEST_F(Save, FailsWhereTheNodeGivesNoSignOfLife) {
@@ -312,7 +314,7 @@ TEST_F(Save, FailsWhereTheNodeGivesNoSignOfLife) {
   Status stopped = saved.wait_committed().status();  // from here on it is silent
   EXPECT_EQ(stopped.code(), Code::deadline_exceeded);
   EXPECT_THAT(stopped.message(), HasSubstr("pid 4242"));
-  EXPECT_THAT(stopped.message(), HasSubstr("no sign of life"));
+  EXPECT_THAT(stopped.message(), HasSubstr("sent nothing for"));
 }
 
 TEST_F(Save, PassesOnWhyTheNodeGaveUp) {

@@ -40,8 +40,7 @@ TEST_F(MemoryBudget, IsTheLeastAlongThePathOfTheCgroup) {
   EXPECT_TRUE(check_budget(3 << 20, 0, 0, files()).ok());
   Status over = check_budget((3 << 20) + 1, 4096, 0, files());
   EXPECT_EQ(over.code(), Code::no_space);
-  EXPECT_THAT(over.message(),
-              HasSubstr("memory.max of cgroup /slice is 10.0 MiB, of which 7.00 MiB are used"));
+  EXPECT_THAT(over.message(), HasSubstr("memory.max of cgroup /slice is 10.0 MiB, and 7.00 MiB are used"));
 }
 
 TEST_F(MemoryBudget, KnowsTheFirstVersionOfCgroups) {

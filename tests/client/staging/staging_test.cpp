@@ -140,7 +140,7 @@ TEST_F(Granted, DeclinesWhereNoMoreSavesFitAndItMayNotWait) {
   grant(1);
   const Status declined = second.get().status();
   EXPECT_EQ(declined.code(), Code::busy);
-  EXPECT_THAT(declined.message(), HasSubstr("as many as the memory for staging holds"));
+  EXPECT_THAT(declined.message(), HasSubstr("as many as the staging memory holds"));
   EXPECT_EQ(node_.expect<local::NotStaged>().step, 2u);
 }
 
@@ -273,7 +273,8 @@ TEST_F(Granted, FailsWhereTheNodeGrantsLessThanASaveAndNoParts) {
   grant(1, 4096);
   const Status failed = saving.get().status();
   EXPECT_EQ(failed.code(), Code::internal);
-  EXPECT_THAT(failed.message(), HasSubstr("granted 4.00 KiB of memory for staging, and no parts"));
+  EXPECT_THAT(failed.message(),
+              HasSubstr("granted 4.00 KiB of staging memory and does not allow saves in parts"));
 }
 
 // A host that swaps lacks memory, and its node answers slowly: exactly then parts are needed.
@@ -321,7 +322,7 @@ TEST_F(Granted, FailsWhereNoNodeComesAndThisProcessHasNotTheMemory) {
   node_.die();
   const Status failed = saving.get().status();
   EXPECT_NE(failed.code(), Code::no_space) << "a node would have granted parts";
-  EXPECT_THAT(failed.message(), HasSubstr("the node of this host is gone"));
+  EXPECT_THAT(failed.message(), HasSubstr("has ended"));
 }
 
 TEST_F(Granted, SaysHowManyRanksAreOnItsHost) {

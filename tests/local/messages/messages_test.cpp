@@ -374,10 +374,10 @@ void expect_refused(const LocalMessage& message, std::string_view part_of_why) {
 }
 
 TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
-  expect_refused(local::Attach{1, 2, 2, "job", 1, {}}, "rank 2 of a world of 2");
-  expect_refused(local::Attach{1, 1, 2, "job", 1, {}, 3}, "3 ranks on one host, of a world of 2");
+  expect_refused(local::Attach{1, 2, 2, "job", 1, {}}, "rank 2 is not in a world of 2");
+  expect_refused(local::Attach{1, 1, 2, "job", 1, {}, 3}, "3 ranks on one host, in a world of 2");
   expect_refused(local::Slab{0, kMaxSlabBytes + 1}, "slab");
-  expect_refused(local::Failed{ok_status()}, "names no error");
+  expect_refused(local::Failed{ok_status()}, "has no error");
   CheckpointList of_no_state = some_listing(), too_long = some_listing(), cause = some_listing();
   of_no_state.attempts[0].state = static_cast<CheckpointInfo::State>(5);
   too_long.attempts.resize(kMaxListedCheckpoints + 1);
@@ -390,17 +390,17 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(local::LayoutUpdate{some_layout(), SaveOptions{Dedupe::none, 1}}, "unit_bytes");
   local::Staged staged;
   staged.pieces = {{1, 0, 0, 8, 0}, {0, 0, 0, 8, 8}};
-  expect_refused(staged, "do not ascend");
+  expect_refused(staged, "not in ascending order");
   staged.pieces = {{0, 0, 0, 8, kMaxSlabBytes}};
-  expect_refused(staged, "beyond every slab");
+  expect_refused(staged, "exceed the largest slab");
   local::Written written{9, 2, some_share()};
   written.assignment.files[1].index = 0;
-  expect_refused(written, "count up");
+  expect_refused(written, "not numbered from 0");
   written.assignment.files[1] = {1, 500, xxh3_128(as_view("two")), 501};
   expect_refused(written, "payload");
   written.assignment.files.resize(kMaxFilesPerRank + 1);
-  expect_refused(written, "files of a share");
-  expect_refused(local::NotStaged{9, 3, ok_status()}, "names no error");
+  expect_refused(written, "files of an assignment");
+  expect_refused(local::NotStaged{9, 3, ok_status()}, "has no error");
   local::Load load;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{5, 0}, {4, 6}}}}};
   expect_refused(load, "w");
@@ -408,8 +408,9 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(load, "overflows");
   load.targets = {{"a\n", LayoutEntry::Kind::tensor, DType::f32, {1}, {}}};
   expect_refused(load, "fqn");
-  expect_refused(local::Loaded{1, 0, {{{0, Box{}, 5, 4, 8}, 0}}}, "beyond the stored piece");
-  expect_refused(local::Loaded{1, 0, {{{0, Box{{0}, {}}, 0, 4, 8}, 0}}}, "as many offsets as sizes");
+  expect_refused(local::Loaded{1, 0, {{{0, Box{}, 5, 4, 8}, 0}}}, "exceed the stored piece");
+  expect_refused(local::Loaded{1, 0, {{{0, Box{{0}, {}}, 0, 4, 8}, 0}}},
+                 "the numbers of offsets and sizes differ");
   const std::string file = "step-00000003/g1a1/rank-00000.safetensors";
   for (const std::string& path :
        std::vector<std::string>{"", "/etc/passwd", "a//b", "a/", "../a", "a/../b", "a/.b", "./a",
@@ -417,14 +418,15 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
     expect_refused(local::FilesToRead{1, 0, {path}, {}, {}}, "path of a file");
   }
   const local::StoredRange range{0, Box{{0}, {8}}, 0, 8, 8};
-  expect_refused(local::FilesToRead{1, 0, {file}, {{range, 1, 0}}, {7}}, "in none of the files");
-  expect_refused(local::FilesToRead{1, 0, {file}, {{range, 0, kMaxLocalFileBytes}}, {7}}, "every file");
+  expect_refused(local::FilesToRead{1, 0, {file}, {{range, 1, 0}}, {7}}, "not in the list");
+  expect_refused(local::FilesToRead{1, 0, {file}, {{range, 0, kMaxLocalFileBytes}}, {7}},
+                 "exceeds the largest file");
   expect_refused(local::FilesToRead{1, 0, {file}, {{{0, Box{}, 5, 4, 8}, 0, 0}}, {7}}, "the stored piece");
   expect_refused(local::FilesRead{1, 0, {{0, 2, 1}}}, "left unread");
   expect_refused(local::StagingRequest{4096, 0}, "0 slabs of 4096 bytes");
   expect_refused(local::StagingRequest{kMaxSlabBytes + 1, 1}, "1 slabs of");
   expect_refused(local::StagingGranted{1, 0}, "1 slabs of 0 bytes");
-  expect_refused(local::PartRequest{1, 9, 4, 7, {{kMaxSlabBytes, 1, 0}}}, "beyond every slab");
+  expect_refused(local::PartRequest{1, 9, 4, 7, {{kMaxSlabBytes, 1, 0}}}, "exceed the largest slab");
 }
 
 TEST(LocalMessages, SurviveNoFlipOfABitBadly) {

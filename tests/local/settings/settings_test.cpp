@@ -88,7 +88,7 @@ TEST(SettingsTest, AValueOutOfBoundsOrOfAnotherKindIsRefusedWithItsSource) {
     EXPECT_EQ(settings.find(bad.name), nullptr);
   }
   Settings settings;
-  EXPECT_THAT(settings.set("keep_last", "1", "f:1").message(), HasSubstr("it is 'keep-last'"));
+  EXPECT_THAT(settings.set("keep_last", "1", "f:1").message(), HasSubstr("did you mean 'keep-last'?"));
   EXPECT_EQ(settings.set("interface", std::string(kMaxSettingBytes + 1, 'x'), "f").code(),
             Code::invalid_argument);
 }
@@ -98,16 +98,16 @@ TEST(SettingsTest, DeadlinesThatContradictEachOtherAreRefusedWithBothSources) {
   ASSERT_TRUE(settings.check().ok()) << "the defaults";
   ASSERT_TRUE(settings.set("attempt-deadline-ms", "400000", "SHOAL_ATTEMPT_DEADLINE_MS").ok());
   const std::string why = settings.check().message();
-  EXPECT_THAT(why, HasSubstr("node-deadline-ms 300000 (the default) is too short beside"));
+  EXPECT_THAT(why, HasSubstr("node-deadline-ms 300000 (the default) is too short for"));
   EXPECT_THAT(why, HasSubstr("attempt-deadline-ms 400000 (SHOAL_ATTEMPT_DEADLINE_MS)"));
   Settings leases;
   ASSERT_TRUE(leases.set("lease-ttl-ms", "9999", "--lease-ttl-ms").ok());
-  EXPECT_THAT(leases.check().message(), HasSubstr("is too short beside lease-renew-ms"));
+  EXPECT_THAT(leases.check().message(), HasSubstr("is too short for lease-renew-ms"));
   Settings lost;
   ASSERT_TRUE(lost.set("attempt-deadline-ms", "10000", "f").ok());
   EXPECT_TRUE(lost.check().ok()) << "a default that has no effect is no mistake";
   ASSERT_TRUE(lost.set("host-lost-ms", "10000", "f").ok());
-  EXPECT_THAT(lost.check().message(), HasSubstr("host-lost-ms 10000 (f) has no effect beside"));
+  EXPECT_THAT(lost.check().message(), HasSubstr("host-lost-ms 10000 (f) has no effect, because"));
 }
 
 TEST_F(SettingsFiles, EverySettingIsTheSameByFlagVariableAndFile) {
@@ -164,7 +164,7 @@ TEST_F(SettingsFiles, AMistakeInAFileIsNamedWithItsLine) {
     const char *text, *place;
   };
   for (const Bad& bad :
-       {Bad{"keep-last = 1\nkeep-lats = 2\n", "shoal.toml:2: no setting is called 'keep-lats'"},
+       {Bad{"keep-last = 1\nkeep-lats = 2\n", "shoal.toml:2: 'keep-lats' is not a setting"},
         Bad{"\nkeep-last = 0\n", "shoal.toml:2: keep-last: '0'"}, Bad{"keep-last = 1.5\n", "shoal.toml:1:"},
         Bad{"keep-last = true\n", "shoal.toml:1:"}, Bad{"keep-last = \n", "shoal.toml:1:"},
         Bad{"keep-last = 1\nkeep-last = 2\n", "shoal.toml:2:"},
@@ -221,7 +221,7 @@ TEST(SettingsTest, AVariableThatMeansNothingIsNamed) {
   EXPECT_THAT(unknown, Contains("SHOAL_KEEP_LATS"));
   EXPECT_THAT(unknown, Not(Contains("SHOAL_TEST_OF_SETTINGS")));
   EXPECT_THAT(unknown, Not(Contains("SHOAL_KEEP_LAST")));
-  EXPECT_THAT(line, HasSubstr("none; SHOAL_KEEP_LATS is no setting"));
+  EXPECT_THAT(line, HasSubstr("none; SHOAL_KEEP_LATS is not a setting"));
 }
 
 }  // namespace

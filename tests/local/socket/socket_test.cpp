@@ -187,7 +187,7 @@ TEST(LocalSocket, LeaksNoDescriptorOfAMalformedMessage) {
   {
     Pair pair;  // a descriptor with a message that needs none
     pair.write(framed(local::Latest{1}), {memory.get()});
-    EXPECT_THAT(pair.socket->receive(-1).status().message(), HasSubstr("a descriptor with no slab"));
+    EXPECT_THAT(pair.socket->receive(-1).status().message(), HasSubstr("a descriptor came without a slab"));
     EXPECT_EQ(open_descriptors(), before + 2);
   }
   {

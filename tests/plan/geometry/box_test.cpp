@@ -154,7 +154,7 @@ TEST(Tiling, NamesAnOverlapOrAGap) {
   EXPECT_THAT(check_tiling(std::vector<Box>{{{0}, {3}}, {{2}, {2}}}, Dims{4}).message(),
               HasSubstr("boxes [0:3] and [2:4] overlap"));
   EXPECT_THAT(check_tiling(std::vector<Box>{{{0, 0}, {4, 2}}, {{2, 2}, {2, 2}}}, Dims{4, 4}).message(),
-              HasSubstr("nothing covers [0:2, 2:4]"));
+              HasSubstr("no box covers [0:2, 2:4]"));
 }
 
 TEST(Tiling, AgreesWithCountingEveryElement) {
@@ -184,7 +184,7 @@ TEST(Tiling, AgreesWithCountingEveryElement) {
     ASSERT_EQ(status.ok(), is_tiled) << status.message();
     tiled += is_tiled;
     overlapping += status.message().find("overlap") != std::string::npos;
-    gaps += status.message().find("nothing covers") != std::string::npos;
+    gaps += status.message().find("no box covers") != std::string::npos;
   }
   EXPECT_GT(tiled, 500);
   EXPECT_GT(overlapping, 200);

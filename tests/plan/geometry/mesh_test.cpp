@@ -156,7 +156,7 @@ TEST(Mesh, OfAShapeThatIsNoneHasNoRanksAndSaysWhy) {
     object.add_object("o", mesh);
     EXPECT_EQ(std::move(object).build().status().code(), Code::invalid_argument);
   }
-  EXPECT_NE(Mesh::contiguous({2}, ~Rank{0}).status().message(), "") << "a rank passes 32 bits";
+  EXPECT_NE(Mesh::contiguous({2}, ~Rank{0}).status().message(), "") << "a rank exceeds 32 bits";
   EXPECT_TRUE(Mesh::contiguous({2, 2}).status().ok());
 }
 
@@ -164,12 +164,12 @@ TEST(Placement, OfAKindThatIsNoneIsRefused) {
   Placement placement;
   placement.kind = static_cast<Placement::Kind>(7);
   EXPECT_EQ(validate_placements(std::vector<Placement>{placement}, Mesh::contiguous({2}), Dims{4}).message(),
-            "a placement of kind 7, which is none");
+            "a placement has the unknown kind 7");
 }
 
 TEST(DType, ThatIsNoneIsRefusedByNumber) {
   const auto none = static_cast<DType>(99);
-  EXPECT_EQ(dtype_name(none), "no dtype");
+  EXPECT_EQ(dtype_name(none), "unknown dtype");
   EXPECT_EQ(dtype_bits(none), 0u);
   EXPECT_EQ(dtype_bytes(none).status(), Status(Code::invalid_argument, "dtype number 99 is unknown"));
   LayoutBuilder builder;

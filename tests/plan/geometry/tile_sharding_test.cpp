@@ -95,19 +95,19 @@ TEST(TileSharding, NamesWhatIsWrongWithAnAssignment) {
     EXPECT_EQ(sharding.status().code(), Code::invalid_argument);
     return sharding.status().message();
   };
-  EXPECT_EQ(message({2, 2}, {0, 1, 2}), "a tile assignment of [2,2] needs 4 devices, 3 are given");
-  EXPECT_EQ(message({4}, {0, 1, 2, 2}), "device 2 stands twice in a tile assignment");
-  EXPECT_EQ(message({4}, {0, 1, 2, 4}), "device 4 of a tile assignment belongs to no rank");
+  EXPECT_EQ(message({2, 2}, {0, 1, 2}), "a tile assignment of [2,2] needs 4 devices, and 3 are given");
+  EXPECT_EQ(message({4}, {0, 1, 2, 2}), "device 2 occurs twice in a tile assignment");
+  EXPECT_EQ(message({4}, {0, 1, 2, 4}), "device 4 of a tile assignment is in no rank's device map");
   EXPECT_EQ(message({2, 0}, {}), "dimension 1 of a tile assignment is 0");
-  EXPECT_THAT(message({}, {0}), HasSubstr("of 0 dimensions"));
-  EXPECT_THAT(message(Dims(kMaxDims + 1, 1), {0}), HasSubstr("of 33 dimensions"));
+  EXPECT_THAT(message({}, {0}), HasSubstr("has 0 dimensions"));
+  EXPECT_THAT(message(Dims(kMaxDims + 1, 1), {0}), HasSubstr("has 33 dimensions"));
   EXPECT_THAT(message({1ull << 40, 1ull << 40}, {0}), HasSubstr("more than"));
   EXPECT_EQ(TileSharding::maximal(devices, 9).status().message(),
-            "device 9 of a tile assignment belongs to no rank");
+            "device 9 of a tile assignment is in no rank's device map");
   EXPECT_THAT(TileSharding::iota(devices, {4}, {2, 2}, {0, 2}).status().message(), HasSubstr("T(0,2)"));
   EXPECT_THAT(TileSharding::iota(devices, {4}, {2, 2}, {0}).status().message(), HasSubstr("2 dimensions"));
   EXPECT_THAT(TileSharding::iota(devices, {4}, {0, 4}).status().message(), HasSubstr("<=[0,4]"));
-  EXPECT_EQ(DeviceMap::make({{3, 0}, {3, 1}}).status().message(), "device 3 stands twice in a device map");
+  EXPECT_EQ(DeviceMap::make({{3, 0}, {3, 1}}).status().message(), "device 3 occurs twice in a device map");
   EXPECT_FALSE(DeviceMap::make({}).ok());
   EXPECT_FALSE(DeviceMap::uniform(1u << 20, 1u << 20).ok());
 }
@@ -118,9 +118,11 @@ TEST(TileSharding, FitsTensorsOfItsDimensionsAlone) {
   const TileSharding partial = *TileSharding::tiled(devices, {2, 2}, {0, 1, 2, 3}, true);
   EXPECT_TRUE(plain.validate_for(Dims{8, 8}).ok());
   EXPECT_TRUE(partial.validate_for(Dims{8}).ok());
-  EXPECT_EQ(plain.validate_for(Dims{8}).message(), "a tile assignment of [2,2] for a tensor of 1 dimensions");
-  EXPECT_EQ(partial.validate_for(Dims{8, 8}).message(),
-            "a tile assignment of [2,2], the last of which replicates, for a tensor of 2 dimensions");
+  EXPECT_EQ(plain.validate_for(Dims{8}).message(),
+            "a tile assignment of [2,2] does not fit a tensor of 1 dimensions");
+  EXPECT_EQ(
+      partial.validate_for(Dims{8, 8}).message(),
+      "a tile assignment of [2,2] (its last dimension replicates) does not fit a tensor of 2 dimensions");
   EXPECT_TRUE(TileSharding::replicated(devices).validate_for(Dims{}).ok());
 }
 

@@ -167,16 +167,17 @@ TEST(Codec, PlansThatDoNotFitALayoutAreRefusedByName) {
   };
   using ::testing::HasSubstr;
   EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].entry = 7; }),
-              HasSubstr("entry 7 of a layout of 3"));
+              HasSubstr("entry 7, and the layout has 3"));
   EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].local_box = 1; }), HasSubstr("'a'"));
   EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].local_offset = 4; }), HasSubstr("'a'"));
   EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].bytes += 4; }), HasSubstr("'a'"));
   EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].box.offsets[0] = 0; }),
-              HasSubstr("within what this rank"));
+              HasSubstr("outside of the box that this rank"));
   EXPECT_THAT(refusal([](SavePlan& plan) { plan.items[0].box.sizes[1] = 7; }), HasSubstr("'a'"));
   EXPECT_THAT(refusal([](SavePlan& plan) { plan.items.insert(plan.items.begin(), plan.items[0]); }),
-              HasSubstr("not in its place"));
-  EXPECT_THAT(refusal([](SavePlan& plan) { plan.layout_id = RosterId{}; }), HasSubstr("a plan for layout"));
+              HasSubstr("out of order"));
+  EXPECT_THAT(refusal([](SavePlan& plan) { plan.layout_id = RosterId{}; }),
+              HasSubstr("the plan is for layout"));
 }
 
 TEST(Codec, AShareIsTheSameUnderEveryRoster) {

@@ -92,10 +92,10 @@ TEST(Layout, TakesOddNamesThatNeverBecomePaths) {
 
 TEST(Layout, NamesWhatItTakesForNoNameInOneLine) {
   auto message = [](std::string_view fqn) { return validate_fqn(fqn).message(); };
-  EXPECT_THAT(message(""), HasSubstr("'': an fqn is not empty"));
+  EXPECT_THAT(message(""), HasSubstr("'': an fqn must not be empty"));
   EXPECT_THAT(message("a\xff"), HasSubstr("'a\\xff': "));
   EXPECT_THAT(message(std::string_view("a\0b\n", 4)), HasSubstr("'a\\x00b\\x0a': "));
-  EXPECT_THAT(message(std::string(kMaxFqnBytes + 1, 'a')), HasSubstr("aaa…': an fqn of 4097 bytes"));
+  EXPECT_THAT(message(std::string(kMaxFqnBytes + 1, 'a')), HasSubstr("aaa…': this fqn has 4097 bytes"));
   EXPECT_THAT(message("__metadata__"), HasSubstr("'__metadata__': "));
 }
 
@@ -158,15 +158,15 @@ TEST(Layout, RefusesTilesThatMakeNoSense) {
   };
   EXPECT_EQ(message({8}, 2), "");
   EXPECT_EQ(message({8, 8}, kMaxDevicesPerRank), "");
-  EXPECT_THAT(message({8}, 1), HasSubstr("'w': 1 devices a rank"));
+  EXPECT_THAT(message({8}, 1), HasSubstr("'w': it has 1 devices a rank"));
   EXPECT_THAT(message({8}, kMaxDevicesPerRank + 1), HasSubstr("devices a rank"));
-  EXPECT_THAT(message({}, 2), HasSubstr("tiles of 2 dimensions for a tensor of 0"));
-  EXPECT_THAT(message({8, 8, 8}, 2), HasSubstr("for a tensor of 3"));
-  EXPECT_THAT(message({8}, 2, true), HasSubstr("already say"));
+  EXPECT_THAT(message({}, 2), HasSubstr("its tiles have 2 dimensions, and the tensor has 0"));
+  EXPECT_THAT(message({8, 8, 8}, 2), HasSubstr("the tensor has 3"));
+  EXPECT_THAT(message({8}, 2, true), HasSubstr("already determine"));
   LayoutBuilder builder;
   builder.add_tensor("w", DType::f32, {8}, *TileSharding::iota(*DeviceMap::uniform(2, 2), {2, 2}, {4}));
   EXPECT_THAT(std::move(builder).build().status().message(),
-              HasSubstr("'w': a tile assignment of [2,2] for a tensor of 1"));
+              HasSubstr("'w': a tile assignment of [2,2] does not fit a tensor of 1"));
 }
 
 TEST(Layout, SaysWhatARankHolds) {

@@ -95,11 +95,11 @@ TEST(RankObjects, AreRefusedWhereAnotherValueHasOneOfTheirNames) {
   far.add_object("rng@rank2", Mesh::contiguous({2}));
   const LayoutPtr both = *std::move(clashing).build(), fine = *std::move(far).build();
   EXPECT_THAT(validity({both, both}).message(),
-              HasSubstr("'rng@rank1' is a value, and also what rank 1 has"));
+              HasSubstr("'rng@rank1' is the name of a value and of rank 1's per-rank value"));
   EXPECT_TRUE(validity({fine, fine}).ok());
   other.add_object("rng@rank", Mesh::contiguous({2}));
   EXPECT_THAT(validity({*job(2).build(), *std::move(other).build()}).message(),
-              HasSubstr("'rng@rank' is one value on some ranks and one for each rank on others"));
+              HasSubstr("'rng@rank' is one value on some ranks and a per-rank value on others"));
 }
 
 TEST(RankObjects, AreRefusedWhereTheyMakeNoSense) {
@@ -114,8 +114,9 @@ TEST(RankObjects, AreRefusedWhereTheyMakeNoSense) {
   EXPECT_EQ(message([](LayoutEntry&) {}), "");
   EXPECT_THAT(message([](LayoutEntry& e) { e.fqn = "x"; }), HasSubstr("'x': the name of"));
   EXPECT_THAT(message([](LayoutEntry& e) { e.fqn = "@rank"; }), HasSubstr("'@rank': the name of"));
-  EXPECT_THAT(message([](LayoutEntry& e) { e.replicated = true; }), HasSubstr("not replicated"));
-  EXPECT_THAT(message([](LayoutEntry& e) { e.kind = LayoutEntry::Kind::tensor; }), HasSubstr("is an object"));
+  EXPECT_THAT(message([](LayoutEntry& e) { e.replicated = true; }), HasSubstr("cannot be replicated"));
+  EXPECT_THAT(message([](LayoutEntry& e) { e.kind = LayoutEntry::Kind::tensor; }),
+              HasSubstr("must be an object"));
   EXPECT_THAT(message([](LayoutEntry& e) { e.dtype = DType::f32; }), HasSubstr("dtype U8"));
   EXPECT_THAT(message([](LayoutEntry& e) { e.fqn = std::string(4085, 'x') + "@rank"; }), HasSubstr("4100"));
 }

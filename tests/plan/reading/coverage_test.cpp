@@ -24,7 +24,7 @@ TEST(Coverage, NamesTheShardThatNobodyHolds) {
   LayoutPtr none = layout_with([](auto&) {});
   EXPECT_TRUE(check_coverage(world_of({full, full, full, full}), {}).ok());
   EXPECT_EQ(check_coverage(world_of({full, full, none, full}), {}).message(),
-            "'w': no rank holds [4:6, 0:2], which rank 2 of its mesh should");
+            "'w': no rank holds [4:6, 0:2], which rank 2 of the mesh must hold");
 }
 
 TEST(Coverage, MissesNoShardThatIsEmptyOrHeldByAReplica) {
@@ -50,7 +50,7 @@ TEST(Coverage, NamesTheTileThatNobodyHolds) {
   LayoutPtr none = layout_with([](auto&) {});
   EXPECT_TRUE(check_coverage(world_of({full, full, full, full}), {}).ok());
   EXPECT_EQ(check_coverage(world_of({full, full, none, full}), {}).message(),
-            "'w': no rank holds [4:6, 0:2], which rank 2 of its mesh should");
+            "'w': no rank holds [4:6, 0:2], which rank 2 of the mesh must hold");
   LayoutPtr x = layout_with([&](auto& b) {
     b.add_tensor("x", DType::f32, {8, 2}, *TileSharding::iota(devices, {4, 1, 2}, {2, 4}, {1, 0}, true));
   });
@@ -79,7 +79,7 @@ TEST(Coverage, ChecksExplicitBoxesOfAllLayoutsTogether) {
   };
   EXPECT_TRUE(check_coverage(world_of({with(0, {{0}, {4}}), with(1, {{4}, {4}})}), {}).ok());
   EXPECT_EQ(check_coverage(world_of({with(0, {{0}, {4}}), with(1, {{5}, {3}})}), {}).message(),
-            "'w': nothing covers [4:5]");
+            "'w': no box covers [4:5]");
   EXPECT_EQ(check_coverage(world_of({with(0, {{0}, {4}}), with(1, {{3}, {5}})}), {}).message(),
             "'w': boxes [0:4] and [3:8] overlap");
 }
@@ -91,13 +91,14 @@ TEST(Coverage, ARankHoldsWhatItsOwnLayoutSays) {
   });
   LayoutPtr none = layout_with([](auto&) {});
   EXPECT_TRUE(check_coverage(world_of({lists, lists}), {}).ok());
-  EXPECT_THAT(check_coverage(world_of({lists, none}), {}).message(), HasSubstr("nothing covers [4:8]"));
+  EXPECT_THAT(check_coverage(world_of({lists, none}), {}).message(), HasSubstr("no box covers [4:8]"));
 }
 
 TEST(Coverage, AnObjectOrEmptyTensorNeedsAHolder) {
   LayoutPtr elsewhere = layout_with([](auto& b) { b.add_object("o", Mesh::single(1)); });
   LayoutPtr none = layout_with([](auto&) {});
-  EXPECT_THAT(check_coverage(world_of({elsewhere, none}), {}).message(), HasSubstr("'o': no rank holds it"));
+  EXPECT_THAT(check_coverage(world_of({elsewhere, none}), {}).message(),
+              HasSubstr("'o': no rank holds this value"));
   EXPECT_TRUE(check_coverage(world_of({elsewhere, elsewhere}), {}).ok());
 }
 
@@ -121,10 +122,10 @@ TEST(World, RefusesLayoutsThatContradictEachOther) {
               }),
               HasSubstr("explicit boxes"));
   EXPECT_THAT(message([&](auto& b) { b.add_object("x", Mesh::single(2)); }),
-              HasSubstr("'x' names a rank beyond"));
+              HasSubstr("'x' names a rank that is not in a world"));
   const TileSharding three = *TileSharding::iota(*DeviceMap::uniform(3, 2), {6}, {6});
   EXPECT_THAT(message([&](auto& b) { b.add_tensor("x", DType::f32, {8}, three); }),
-              HasSubstr("'x' names a rank beyond"));
+              HasSubstr("'x' names a rank that is not in a world"));
   EXPECT_EQ(message([&](auto& b) {
               b.add_tensor("w", DType::f32, {8}, *TileSharding::iota(*DeviceMap::uniform(2, 2), {4}, {4}));
             }),

@@ -57,7 +57,7 @@ TEST(MetadataOfASave, IsTextWithinItsBounds) {
               HasSubstr("take 16385 bytes, at most 16384"));
   UserMetadata many;
   for (size_t i = 0; i <= kMaxUserKeys; ++i) many["k" + std::to_string(i)] = "v";
-  EXPECT_THAT(refusal(many), HasSubstr("65 keys are given, at most 64"));
+  EXPECT_THAT(refusal(many), HasSubstr("65 keys are given: at most 64"));
 }
 
 TEST(MetadataOfASave, ThatDiffersIsNamedWithBothRanksAndTheFirstKey) {

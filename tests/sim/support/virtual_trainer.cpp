@@ -185,7 +185,7 @@ void VirtualTrainer::trainers_return(size_t node, uint32_t world_size) {
     if (offer.durable) {
       host_.from_client(client_, local::Written{key.first, key.second, *offer.durable});
     } else if (offer.is_dropped) {
-      const Status why(Code::aborted, "what it had staged was dropped by a node that has ended since");
+      const Status why(Code::aborted, "a node that has since ended dropped what this rank had staged");
       host_.from_client(client_, local::NotStaged{key.first, key.second, why});
     } else {
       offer.staged.again = true;

@@ -124,8 +124,7 @@ TEST(RankManifest, OfWhatNoRankWritesIsRefused) {
   EXPECT_THAT(refusal([](auto& m) { m.files[0].rank = 1; }), HasSubstr("is not number 0 of rank 2"));
   EXPECT_THAT(refusal([](auto& m) { m.options.mode = SaveMode::collective_free; }),
               HasSubstr("not rank-local"));
-  EXPECT_THAT(refusal([](auto& m) { m.options.dedupe = Dedupe::balanced; }),
-              HasSubstr("dedupe must be none"));
+  EXPECT_THAT(refusal([](auto& m) { m.options.dedupe = Dedupe::balanced; }), HasSubstr("set dedupe to none"));
   EXPECT_THAT(refusal([](auto& m) { m.payload_bytes = 1 << 20; }), HasSubstr("more payload"));
 }
 

@@ -192,7 +192,7 @@ TEST_F(Server, TellsWhoComesThatNoDescriptorIsLeft) {
   for (int fd : taken) close(fd);
   setrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_EQ(why.code(), Code::unavailable);
-  EXPECT_THAT(why.message(), HasSubstr("no file descriptor is left here (limit 200"));
+  EXPECT_THAT(why.message(), HasSubstr("this process has no file descriptor left (limit 200"));
   EXPECT_LT((ended.tv_sec - began.tv_sec) * 1000 + (ended.tv_nsec - began.tv_nsec) / 1'000'000, 100);
   EXPECT_EQ(server_->attached(), 1u);
   attached(1);
