@@ -13,19 +13,19 @@
 namespace shoal::actors {
 
 enum class GiveUp : uint8_t {
-  // Something did not come.
+  // Something did not arrive.
   rank_ended,  // a trainer has ended, or the node of its host stops, before it staged the save
   host_lost,   // neither the node nor the trainers of a host came back
   deadline,    // the coordinator received no news, or a node no decision
-  stopping,    // the coordinator or the node was requested to stop, and what is missing cannot come any more
+  stopping,  // the coordinator or the node was requested to stop, and the missing part cannot arrive any more
   no_coordinator,  // the coordinator is lost, or could publish nothing
   // Something is wrong.
-  rank_failed,    // a rank could not write its share, or did not stage it: a full disk, a cancelled save
+  rank_failed,    // a rank could not write its pieces, or did not stage them: a full disk, a cancelled save
   contradiction,  // reports, layouts, metadata or planners contradict the plan or one another
   files_differ,   // a reported file is missing in the folder, or has another size
-  // Others decide by what the root holds, or somebody has looked at it.
-  superseded,  // another run has the root: this one commits nothing more
-  unproven,    // the party that gives up has looked already
+  // Another run decides by what the root holds, or this party has examined the root.
+  superseded,  // another run has the root: this run commits nothing more
+  unproven,    // the party that gives up has examined the root already
 };
 
 constexpr bool looks_at_root_first(GiveUp why) {

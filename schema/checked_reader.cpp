@@ -17,22 +17,24 @@ Status bad_frame(const std::string& what) {
 
 Result<std::unique_ptr<CheckedMessage>> CheckedMessage::open(ByteView bytes, const ReadLimits& limits) {
   if (bytes.size() > limits.bytes_max) {
-    return Status(Code::too_large, "a message of " + std::to_string(bytes.size()) + " bytes, at most " +
-                                       std::to_string(limits.bytes_max) + " are allowed");
+    return Status(Code::too_large, "a message of " + std::to_string(bytes.size()) +
+                                       " bytes is too large: at most " + std::to_string(limits.bytes_max) +
+                                       " are allowed");
   }
   if (bytes.size() % kWordBytes != 0 || bytes.size() < kWordBytes) {
-    return bad_frame(std::to_string(bytes.size()) + " bytes are no whole number of words");
+    return bad_frame(std::to_string(bytes.size()) + " bytes are not a whole number of words");
   }
   uint64_t segments = uint64_t{load_le32(bytes.data())} + 1;
-  if (segments > limits.segments_max) return bad_frame(std::to_string(segments) + " segments claimed");
+  if (segments > limits.segments_max)
+    return bad_frame(std::to_string(segments) + " segments are announced, which is too many");
   uint64_t table_bytes = (4 * (segments + 1) + kWordBytes - 1) / kWordBytes * kWordBytes;
   if (table_bytes > bytes.size()) return bad_frame("the segment table is cut short");
   uint64_t words = (bytes.size() - table_bytes) / kWordBytes;
   uint64_t claimed = 0;
   for (uint64_t i = 0; i < segments; ++i) claimed += load_le32(bytes.data() + 4 * (i + 1));
   if (claimed != words) {
-    return bad_frame("segments of " + std::to_string(claimed) + " words claimed, " + std::to_string(words) +
-                     " are there");
+    return bad_frame("the segments announce " + std::to_string(claimed) + " words, but " +
+                     std::to_string(words) + " came");
   }
 
   std::unique_ptr<CheckedMessage> message(new CheckedMessage());

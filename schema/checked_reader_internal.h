@@ -69,8 +69,9 @@ template <class List>
 Result<size_t> bounded_size(const List& list, size_t most, std::string_view what) {
   size_t size = list.size();
   if (size > most) {
-    return Status(Code::too_large, std::string(what) + ": " + std::to_string(size) + " items, at most " +
-                                       std::to_string(most) + " are allowed");
+    return Status(Code::too_large, std::string(what) + ": " + std::to_string(size) +
+                                       " items are too many: at most " + std::to_string(most) +
+                                       " are allowed");
   }
   return size;
 }

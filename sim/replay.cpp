@@ -15,10 +15,11 @@ std::string what_differs(const Replay& replay, const SimulationReport& again) {
   const std::string violation = again.violation ? again.violation->oracle : "";
   if (violation != replay.violation) {
     auto named = [](const std::string& oracle) { return oracle.empty() ? "none" : oracle; };
-    return fmt::format("violated was {}, now {}", named(replay.violation), named(violation));
+    return fmt::format("the violated oracle was {}, but now it is {}", named(replay.violation),
+                       named(violation));
   }
   if (again.trace_hash == replay.trace_hash && again.events == replay.events) return "";
-  return fmt::format("the trace was {:016x} of {} events, now it is {:016x} of {}", replay.trace_hash,
+  return fmt::format("the trace was {:016x} of {} events, but now it is {:016x} of {}", replay.trace_hash,
                      replay.events, again.trace_hash, again.events);
 }
 
@@ -33,7 +34,7 @@ Replay replay_of(const SimulationReport& report, const Profile& profile, std::st
 }
 
 std::string replay_text(const Replay& replay) {
-  std::string text = "# Of a simulated run: 'shoal replay FILE' runs it again. Failures may be cut out.\n";
+  std::string text = "# A simulated run: 'shoal replay FILE' runs it again. You may remove failures.\n";
   text += scenario_text(replay.scenario);
   text += fmt::format("\n[replay]\nversion = {}\ntrace = \"{:016x}\"\nevents = {}\n",
                       toml_string(replay.version), replay.trace_hash, replay.events);
@@ -47,7 +48,8 @@ Result<Replay> parse_replay(std::string_view text, const std::string& file) {
   SHOAL_ASSIGN_OR_RETURN(replay.scenario, parse_scenario(text, file));
   SHOAL_ASSIGN_OR_RETURN(TomlTable whole, parse_toml(text, file));
   SHOAL_ASSIGN_OR_RETURN(auto table, whole.table("replay"));
-  if (!table) return whole.error(1, "it has no [replay]: a scenario, which 'shoal sim --scenario' runs");
+  if (!table)
+    return whole.error(1, "it has no [replay]: this is a scenario, which 'shoal sim --scenario' runs");
   static constexpr std::string_view kKeys[] = {"version", "build", "trace", "events", "violation", "profile"};
   SHOAL_RETURN_IF_ERROR(table->allow_only(kKeys));
   SHOAL_ASSIGN_OR_RETURN(replay.version, table->text("version", ""));
@@ -56,7 +58,7 @@ Result<Replay> parse_replay(std::string_view text, const std::string& file) {
   const auto [stopped, error] =
       std::from_chars(trace.data(), trace.data() + trace.size(), replay.trace_hash, 16);
   if (error != std::errc() || stopped != trace.data() + trace.size()) {
-    return table->error(table->line, fmt::format("trace = '{}' is no hash", trace));
+    return table->error(table->line, fmt::format("trace = '{}' is not a hash", trace));
   }
   SHOAL_ASSIGN_OR_RETURN(int64_t events, table->integer("events", 0, std::numeric_limits<int64_t>::max(), 0));
   replay.events = static_cast<uint64_t>(events);
@@ -68,8 +70,8 @@ Result<Replay> parse_replay(std::string_view text, const std::string& file) {
 
 Status check_version(const Replay& replay, std::string_view version) {
   if (replay.version == version) return ok_status();
-  return Status(Code::version, fmt::format("it was recorded by version {}, this is {}: other roles may say "
-                                           "other things (--any-version)",
+  return Status(Code::version, fmt::format("it was recorded by version {}, but this is {}, whose roles may "
+                                           "send other messages; --any-version replays it nevertheless",
                                            replay.version, version));
 }
 

@@ -13,13 +13,14 @@ namespace shoal::sim {
 
 namespace {
 
-constexpr actors::TimeNs kSaveMarginMs = 60'000;  // of the deadline: staging, writing, and what is sent again
-constexpr uint64_t kStepsBetweenLooks = 1024;     // at what other threads want
-constexpr uint64_t kLooksBetweenThorough = 64;    // at least; else so many that all ranks cost little
+constexpr actors::TimeNs kSaveMarginMs =
+    60'000;  // margin of the deadline: staging, writing, messages sent again
+constexpr uint64_t kStepsBetweenLooks = 1024;   // between checks of the requests of other threads
+constexpr uint64_t kLooksBetweenThorough = 64;  // at least; else so many that all ranks cost little
 constexpr actors::TimeNs kLongestSave =
     static_cast<actors::TimeNs>(kMaxSimulatedSaveMs) * actors::kMillisecond;
 
-// What counters have gained since they were last asked.
+// How much counters have grown since the previous call.
 class PhaseMeter {
  public:
   PhaseMeter(VirtualCluster& cluster, CoordinatorSeries& series) : cluster_(cluster), series_(series) {}
@@ -72,10 +73,11 @@ SaveReport report_of(const TrainerTimings& times) {
   return report;
 }
 
-constexpr uint64_t kOutageMs = 4'000;  // more than it lasts: until it is known, and everybody is back
+constexpr uint64_t kOutageMs =
+    4'000;  // added to each outage: until it is detected, and until all have reconnected
 
-// No fault is one that ends a save: no trainer and no disk fails, and all that is away is back before anybody
-// may take it for lost, even where one outage follows another.
+// True if no fault may end a save: no trainer and no disk fails, and each outage ends before a host counts as
+// lost, even if outages follow one another.
 bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& timeouts) {
   uint64_t away_ms = 0;
   for (const Fault& fault : faults) {
@@ -99,11 +101,11 @@ bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& ti
   return away_ms < timeouts.host_lost_ms;
 }
 
-// How long a save may be waited for, beyond staging and writing. Hosts that die hold it for host_lost_ms:
-// once, and again where another coordinator begins to await them.
-// A trainer that ends without a word while its node lives is noticed at the attempt's deadline.
+// How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
+// again if another coordinator begins to wait for them. If a trainer ends and its node lives but is not
+// notified, the coordinator detects the end at the attempt's deadline.
 actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
-  bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that begins again knows no ranks
+  bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that starts again knows no ranks
   for (const Fault& fault : scenario.failures) {
     is_known = is_known && fault.kind != Fault::Kind::vanishes && fault.kind != Fault::Kind::loses &&
                fault.kind != Fault::Kind::disk_slow && fault.kind != Fault::Kind::disk_fails &&
@@ -125,7 +127,7 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
   return static_cast<actors::TimeNs>(multiply_divide(single, 2 * kSimulatedSlabs * slowness, 1000));
 }
 
-// Lets oracles and listeners hear of a run.
+// Passes the events of a run to oracles and listeners.
 class RunWatch {
  public:
   RunWatch(EventHeap& events, VirtualCluster& cluster, const Scenario& scenario, const StorageCosts& storage)
@@ -155,7 +157,7 @@ class RunWatch {
   }
   Oracles* oracles() { return oracles_ ? &*oracles_ : nullptr; }
   bool stops() { return oracles_ && oracles_->stops(events_.now()); }
-  // `is_done`: the run came to its end.
+  // `is_done`: the run has ended.
   std::optional<Violation> finish(bool is_done) {
     if (!oracles_) return std::nullopt;
     if (is_done) oracles_->finish(events_.now());
@@ -206,7 +208,8 @@ class RunWatch {
   std::optional<Oracles> oracles_;
 };
 
-// True: it is to end. Shows how far it has come; `thoroughly`: with what takes a look at every rank.
+// True: the run must end. Publishes the progress; `thoroughly`: also the values that need a pass over all
+// ranks.
 bool look(SimulationWatch& watch, const EventHeap& events, const VirtualCluster& cluster,
           const CountedTrainers& trainers, bool thoroughly) {
   watch.virtual_now.store(events.now(), std::memory_order_relaxed);
@@ -222,7 +225,7 @@ std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
   return nodes;
 }
 
-// The job that loads, from its start until all ranks have their bytes. On a clock of its own.
+// The job that loads, from its start until all ranks have their bytes. It has its own clock.
 class RestartedJob {
  public:
   static Result<std::unique_ptr<RestartedJob>> make(const Scenario& saved, const Model& model,
@@ -240,8 +243,8 @@ class RestartedJob {
     return made;
   }
 
-  // What stands in the root is this job's from now on. Its own root, which lives as long as this. Oracles
-  // look at the load where they looked at what saved.
+  // Moves the contents of `root` to the root of this job, and returns that one. It lives as long as this
+  // object. Oracles check the load if they checked the saves.
   CountedRoot* take_over(CountedRoot& root, bool is_checked) {
     const std::optional<AttemptKey> before = root.latest();
     cluster_.counted_root().continue_from(root);
@@ -257,7 +260,7 @@ class RestartedJob {
     return &cluster_.counted_root();
   }
 
-  // Adds its load to the report.
+  // Adds the load of this job to the report.
   Status run(SimulationWatch* watch, SimulationReport& report) {
     const uint64_t milestones = watch == nullptr ? 0 : watch->milestones.load(std::memory_order_relaxed);
     loads_.start();
@@ -280,7 +283,7 @@ class RestartedJob {
     }
     SHOAL_RETURN_IF_ERROR(loads_.failure().with_context("a load"));
     if (!loads_.done()) {
-      return Status(Code::deadline_exceeded, "not every rank has its bytes within a virtual day");
+      return Status(Code::deadline_exceeded, "not every rank received its bytes within a virtual day");
     }
     report.loads.push_back({loaded_by_.ranks, nodes_, mesh_, spread_of(loads_.found()),
                             spread_of(loads_.loaded()), loads_.bytes_wanted(), loads_.bytes_passed(),
@@ -466,7 +469,7 @@ Result<SimulationReport> simulate(const Scenario& message, const Profile& profil
   SHOAL_RETURN_IF_ERROR(trainers.failure());
   report.violation = checks.finish(trainers.done());
   if (!trainers.done() && !report.violation && !report.stopped_early) {
-    return Status(Code::deadline_exceeded, "not every rank has heard of a save within a virtual day");
+    return Status(Code::deadline_exceeded, "not every rank was notified of a save within a virtual day");
   }
   report_phases(trainers, phases, &report);
   report.relays = static_cast<uint32_t>(cluster.relays());

@@ -28,9 +28,11 @@ std::string shown(std::string_view text) {
 
 Status validate_component(std::string_view component) {
   if (is_component(component)) return ok_status();
-  return Status(Code::invalid_argument,
-                fmt::format("'{}' is no name: 1 to {} of [A-Za-z0-9._-], not starting with a dot",
-                            shown(component), kMaxComponentBytes));
+  return Status(
+      Code::invalid_argument,
+      fmt::format(
+          "'{}' is not a valid name: expected 1 to {} characters of [A-Za-z0-9._-], not starting with a dot",
+          shown(component), kMaxComponentBytes));
 }
 
 Status validate_path(std::string_view path) {

@@ -34,7 +34,7 @@ bool equal_in_constant_time(const Mac& a, const Mac& b) {
 }
 
 Status out_of_turn() {
-  return Status(Code::corrupt, "a handshake frame out of turn");
+  return Status(Code::corrupt, "a handshake frame came out of turn");
 }
 }  // namespace
 
@@ -131,16 +131,18 @@ Bytes Handshake::welcome(uint16_t data_port) const {
 
 Status Handshake::check_peer() const {
   if (peer_.root_id != self_.root_id) {
-    return Status(Code::refused, fmt::format("the roots differ: {} was offered, this side has {}",
+    return Status(Code::refused, fmt::format("the roots differ: the peer has {}, but this side has {}",
                                              peer_.root_id.to_hex(), self_.root_id.to_hex()));
   }
   if (peer_.job_id != self_.job_id) {
-    return Status(Code::refused, fmt::format("the jobs differ: '{}' was offered, this side is '{}'",
-                                             peer_.job_id, self_.job_id));
+    return Status(Code::refused,
+                  fmt::format("the jobs differ: the peer belongs to '{}', but this side to '{}'",
+                              peer_.job_id, self_.job_id));
   }
   if (peer_.generation != 0 && self_.generation != 0 && peer_.generation != self_.generation) {
-    return Status(Code::refused, fmt::format("the generations differ: {} was offered, this side is in {}",
-                                             peer_.generation, self_.generation));
+    return Status(Code::refused,
+                  fmt::format("the generations differ: the peer is in {}, but this side is in {}",
+                              peer_.generation, self_.generation));
   }
   return ok_status();
 }

@@ -34,15 +34,16 @@ void write_identity(schema::Identity::Builder out, const Identity& identity, uin
 Status read_text(std::string& out, capnp::Text::Reader text, size_t bytes_max, std::string_view what) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(text, bytes_max, what).status());
   if (!is_clean_utf8(schema::view_of(text)))
-    return Status(Code::corrupt, std::string(what) + " is no clean UTF-8");
+    return Status(Code::corrupt, std::string(what) + " is not clean UTF-8");
   out = schema::view_of(text);
   return ok_status();
 }
 
 Status read_identity(HandshakeFrame& out, schema::Identity::Reader in, uint32_t schema_version) {
   if (in.getSchemaVersion() != schema_version) {
-    return Status(Code::version, fmt::format("schema version {} was offered, this side speaks version {}",
-                                             in.getSchemaVersion(), schema_version));
+    return Status(Code::version,
+                  fmt::format("the peer speaks version {} of the schema, but this side speaks version {}",
+                              in.getSchemaVersion(), schema_version));
   }
   SHOAL_ASSIGN_OR_RETURN(out.identity.root_id, Hash128::from_bytes(schema::view_of(in.getRootId())));
   SHOAL_ASSIGN_OR_RETURN(out.identity.incarnation, Hash128::from_bytes(schema::view_of(in.getIncarnation())));
@@ -57,7 +58,7 @@ Status read_identity(HandshakeFrame& out, schema::Identity::Reader in, uint32_t 
 template <size_t N>
 Status read_array(std::array<std::byte, N>& out, capnp::Data::Reader in, std::string_view what) {
   if (in.size() != N)
-    return Status(Code::corrupt, fmt::format("{} of {} bytes, {} expected", what, in.size(), N));
+    return Status(Code::corrupt, fmt::format("{} has {} bytes, but {} are expected", what, in.size(), N));
   std::memcpy(out.data(), in.begin(), N);
   return ok_status();
 }
@@ -67,7 +68,7 @@ Status read_refusal(uint16_t code, capnp::Text::Reader reason) {
   Code known = code == 0 || code > static_cast<uint16_t>(kLastCode) ? Code::refused : static_cast<Code>(code);
   std::string_view text = schema::view_of(reason);
   bool is_fit = text.size() <= kMaxReasonBytes && is_clean_utf8(text) && !text.empty();
-  return Status(known, is_fit ? std::string(text) : "no readable reason was given");
+  return Status(known, is_fit ? std::string(text) : "the peer gave no readable reason");
 }
 
 Status read_frame(HandshakeFrame& out, schema::Handshake::Reader in, uint32_t schema_version) {
@@ -93,7 +94,7 @@ Status read_frame(HandshakeFrame& out, schema::Handshake::Reader in, uint32_t sc
       out.refusal = read_refusal(in.getRefused().getCode(), in.getRefused().getReason());
       return ok_status();
   }
-  return Status(Code::corrupt, "an unknown kind of handshake");
+  return Status(Code::corrupt, "the handshake is of an unknown kind");
 }
 }  // namespace
 
@@ -159,7 +160,7 @@ Status decode_refusal(ByteView payload) {
   Status refusal;
   Status read =
       schema::read_checked<schema::Handshake>(payload, kLimits, [&](schema::Handshake::Reader in) -> Status {
-        if (!in.isRefused()) return Status(Code::corrupt, "a closing frame that says something else");
+        if (!in.isRefused()) return Status(Code::corrupt, "a closing frame must hold a reason");
         refusal = read_refusal(in.getRefused().getCode(), in.getRefused().getReason());
         return ok_status();
       });

@@ -22,7 +22,7 @@ void OutgoingQueues::close_all() {
 
 Status OutgoingQueues::push(PeerId peer, Bytes message, bool& wake) {
   if (message.size() > kMaxMessageBytes) {
-    return Status(Code::too_large, fmt::format("a message of {} bytes, at most {} are allowed",
+    return Status(Code::too_large, fmt::format("a message of {} bytes is too large: at most {} are allowed",
                                                message.size(), kMaxMessageBytes));
   }
   std::lock_guard lock(mutex_);
@@ -30,8 +30,8 @@ Status OutgoingQueues::push(PeerId peer, Bytes message, bool& wake) {
   if (found == queues_.end()) return Status(Code::unavailable, fmt::format("peer {} is lost", peer));
   Queue& queue = found->second;
   if (is_full(queue, message.size())) {
-    return Status(Code::busy,
-                  fmt::format("peer {} has {} messages of {} bytes queued", peer, queue.count, queue.bytes));
+    return Status(Code::busy, fmt::format("the queue to peer {} is full: it holds {} messages of {} bytes",
+                                          peer, queue.count, queue.bytes));
   }
   queue.count += 1;
   queue.bytes += message.size();

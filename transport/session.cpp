@@ -27,7 +27,7 @@ void Session::on_door_frame(ByteView header_bytes, ByteView payload, uint64_t no
   auto header = decode_frame_header(header_bytes);
   Status fits = header.status();
   if (fits.ok() && (header->kind != FrameKind::handshake || header->tag != 0)) {
-    fits = Status(Code::refused, "a frame before the handshake was done");
+    fits = Status(Code::refused, "a frame came before the handshake was done");
   }
   if (fits.ok()) fits = check_frame(*header, payload.size(), false);
   if (!fits.ok()) {
@@ -109,10 +109,12 @@ bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms)
 
 Status Session::accept_frame(const FrameHeader& header, ByteView payload) const {
   SHOAL_RETURN_IF_ERROR(check_frame(header, payload.size(), false));
-  if (header.kind == FrameKind::handshake) return Status(Code::corrupt, "a handshake away from the door");
+  if (header.kind == FrameKind::handshake)
+    return Status(Code::corrupt, "a handshake frame came after the handshake");
   bool attaches = header.kind == FrameKind::attach;
   if (attaches != (phase_ == Phase::attaching)) {
-    return Status(Code::corrupt, attaches ? "a second attach" : "a frame before the connection was attached");
+    return Status(Code::corrupt,
+                  attaches ? "a second attach came" : "a frame came before the connection was attached");
   }
   if (header.kind != FrameKind::message) return ok_status();
   SHOAL_RETURN_IF_ERROR(check_order(header));
@@ -127,7 +129,8 @@ bool Session::on_announced(ByteView header_bytes, uint64_t payload_bytes, uint64
     return false;
   }
   Status fits;
-  if (phase_ != Phase::up) fits = Status(Code::corrupt, "a rendezvous before the connection was attached");
+  if (phase_ != Phase::up)
+    fits = Status(Code::corrupt, "a rendezvous came before the connection was attached");
   if (fits.ok()) fits = check_frame(*header, payload_bytes, true);
   if (fits.ok()) fits = check_order(*header);
   if (!fits.ok()) {
@@ -147,7 +150,7 @@ Status Session::check_order(const FrameHeader& header) const {
   if (is_next && header.offset != 0) is_next = header.message_bytes == announced_.message_bytes;
   if (is_next) return ok_status();
   return Status(Code::corrupt,
-                fmt::format("a frame out of order: message {} at {}, expected message {} at {}",
+                fmt::format("a frame came out of order: message {} at {}, but message {} at {} was expected",
                             header.sequence, header.offset, next_in_, incoming_.size()));
 }
 
@@ -212,9 +215,10 @@ void Session::tick(uint64_t now_ms) {
   }
   if (phase_ != Phase::up) return;
   if (now_ms - last_received_ms_ >= limits_.peer_lost_after_ms) {
-    end(Status(Code::unavailable, fmt::format("lost: silent for {} ms", now_ms - last_received_ms_)));
+    end(Status(Code::unavailable,
+               fmt::format("the peer has sent nothing for {} ms", now_ms - last_received_ms_)));
   } else if (is_stalled(now_ms)) {
-    end(Status(Code::unavailable, fmt::format("lost: a message of {} bytes stalled at {}",
+    end(Status(Code::unavailable, fmt::format("a message of {} bytes stalled at byte {}",
                                               announced_.message_bytes, announced_.offset)));
   } else if (now_ms - last_sent_ms_ >= limits_.heartbeat_interval_ms) {
     push_frame(FrameKind::heartbeat, Bytes());

@@ -268,7 +268,9 @@ void CafHost::Impl::start_operation(RoleKind role, OperationId id, Operation ope
     finish(run_guarded(*shared));
   };
   if (!pool.start(std::move(job))) {
-    finish(Status(Code::busy, fmt::format("{} operations are queued", kMaxQueuedOperations)));
+    finish(
+        Status(Code::busy, fmt::format("{} operations are queued, which is the most that this node accepts",
+                                       kMaxQueuedOperations)));
   }
 }
 

@@ -196,8 +196,8 @@ Status Attempt::check_same_pieces(const Reported& reported, Rank rank) const {
   SHOAL_ASSIGN_OR_RETURN(bool same, roster_->same_pieces(*reported.under, rank));
   if (same) return ok_status();
   return Status(Code::aborted, "rank " + std::to_string(rank) + " saved under roster " + under.short_hex() +
-                                   ", the layouts of this save make roster " + own.short_hex() +
-                                   ", which gives it another share");
+                                   ", but the layouts of this save make roster " + own.short_hex() +
+                                   ", which assigns it other pieces");
 }
 
 Status Attempt::check_planners(bool follows_planner, const std::string& host) {
@@ -205,8 +205,8 @@ Status Attempt::check_planners(bool follows_planner, const std::string& host) {
   const auto& [follows, first_host] = *follows_planner_;
   if (follows == follows_planner) return ok_status();
   return Status(Code::aborted, "the planners of host " + (follows ? first_host : host) +
-                                   " have a global plan of their own, those of host " +
-                                   (follows ? host : first_host) + " have none");
+                                   " make a global plan, but those of host " + (follows ? host : first_host) +
+                                   " make none");
 }
 
 std::string Attempt::what_is_missing(uint32_t world_size) const {
@@ -219,16 +219,17 @@ std::string Attempt::what_is_missing(uint32_t world_size) const {
       std::any_of(waiting_.begin(), waiting_.end(), [](const auto& each) { return !each.second.has_staged; });
   if (missing.empty() && awaits_plans) {
     return "rank " + std::to_string(waiting_.begin()->first) +
-           (roster_ ? " was told what to write and did not report" : " could not be told what to write");
+           (roster_ ? " received its plan but did not report" : " could not be sent its plan");
   }
   if (missing.empty() && !waiting_.empty()) {
-    return "rank " + std::to_string(waiting_.begin()->first) + " staged another layout than before and " +
-           (roster_ ? "did not write its share of it" : "no roster with it could be made");
+    return "rank " + std::to_string(waiting_.begin()->first) + " changed its layout, " +
+           (roster_ ? "and did not write the pieces of its new plan"
+                    : "but no roster with the new layout could be made");
   }
   const bool awaits_layouts = awaits_plans && !roster_;
   return base::name_ranks(missing) + (!awaits_layouts       ? " did not report"
-                                      : missing.size() == 1 ? " did not say what it holds"
-                                                            : " did not say what they hold");
+                                      : missing.size() == 1 ? " did not report its layout"
+                                                            : " did not report their layouts");
 }
 
 }  // namespace shoal::actors

@@ -66,7 +66,7 @@ void Coordinator::deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& ou
 }
 
 std::string Coordinator::what_is_missing(const Attempt& attempt) const {
-  if (world_size() == 0) return "no roster: " + gathering_.what_is_missing();
+  if (world_size() == 0) return "there is no roster: " + gathering_.what_is_missing();
   return attempt.what_is_missing(world_size());
 }
 
@@ -145,7 +145,7 @@ void Coordinator::commit(Attempt& attempt, const ExpectedPlans& under, EffectWri
   auto made = std::make_shared<storage::DecisionBody>(attempt.make_manifest(under));
   const storage::Manifest& manifest = std::get<storage::Manifest>(*made);
   if (manifest.files.empty()) {
-    return abort(attempt, GiveUp::contradiction, "no rank holds anything that is to be saved", out);
+    return abort(attempt, GiveUp::contradiction, "no rank holds anything to save", out);
   }
   attempt.on(AttemptTrigger::all_reported);
   auto files = std::shared_ptr<const std::vector<storage::FileEntry>>(made, &manifest.files);
@@ -181,20 +181,19 @@ void Coordinator::publish_abort(const AttemptId& id, GiveUp why, const std::stri
 
 // Publishing a decision of an attempt that is closed by now changes nothing: the first one counts.
 void Coordinator::publish(const AttemptId& id, const operation::PublishDecision& made, EffectWriter& out) {
-  operations_.start(made, out,
-                    [this, id, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
-                      const auto* tombstone = std::get_if<storage::Tombstone>(made.body.get());
-                      if (decision.ok() && tombstone != nullptr && (*decision)->committed()) {
-                        then_out.warning(to_string(made.key) + ": " + tombstone->cause +
-                                         "; it is committed all the same: the root holds all of it");
-                      }
-                      with_attempt(id, [&](Attempt& attempt) {
-                        if (!decision.ok())
-                          return publish_failed(now, attempt, made, decision.status(), then_out);
-                        decided(attempt, *decision, then_out);
-                      });
-                    });
+  operations_.start(
+      made, out, [this, id, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+        const auto* tombstone = std::get_if<storage::Tombstone>(made.body.get());
+        if (decision.ok() && tombstone != nullptr && (*decision)->committed()) {
+          then_out.warning(to_string(made.key) + ": " + tombstone->cause +
+                           "; it is committed nevertheless, because the root holds all its files");
+        }
+        with_attempt(id, [&](Attempt& attempt) {
+          if (!decision.ok()) return publish_failed(now, attempt, made, decision.status(), then_out);
+          decided(attempt, *decision, then_out);
+        });
+      });
 }
 
 // The state of the root is unknown. Publishing again under the same name is safe.
@@ -218,7 +217,7 @@ void Coordinator::publish_failed(TimeNs now, Attempt& attempt, const operation::
 void Coordinator::leave_undecided(Attempt& attempt, const Status& why, EffectWriter& out) {
   const AttemptKey key = attempt.key();
   close(attempt, AttemptTrigger::publishing_failed, out);
-  const Outcome outcome{false, "", why.with_context("no decision could be published")};
+  const Outcome outcome{false, "", why.with_context("cannot publish a decision")};
   decided_.put(key, outcome);
   send_outcome(key, outcome, out);
   out.warning(to_string(key) + " is left undecided: " + outcome.undecided.to_string());
@@ -232,20 +231,21 @@ void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage:
   const Outcome outcome{was_committed, was_committed ? "" : decision->tombstone().cause, {}};
   decided_.put(key, outcome);
   ++outcomes_to_send_;
-  operations_.start(operation::RecordDecision{decision}, out,
-                    [this, key, outcome](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      --outcomes_to_send_;
-                      if (!result.ok()) {
-                        // The catalog is an index of the root: the decision counts without it.
-                        then_out.warning("catalog: " + result.status().to_string());
-                      }
-                      send_outcome(key, outcome, then_out);
-                      then_out.info(to_string(key) + (outcome.committed ? std::string(" is committed")
-                                                                        : " is aborted: " + outcome.cause));
-                      if (outcome.committed) return retention_.committed(then_out);
-                      sweeps_.sweep(key, then_out);
-                      sweeps_.sweep_later(now, key, then_out);
-                    });
+  operations_.start(
+      operation::RecordDecision{decision}, out,
+      [this, key, outcome](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+        --outcomes_to_send_;
+        if (!result.ok()) {
+          // The catalog is an index of the root: the decision counts without it.
+          then_out.warning("cannot record the decision in the catalog: " + result.status().to_string());
+        }
+        send_outcome(key, outcome, then_out);
+        then_out.info(to_string(key) +
+                      (outcome.committed ? std::string(" is committed") : " is aborted: " + outcome.cause));
+        if (outcome.committed) return retention_.committed(then_out);
+        sweeps_.sweep(key, then_out);
+        sweeps_.sweep_later(now, key, then_out);
+      });
 }
 
 void Coordinator::close(Attempt& attempt, AttemptTrigger how, EffectWriter& out) {
@@ -280,7 +280,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
         if (record.ok() && !rosters_.find(id)) {
           rosters_.add_older(std::make_shared<ExpectedPlans>(config_, record->world, record->options));
         } else if (!record.ok()) {
-          then_out.warning("roster " + id.short_hex() + ": " + record.status().to_string());
+          then_out.warning("cannot read roster " + id.short_hex() + ": " + record.status().to_string());
         }
         const bool is_nowhere = record.status().code() == Code::not_found;
         for (auto& [key, attempt] : attempts_) {
@@ -382,7 +382,8 @@ Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attemp
     // Some ranks wait for plans, and this one does not.
     if (!rosters_.newest() && !collective_->host_of.contains(rank)) {
       return Status(Code::invalid_argument,
-                    "rank " + std::to_string(rank) + " saves in another mode than the ranks that wait");
+                    "rank " + std::to_string(rank) +
+                        " saves in another mode than the ranks that already wait for this save");
     }
     layouts.push_back(waiting != attempt.waiting().end()
                           ? waiting->second.layout_id
@@ -403,7 +404,7 @@ void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
   auto world = world_of(attempt);
   if (!world.ok()) {
     return abort(attempt, GiveUp::contradiction,
-                 "no roster can be made of the layouts of this save: " + world.status().message(), out);
+                 "cannot make a roster of the layouts of this save: " + world.status().message(), out);
   }
   if (auto known = rosters_.find((*world)->roster.id())) return adopt_roster(attempt, known, out);
   attempt.on(AttemptTrigger::layouts_known);
@@ -423,8 +424,8 @@ void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
 void Coordinator::roster_published(TimeNs now, Attempt& attempt, const RosterId& wanted,
                                    const Result<storage::RosterRecord>& published, EffectWriter& out) {
   if (!published.ok()) {
-    return abort(attempt, GiveUp::contradiction,
-                 "its roster could not be published: " + published.status().message(), out);
+    return abort(attempt, GiveUp::contradiction, "cannot publish its roster: " + published.status().message(),
+                 out);
   }
   const RosterId& id = published->world->roster.id();
   if (id != wanted) {

@@ -20,23 +20,23 @@ size_t message_bytes_of(const SavePlan& plan) {
 }  // namespace
 
 Status Coordinator::check_host(const Sender& sender) const {
-  auto refuse = [&](const std::string& what, const std::string& than) {
-    return Status(Code::refused, "host " + sender.host + " says " + what + " than " + than);
+  auto refuse = [&](const std::string& what) {
+    return Status(Code::refused, "host " + sender.host + " " + what);
   };
   const auto& roster = rosters_.newest();
   if (roster && sender.options != roster->options())
-    return refuse("other save options", "the roster of this run");
+    return refuse("saves with other options than the roster of this run");
   if (roster && sender.world_size != world_size()) {
-    return refuse("a world of " + std::to_string(sender.world_size) + " ranks, another",
-                  "the roster of this run with " + std::to_string(world_size()));
+    return refuse("declares a world of " + std::to_string(sender.world_size) +
+                  " ranks, but the roster of this run has " + std::to_string(world_size()));
   }
   if (!collective_) return ok_status();
   if (sender.options != collective_->options) {
-    return refuse("other save options", "host " + collective_->first_host);
+    return refuse("saves with other options than host " + collective_->first_host);
   }
   if (sender.world_size != collective_->world_size) {
-    return refuse("a world of " + std::to_string(sender.world_size) + " ranks, another",
-                  "host " + collective_->first_host + " with " + std::to_string(collective_->world_size));
+    return refuse("declares a world of " + std::to_string(sender.world_size) + " ranks, but host " +
+                  collective_->first_host + " declares " + std::to_string(collective_->world_size));
   }
   return ok_status();
 }
@@ -110,8 +110,7 @@ void Coordinator::send_global_plan(Attempt& attempt, NodeId to, EffectWriter& ou
     const std::string name = "rank " + std::to_string(rank);
     // An earlier node of this rank stated another layout, and the roster has that one.
     if (under.world().layout_of(rank).id() != waiting.layout_id) {
-      return abort(attempt, GiveUp::contradiction, name + " has changed what it holds since it first said so",
-                   out);
+      return abort(attempt, GiveUp::contradiction, name + " now declares another layout than at first", out);
     }
     auto plan = under.plan_unless(rank, waiting.known);
     if (!plan.ok()) {
@@ -120,7 +119,7 @@ void Coordinator::send_global_plan(Attempt& attempt, NodeId to, EffectWriter& ou
     const size_t more = *plan ? message_bytes_of(**plan) : sizeof(wire::RankPart);
     if (more > config_.message_bytes_max) {
       return abort(attempt, GiveUp::contradiction,
-                   "the plan of " + name + " takes " + human_bytes(more) + ", a message at most " +
+                   "the plan of " + name + " takes " + human_bytes(more) + ", but a message takes at most " +
                        human_bytes(config_.message_bytes_max),
                    out);
     }
@@ -148,8 +147,8 @@ void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanGather
   PlanGather& gather = *attempt->plan_gather;
   if (gather.coordinator_rank() != message.coordinator_rank) {
     return abort(*attempt, GiveUp::contradiction,
-                 "host " + message.host + " says that coordinator_rank is " +
-                     std::to_string(message.coordinator_rank) + ", another host that it is " +
+                 "host " + message.host + " sets coordinator_rank " +
+                     std::to_string(message.coordinator_rank) + ", but another host sets " +
                      std::to_string(gather.coordinator_rank()),
                  out);
   }

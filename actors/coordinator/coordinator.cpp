@@ -91,7 +91,7 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
 void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
   office_.on(OfficeTrigger::later_epoch_exists, office_counts_);
   superseded_by_ = by;
-  out.warning("superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
+  out.warning("this coordinator is superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
               (storage::is_of_run(by, config_.job_id, config_.generation)
                    ? ""
                    : " of " + storage::run_of(by, config_.job_id)));
@@ -123,7 +123,7 @@ void Coordinator::recover(EffectWriter& out) {
                     [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto list = result_as<storage::AttemptList>(std::move(result));
                       if (!list.ok()) {
-                        then_out.warning("attempts could not be listed: " + list.status().to_string());
+                        then_out.warning("cannot list the attempts: " + list.status().to_string());
                         return;
                       }
                       clean_up(now, *list, then_out);
@@ -154,9 +154,9 @@ void Coordinator::decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter
                    then_out.warning(to_string(key) + ": " + state.status().to_string());
                  } else if (*state == storage::AttemptInfo::State::committed) {
                    then_out.warning(to_string(key) +
-                                    " was left undecided by its generation and is complete: committed");
+                                    " is committed: its generation left it undecided, and it is complete");
                  } else if (*state == storage::AttemptInfo::State::aborted) {
-                   then_out.info(to_string(key) + " was left undecided by its generation: aborted");
+                   then_out.info(to_string(key) + " is aborted: its generation left it undecided");
                    sweeps_.sweep(key, then_out);
                  }
                });
@@ -209,8 +209,8 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
     if (const uint32_t ranks = roster->world().roster.world_size(); join.world_size != ranks) {
       return out.send(
           from, RoleKind::planner,
-          wire::JoinRejected{"host " + join.host + " says a world of " + std::to_string(join.world_size) +
-                             " ranks, the roster of this run has " + std::to_string(ranks)});
+          wire::JoinRejected{"host " + join.host + " declares a world of " + std::to_string(join.world_size) +
+                             " ranks, but the roster of this run has " + std::to_string(ranks)});
     }
     // The roster exists. A Planner whose clients do not fit it rejects them, or they stage all that they
     // hold.
@@ -254,7 +254,7 @@ void Coordinator::publish_first_roster(storage::RosterRecord record, EffectWrite
                     [this, record](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       auto published = result_as<storage::RosterRecord>(std::move(result));
                       if (published.ok()) return adopt_first_roster(now, *published, then_out);
-                      const Status why = published.status().with_context("the roster could not be published");
+                      const Status why = published.status().with_context("cannot publish the roster");
                       const TimeNs again_at = roster_retries_.next_at(now, why);
                       if (again_at == 0) return refuse_all(why, then_out);
                       then_out.warning(why.to_string());
@@ -277,7 +277,7 @@ void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& re
 void Coordinator::refuse_all(Status why, EffectWriter& out) {
   on_first_roster(FirstRosterTrigger::refused);
   refused_ = std::move(why);
-  out.warning("no roster: " + refused_.to_string());
+  out.warning("there is no roster: " + refused_.to_string());
   for (NodeId node : nodes_) out.send(node, RoleKind::planner, wire::JoinRejected{refused_.message()});
 }
 

@@ -34,35 +34,37 @@ Status ExpectedPlans::check(const wire::ShardsWritten& report) {
     return Status(Code::aborted, "ranks from " +
                                      std::to_string(report.plans.empty() ? 0 : report.plans[0].rank) +
                                      " on saved under roster " + report.roster_id.short_hex() +
-                                     ", in force is " + roster_id.short_hex());
+                                     ", but roster " + roster_id.short_hex() + " is in force");
   }
   size_t next_file = 0;
   for (const wire::RankPlan& plan : report.plans) {
     const std::string name = "rank " + std::to_string(plan.rank);
     if (plan.rank >= ranks_.size()) {
-      return Status(Code::aborted, name + " is not in a world of " + std::to_string(ranks_.size()));
+      return Status(Code::aborted,
+                    name + " is outside a world of " + std::to_string(ranks_.size()) + " ranks");
     }
     SHOAL_ASSIGN_OR_RETURN(const Expected* rule, expected(plan.rank));
     if (plan.plan_id != rule->id) {
       return Status(Code::aborted, name + " saved by plan " + plan.plan_id.short_hex() +
-                                       ", the rule gives it " + rule->id.short_hex());
+                                       ", but the rule gives it " + rule->id.short_hex());
     }
     uint64_t payload_bytes = 0;
     for (uint32_t index = 0; index < rule->files; ++index, ++next_file) {
       if (next_file >= report.files.size() || report.files[next_file].rank != plan.rank ||
           report.files[next_file].index != index) {
-        return Status(Code::aborted, name + " reports without its file " + shard_file_name(plan.rank, index));
+        return Status(Code::aborted,
+                      name + " reports, but lacks its file " + shard_file_name(plan.rank, index));
       }
       payload_bytes += report.files[next_file].payload_bytes;
     }
     if (payload_bytes < rule->tensor_bytes) {
       return Status(Code::aborted, name + " wrote " + std::to_string(payload_bytes) +
-                                       " bytes, its plan has " + std::to_string(rule->tensor_bytes) +
-                                       " of tensors alone");
+                                       " bytes, but its plan has " + std::to_string(rule->tensor_bytes) +
+                                       " for tensors alone");
     }
   }
   if (next_file != report.files.size()) {
-    return Status(Code::aborted, "a report names files beyond the plans of its ranks");
+    return Status(Code::aborted, "a report names files that no plan of its ranks has");
   }
   return ok_status();
 }

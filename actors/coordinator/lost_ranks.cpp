@@ -120,8 +120,8 @@ std::optional<std::string> Coordinator::why_rank_never_stages(TimeNs now, const 
   const bool may_return = node_stops && (!shutdown_.is_requested() || gone.may_return);
   if (may_return && now < gone.since + return_patience(gone)) return std::nullopt;
   return "rank " + std::to_string(rank) + ": " +
-         (node_stops ? "the node of its host is stopping, and it has not staged this save"
-                     : "its trainer ended before it had staged this save: " + gone.end);
+         (node_stops ? "the node of its host is stopping, and the rank has not staged this save"
+                     : "its trainer ended before it staged this save: " + gone.end);
 }
 
 void Coordinator::look_for_ended(TimeNs now, Attempt& attempt, EffectWriter& out) {

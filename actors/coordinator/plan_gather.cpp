@@ -37,7 +37,7 @@ Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::Plan
   if (bytes_ > plan::kMaxExchangeBytes) {
     return Status(Code::too_large, "the plans of " + std::to_string(offers_.size()) + " of " +
                                        std::to_string(message.world_size) + " ranks take " +
-                                       human_bytes(bytes_) + ", those of all may take " +
+                                       human_bytes(bytes_) + ", but those of all ranks may take at most " +
                                        human_bytes(plan::kMaxExchangeBytes));
   }
   if (state_.is(PlanGatherState::gathering)) {
@@ -81,8 +81,8 @@ std::vector<wire::PlanOfRank> PlanGather::plans_for(NodeId to, plan::GatherStage
 
 std::string PlanGather::name_missing(const std::vector<Rank>& missing) const {
   if (!missing.empty()) {
-    return base::name_ranks(missing) + (missing.size() == 1 ? " did not say what its planner holds"
-                                                            : " did not say what their planners hold");
+    return base::name_ranks(missing) +
+           (missing.size() == 1 ? " did not send its local plan" : " did not send their local plans");
   }
   return "the planner of rank " + std::to_string(coordinator_rank_) + " did not make the global plan";
 }

@@ -125,7 +125,7 @@ std::string RankPresence::why_lost(const std::vector<Rank>& ranks, const Roster*
     }
     const size_t left_out = of_others.size() - named.size();
     if (left_out != 0) named.push_back(fmt::format("{} more hosts", left_out));
-    causes.push_back(fmt::format("{} {} lost: no node has spoken for {} within {}", fmt::join(named, ", "),
+    causes.push_back(fmt::format("{} {} lost: no node has joined for {} within {}", fmt::join(named, ", "),
                                  of_others.size() == 1 ? "is" : "are", of_others.size() == 1 ? "it" : "them",
                                  span));
   }

@@ -35,7 +35,7 @@ void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, Effe
   }
   must_look_again_ = !plan.leases.empty();
   doomed_.assign(plan.remove.begin(), plan.remove.end());
-  for (const AttemptKey& key : plan.finish) doomed_.push_back({key, "an earlier deletion"});
+  for (const AttemptKey& key : plan.finish) doomed_.push_back({key, "an earlier deletion was not finished"});
   remains_.assign(plan.remains.begin(), plan.remains.end());
   pump(now, out);
 }
@@ -58,7 +58,7 @@ void RetentionDuty::start_deletion(EffectWriter& out) {
           then_out.warning(to_string(item.key) + ": " + deleted.status().to_string());
         } else if (deleted->outcome == storage::DeletionResult::Outcome::held) {
           must_look_again_ = true;
-          then_out.info(to_string(item.key) + " is deleted; its files stay for now: " + deleted->why);
+          then_out.info(to_string(item.key) + " is deleted, but its files stay for now: " + deleted->why);
         } else if (deleted->outcome == storage::DeletionResult::Outcome::gone) {
           then_out.info(to_string(item.key) + " is deleted (" + item.why +
                         "): " + human_bytes(deleted->bytes) + " freed");

@@ -11,7 +11,7 @@ namespace shoal::actors {
 Status RosterGathering::add(const wire::JoinRanks& message) {
   if (world_size_ == 0) {
     if (message.world_size == 0 || message.world_size > kMaxWorldSize) {
-      return Status(Code::refused, "host " + message.host + " says that the job has " +
+      return Status(Code::refused, "host " + message.host + " declares a job of " +
                                        std::to_string(message.world_size) + " ranks");
     }
     world_size_ = message.world_size;
@@ -19,9 +19,9 @@ Status RosterGathering::add(const wire::JoinRanks& message) {
     first_host_ = message.host;
   }
   if (message.world_size != world_size_) {
-    return Status(Code::refused, "host " + message.host + " says that the job has " +
-                                     std::to_string(message.world_size) + " ranks, host " + first_host_ +
-                                     " says " + std::to_string(world_size_));
+    return Status(Code::refused, "host " + message.host + " declares a job of " +
+                                     std::to_string(message.world_size) + " ranks, but host " + first_host_ +
+                                     " declares " + std::to_string(world_size_));
   }
   if (message.options != *options_) {
     return Status(Code::refused,
@@ -30,7 +30,7 @@ Status RosterGathering::add(const wire::JoinRanks& message) {
   for (const wire::RankLayout& rank : message.ranks) {
     const std::string name = "rank " + std::to_string(rank.rank);
     if (rank.rank >= world_size_) {
-      return Status(Code::refused, name + " on host " + message.host + " is beyond a job of " +
+      return Status(Code::refused, name + " on host " + message.host + " is outside a job of " +
                                        std::to_string(world_size_) + " ranks");
     }
     auto [known, fresh] = ranks_.try_emplace(rank.rank, Known{rank.layout_id, message.host});
@@ -73,10 +73,10 @@ std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& me
 }
 
 std::string RosterGathering::what_is_missing() const {
-  if (world_size_ == 0) return "no rank said what it holds";
-  if (ranks_.size() >= world_size_) return "not every layout came";
+  if (world_size_ == 0) return "no rank reported its layout";
+  if (ranks_.size() >= world_size_) return "not every layout arrived";
   std::string out = "only " + std::to_string(ranks_.size()) + " of " + std::to_string(world_size_) +
-                    " ranks said what they hold";
+                    " ranks reported their layouts";
   std::vector<Rank> missing;
   auto known = ranks_.begin();
   for (Rank rank = 0; rank < world_size_; ++rank) {
@@ -86,7 +86,7 @@ std::string RosterGathering::what_is_missing() const {
       missing.push_back(rank);
     }
   }
-  out += "; " + base::name_ranks(missing) + " never came";
+  out += "; " + base::name_ranks(missing) + " did not join";
   auto on_host = [](const auto& rank) {
     return "rank " + std::to_string(rank->first) + " is on host " + rank->second.host;
   };

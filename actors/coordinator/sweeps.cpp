@@ -7,19 +7,20 @@ void Sweeps::sweep(const AttemptKey& key, EffectWriter& out) {
     running->second = true;
     return;
   }
-  operations_.start(operation::SweepAttempt{key}, out,
-                    [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto bytes = result_as<uint64_t>(std::move(result));
-                      if (!bytes.ok()) {
-                        then_out.warning(to_string(key) + ": " + bytes.status().to_string());
-                      } else if (*bytes != 0) {
-                        then_out.info(to_string(key) + ": swept " + human_bytes(*bytes) + " of leftovers");
-                      }
-                      auto swept = running_.find(key);
-                      const bool once_more = swept->second;
-                      running_.erase(swept);
-                      if (once_more) sweep(key, then_out);
-                    });
+  operations_.start(
+      operation::SweepAttempt{key}, out,
+      [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+        auto bytes = result_as<uint64_t>(std::move(result));
+        if (!bytes.ok()) {
+          then_out.warning("cannot sweep " + to_string(key) + ": " + bytes.status().to_string());
+        } else if (*bytes != 0) {
+          then_out.info("the sweep of " + to_string(key) + " freed " + human_bytes(*bytes));
+        }
+        auto swept = running_.find(key);
+        const bool once_more = swept->second;
+        running_.erase(swept);
+        if (once_more) sweep(key, then_out);
+      });
 }
 
 void Sweeps::sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {

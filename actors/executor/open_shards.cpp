@@ -26,10 +26,10 @@ Result<OpenShards::Found> OpenShards::find(const operation::PieceRef& piece) {
                   fmt::format("{}/{}: '{}': {}", storage_.describe(), shard->path(), piece.piece_key, what));
   };
   std::optional<size_t> index = shard->find(piece.piece_key);
-  if (!index) return corrupt("the header has no such key, by the rule it is there");
+  if (!index) return corrupt("the header lacks this key, which the planning rule requires");
   const storage::ShardPiece header = shard->pieces()[*index];
   if (!agree(piece, header)) {
-    return corrupt(fmt::format("the rule says {}, the header {}",
+    return corrupt(fmt::format("the planning rule expects {}, but the header has {}",
                                meaning(piece.kind == LayoutEntry::Kind::object, piece.dtype, piece.box),
                                meaning(header.is_object, header.dtype, header.box)));
   }
@@ -80,8 +80,9 @@ Result<Bytes> OpenShards::read_header(const operation::PieceRef& piece, uint64_t
     keep(path, shard);
   }
   if (header.size() <= bytes_most) return header;
-  return Status(Code::too_large, fmt::format("{}/{}: a header of {} bytes is not passed on",
-                                             storage_.describe(), path, header.size()));
+  return Status(Code::too_large,
+                fmt::format("{}/{}: a header of {} bytes is too large to be sent to another node",
+                            storage_.describe(), path, header.size()));
 }
 
 Status OpenShards::take_header(const operation::PieceRef& piece, ByteView header) {

@@ -60,7 +60,7 @@ struct OperationRunner::Impl {
     std::string name = shard_file_name(write.rank, write.file);
     auto named = [&](const Status& status) {
       return status.with_context(
-          fmt::format("rank {} writing {} of {}", write.rank, name, to_string(write.key)));
+          fmt::format("rank {} cannot write {} of {}", write.rank, name, to_string(write.key)));
     };
     if (write.in_parts) {
       Result<storage::WrittenShard> written = write_in_parts(write);
@@ -80,7 +80,7 @@ struct OperationRunner::Impl {
   Result<OperationResult> operator()(const operation::RecordStaged& staged) {
     return as_result(storage::write_staged_record(storage, {staged.key, staged.rank, staged.layout_id,
                                                             staged.assignment_id, or_none(staged.user)})
-                         .with_context(fmt::format("rank {} recording that it has staged {}", staged.rank,
+                         .with_context(fmt::format("rank {} cannot record that it has staged {}", staged.rank,
                                                    to_string(staged.key))));
   }
   Result<OperationResult> operator()(const operation::PublishDecision& publish) {
@@ -184,7 +184,7 @@ struct OperationRunner::Impl {
     const Nonce id = surroundings.nonce();
     storage::Mark mark{storage::pin_name(id), pin.key, true, 0, pin.holder, surroundings.unix_time_ns(), id};
     SHOAL_ASSIGN_OR_RETURN(bool created, storage::create_mark(storage, storage::MarkKind::pin, mark));
-    if (!created) return Status(Code::already_exists, "pin " + mark.name + " is there already");
+    if (!created) return Status(Code::already_exists, "pin " + mark.name + " exists already");
     return OperationResult(std::make_shared<const storage::Mark>(std::move(mark)));
   }
   Result<OperationResult> operator()(const operation::RenewPin& renew) {
@@ -266,7 +266,7 @@ struct OperationRunner::Impl {
     auto chunk = std::make_shared<Chunk>();
     for (const operation::ReadRange& range : read.ranges) chunk->size += range.end - range.begin;
     if (chunk->size > kChunkBytes || read.ranges.size() > kMaxChunkRanges) {
-      return Status(Code::invalid_argument, fmt::format("{} in {} ranges are no chunk",
+      return Status(Code::invalid_argument, fmt::format("{} in {} ranges are too much for one chunk",
                                                         human_bytes(chunk->size), read.ranges.size()));
     }
     chunk->bytes.resize(chunk->size);
@@ -381,8 +381,8 @@ Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
   SHOAL_RETURN_IF_ERROR(info.status());
   if (info->state != storage::AttemptInfo::State::undecided || info->leftover_files == 0) return ok_status();
   return Status(Code::corrupt,
-                fmt::format("{}/{}: gone, though the catalog has {} as committed: it is neither loaded nor "
-                            "aborted; put the file back, or remove its folder to give it up",
+                fmt::format("{}/{} is missing, but the catalog lists {} as committed: Shoal neither loads "
+                            "nor aborts it; restore the file, or remove its folder to give the checkpoint up",
                             storage.describe(), storage::decision_path(key), to_string(key)));
 }
 
@@ -402,8 +402,8 @@ Result<storage::WrittenShard> OperationRunner::Impl::write_in_parts(const operat
 Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::WriteShard& write,
                                                              std::vector<Slabs::View>* views) {
   if (write.data.size() != write.pieces.size()) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{} ranges for {} pieces", write.data.size(), write.pieces.size()));
+    return Status(Code::invalid_argument, fmt::format("a write names {} ranges for {} pieces",
+                                                      write.data.size(), write.pieces.size()));
   }
   std::vector<ByteView> data;
   data.reserve(write.data.size());
@@ -443,7 +443,7 @@ OperationRunner::~OperationRunner() = default;
 
 Result<OperationResult> OperationRunner::run(const Operation& operation) {
   if (impl_->surroundings.read_only && root_use(operation) == RootUse::writes) {
-    return Status(Code::refused, fmt::format("{}: {} is not for a job that only reads",
+    return Status(Code::refused, fmt::format("{}: a job that only reads must not start the operation {}",
                                              impl_->storage.describe(), operation_name(operation)));
   }
   return std::visit(*impl_, operation);

@@ -42,7 +42,7 @@ class Slabs {
   virtual Result<std::unique_ptr<PartSource>> parts_of(ClientId client, uint32_t slab_id,
                                                        const AttemptKey& key) {
     (void)client, (void)slab_id, (void)key;
-    return Status(Code::unavailable, "no client stages in parts here");
+    return Status(Code::unavailable, "this node does not support staging in parts");
   }
 };
 

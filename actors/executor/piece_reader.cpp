@@ -26,7 +26,7 @@ std::string name_of(const operation::PieceRef& piece) {
 }
 
 std::string nor_copy(const operation::PiecePlace& place, const Status& why) {
-  return fmt::format("; nor the copy of rank {}: {}", place.rank, why.message());
+  return fmt::format("; the copy of rank {} cannot be used either: {}", place.rank, why.message());
 }
 
 bool states(const OpenShards::Found& found, const operation::ReadRange& range,
@@ -102,7 +102,7 @@ Status PieceReader::check(const operation::ReadRange& range, ByteView bytes) {
   }
   if (!is_known) return own.status().with_context(name_of(piece));
   if (is_so) return ok_status();
-  return Status(Code::corrupt, fmt::format("{}: bytes {} to {} are not those of {}", name_of(piece),
+  return Status(Code::corrupt, fmt::format("{}: bytes {} to {} differ from those of {}", name_of(piece),
                                            range.begin, range.end, path_of(piece)));
 }
 
@@ -128,7 +128,7 @@ Status PieceReader::read_from(const OpenShards::Found& found, const Block& block
                               pieces.key(found.piece), block.begin, block.end, what));
   };
   const uint64_t piece_bytes = pieces.bytes(found.piece);
-  if (block.end > piece_bytes) return invalid(fmt::format("of a piece of {}", piece_bytes));
+  if (block.end > piece_bytes) return invalid(fmt::format("lie beyond a piece of {} bytes", piece_bytes));
   if (block.end % base::kDigestBlockBytes != 0 && block.end != piece_bytes) {
     return invalid("are not whole digest blocks");
   }
@@ -148,10 +148,10 @@ Status PieceReader::read_copy(const Result<OpenShards::Found>& own, const operat
   if (as_long && std::ranges::equal(stated, found.shard->digests(found.piece, block.begin, block.end))) {
     return read_from(found, block);
   }
-  return Status(
-      Code::corrupt,
-      fmt::format("{}/{}: block {} of '{}' is not what {} states", storage_.describe(), found.shard->path(),
-                  block.begin / base::kDigestBlockBytes, copy.piece_key, own->shard->path()));
+  return Status(Code::corrupt,
+                fmt::format("{}/{}: block {} of '{}' differs from the digest in {}", storage_.describe(),
+                            found.shard->path(), block.begin / base::kDigestBlockBytes, copy.piece_key,
+                            own->shard->path()));
 }
 
 Status PieceReader::read_block(const operation::PieceRef& piece, const Result<OpenShards::Found>& own,

@@ -9,8 +9,9 @@ Result<std::optional<AttemptKey>> newest(const storage::AttemptList& list) {
   }
   for (const auto& [key, why] : list.damaged) {
     if (!best || *best < key) {
-      return why.with_context("the newest checkpoint, " + to_string(key) +
-                              ", cannot be read; name a step to load another, or let the load fall back");
+      return why.with_context(
+          "the newest checkpoint, " + to_string(key) +
+          ", cannot be read; load another one by its step, or allow the load to fall back");
     }
   }
   return best;
@@ -30,9 +31,8 @@ Result<std::optional<AttemptKey>> newest_undamaged(const storage::AttemptList& l
   for (const auto& [key, why] : list.damaged) {
     if (best && key <= *best) continue;
     if (!is_damage(why)) {
-      return why.with_context(to_string(key) +
-                              " cannot be read, and may be the newest checkpoint; name a "
-                              "step to load another");
+      return why.with_context(
+          to_string(key) + " cannot be read and may be the newest checkpoint; load another one by its step");
     }
     damaged->insert_or_assign(key, why);
   }

@@ -75,9 +75,10 @@ void Loader::on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead
   for (const local::UnreadRange& unread : received.unread) {
     const bool is_known = unread.range < given.mapped().size();
     if (!is_known || !is_part_of(reads[given.mapped()[unread.range]], unread.begin, unread.end)) {
-      return fail(
-          now, id,
-          Status(Code::invalid_argument, "the client says of what it was not to read that it did not"), out);
+      return fail(now, id,
+                  Status(Code::invalid_argument,
+                         "the client reports as unread a range that it was not asked to read"),
+                  out);
     }
     PlannedRead& again = load.unread.emplace_back(reads[given.mapped()[unread.range]]);
     again.begin = unread.begin;

@@ -16,7 +16,7 @@ Status unreadable(const Status& why) {
 }  // namespace
 
 Status LoadChooser::no_checkpoint() {
-  return Status(Code::not_found, "there is no committed checkpoint in this root");
+  return Status(Code::not_found, "this root has no committed checkpoint");
 }
 
 Status LoadChooser::no_checkpoint_of(uint64_t step, const std::string& why) {
@@ -82,15 +82,15 @@ void LoadChooser::listed(TimeNs now, const LoadPtr& load, storage::AttemptList l
 
 // Verification takes as long as reading everything, so attempts must be listed again afterwards.
 void LoadChooser::verify(const LoadPtr& load, const AttemptKey& key, EffectWriter& out) {
-  out.info("latest: reads all of " + to_string(key) +
-           ", since this load may take an older one if it is damaged");
+  out.info("load(latest) reads all of " + to_string(key) +
+           ", because it may fall back to an older checkpoint if this one is damaged");
   operations_.start(operation::VerifyCheckpoint{key}, out,
                     [this, load, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
                       const Status outcome = result.status();
                       const bool is_gone = outcome.code() == Code::not_found;
                       if (!outcome.ok() && !is_damage(outcome)) {
-                        return load->then(now, outcome.with_context(to_string(key) + " was not verified"),
-                                          then_out);
+                        return load->then(
+                            now, outcome.with_context(to_string(key) + " could not be verified"), then_out);
                       }
                       if (outcome.ok()) load->verified = key;
                       if (!outcome.ok() && !is_gone) load->damaged.insert_or_assign(key, outcome);
@@ -115,9 +115,9 @@ void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<A
                         return decide_earlier(load, then_out);
                       }
                       if (decision.status().code() == Code::corrupt) {
-                        const std::string what = "the newest checkpoint, " + to_string(last.key) +
-                                                 ", cannot be read; name a step to load another, or let "
-                                                 "the load fall back";
+                        const std::string what =
+                            "the newest checkpoint, " + to_string(last.key) +
+                            ", cannot be read; load another one by its step, or allow the load to fall back";
                         return load->then(then_now, decision.status().with_context(what), then_out);
                       }
                       if (!decision.ok() && !vanished)
@@ -143,7 +143,7 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
     // nobody writes it any more.
     const uint32_t patience_ms = key.generation < config_.generation ? config_.timeouts.abandoned_after_ms
                                                                      : config_.timeouts.node_deadline_ms;
-    watch_.watch(now, key, patience_ms * kMillisecond, "left undecided until a later load", out,
+    watch_.watch(now, key, patience_ms * kMillisecond, "it was still undecided when a later load began", out,
                  [this, load, wait](TimeNs then_now, Result<storage::AttemptInfo::State> state,
                                     EffectWriter& then_out) {
                    --wait->left;
@@ -163,7 +163,7 @@ void LoadChooser::publish(TimeNs now, const LoadPtr& load, const std::optional<A
     const auto& [newest_key, why] = *load->damaged.rbegin();
     return load->then(now,
                       Status(Code::corrupt, "every checkpoint of this root is damaged (" +
-                                                std::to_string(load->damaged.size()) + "), the newest is " +
+                                                std::to_string(load->damaged.size()) + "); the newest is " +
                                                 to_string(newest_key) + ": " + why.message()),
                       out);
   }
@@ -196,10 +196,10 @@ PassedOverPtr LoadChooser::passed_over(const Load& load, const std::optional<Att
 // A load that goes back always logs it: aborted and damaged attempts above the checkpoint, the newest first.
 void LoadChooser::report_passed_over(const Load& load, const std::optional<AttemptKey>& key,
                                      EffectWriter& out) {
-  const std::string loaded = key ? "loads " + to_string(*key) : "finds no checkpoint";
+  const std::string loaded = key ? "chooses " + to_string(*key) : "finds no checkpoint";
   if (!load.undecided.empty()) {
-    out.info("latest " + loaded + ": " + std::to_string(load.undecided.size()) +
-             " newer attempts are not decided yet, the newest is " + to_string(load.undecided.back()));
+    out.info("load(latest) " + loaded + ": " + std::to_string(load.undecided.size()) +
+             " newer attempts are not decided yet; the newest is " + to_string(load.undecided.back()));
   }
   std::map<AttemptKey, std::string, std::greater<>> newer;
   for (const auto& [aborted, cause] : load.aborted) newer.emplace(aborted, "was aborted: " + cause);
@@ -209,10 +209,12 @@ void LoadChooser::report_passed_over(const Load& load, const std::optional<Attem
   size_t reported = 0;
   for (const auto& [each, cause] : newer) {
     if (reported++ == kMaxPassedOverNamed) {
-      return out.warning("latest " + loaded + ": " + std::to_string(newer.size() - kMaxPassedOverNamed) +
-                         " further attempts that are newer are not loaded; `shoal ls` lists them");
+      return out.warning("load(latest) " + loaded + ": " +
+                         std::to_string(newer.size() - kMaxPassedOverNamed) +
+                         " further newer attempts are passed over; `shoal ls` lists them");
     }
-    out.warning("latest " + loaded + ": the newer " + to_string(each) + " is not loaded, since it " + cause);
+    out.warning("load(latest) " + loaded + ": it passes over the newer " + to_string(each) + ", which " +
+                cause);
   }
 }
 

@@ -132,26 +132,28 @@ Status no_longer_committed(const AttemptKey& key, const storage::Tombstone& tomb
                            bool chooses_next) {
   if (tombstone.reason == storage::Tombstone::Reason::aborted) {
     return Status(Code::aborted, to_string(key) +
-                                     " was committed when it was chosen; its manifest was lost "
-                                     "since, and it was aborted: " +
+                                     " was committed when this load chose it; since then its manifest was "
+                                     "lost, and the attempt was aborted: " +
                                      tombstone.cause);
   }
   if (is_latest && chooses_next) {
-    return Status(Code::aborted, to_string(key) + " was deleted since it was chosen: " + tombstone.cause +
-                                     "; load again, which chooses what is the newest then");
+    return Status(Code::aborted, to_string(key) +
+                                     " was deleted after this load chose it: " + tombstone.cause +
+                                     "; load again to choose what is now the newest checkpoint");
   }
   return Status(Code::unavailable,
-                to_string(key) + " was deleted since it was chosen: " + tombstone.cause +
-                    (is_latest ? "; the latest is chosen again after the next save or start of the job, "
-                                 "until then load another checkpoint by its step"
+                to_string(key) + " was deleted after this load chose it: " + tombstone.cause +
+                    (is_latest ? "; the latest is chosen again after the next save or start of the job; "
+                                 "until then, load another checkpoint by its step"
                                : "; load again"));
 }
 
 Status lost_decision(const AttemptKey& key, const Status& why) {
-  return Status(Code::corrupt, to_string(key) + " was committed when it was chosen, and its decision " +
-                                   storage::decision_path(key) + " is missing now (" + why.message() +
-                                   "): start the job again, which restores it from the shards, or load "
-                                   "another checkpoint by its step");
+  return Status(
+      Code::corrupt,
+      to_string(key) + " was committed when this load chose it, but its decision " +
+          storage::decision_path(key) + " is missing now (" + why.message() +
+          "): start the job again to restore it from the shards, or load another checkpoint by its step");
 }
 }  // namespace
 
@@ -220,8 +222,8 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   const bool reads = !request.targets.empty();
   if (reads && (slab == slabs_.end() || slab->second < kMinWindowBytes)) {
     return refuse(client, request.request_id,
-                  Status(Code::invalid_argument, "a load window of at least " + human_bytes(kMinWindowBytes) +
-                                                     " must be given first"),
+                  Status(Code::invalid_argument, "the client must first give a load window of at least " +
+                                                     human_bytes(kMinWindowBytes)),
                   out);
   }
   for (auto other = loads_.lower_bound({client, 0}); other != loads_.end() && other->first.first == client;
@@ -249,7 +251,8 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   }
   if (request.keeps_open && open_.is_full(client)) {
     return fail(now, id,
-                Status(Code::busy, std::to_string(kMaxOpenCheckpoints) + " checkpoints are open already"),
+                Status(Code::busy, std::to_string(kMaxOpenCheckpoints) +
+                                       " checkpoints are open, which is the most that this node keeps open"),
                 out);
   }
   if (is_worth_asking(request)) return enter_round(now, id, out);
@@ -285,8 +288,7 @@ void Loader::hold(TimeNs now, const LoadKey& id, const AttemptKey& key, EffectWr
                  return;
                }
                if (!status.ok()) {
-                 return fail(then_now, ref.key, status.with_context("the checkpoint could not be pinned"),
-                             then_out);
+                 return fail(then_now, ref.key, status.with_context("cannot pin the checkpoint"), then_out);
                }
                pinning->pinned = key;
                pinning->on(LoadTrigger::pinned);
@@ -304,8 +306,8 @@ void Loader::pin_lost(const AttemptKey& key, const Status& why, EffectWriter& ou
   open_.forget(key);
   for (const LoadKey& id : lost) {
     fail(loads_.at(id).chosen, id,
-         Status(Code::unavailable, "this node stood still for so long that its hold on " + to_string(key) +
-                                       " has ended; load again (" + why.message() + ")"),
+         Status(Code::unavailable, "this node was suspended for so long that its pin lease on " +
+                                       to_string(key) + " has ended; load again (" + why.message() + ")"),
          out);
   }
 }
@@ -381,16 +383,17 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
     }
   }
   if (manifest.rule_version != kRuleVersion) {
-    return fail(now, id,
-                Status(Code::version, to_string(stored.key()) + " was planned by rule version " +
-                                          std::to_string(manifest.rule_version) + ", this program knows " +
-                                          std::to_string(kRuleVersion)),
-                out);
+    return fail(
+        now, id,
+        Status(Code::version, to_string(stored.key()) + " was planned by rule version " +
+                                  std::to_string(manifest.rule_version) +
+                                  ", but this program supports only version " + std::to_string(kRuleVersion)),
+        out);
   }
   const local::LoadTargets& targets = load.request.targets;
   if (targets.empty()) return read_all(now, id, std::make_shared<const ReadPlan>(), out);
   if (Status status = compare_targets(stored.locator(), targets); !status.ok()) {
-    return fail(now, id, status.with_context(to_string(stored.key()) + " does not hold what is asked of it"),
+    return fail(now, id, status.with_context(to_string(stored.key()) + " does not have what this load needs"),
                 out);
   }
   auto plan = config_.plans->reads(stored, targets);
@@ -561,7 +564,7 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
   const bool is_none = why.code() == Code::not_found;
   end_load(now, found, LoadTrigger::ended, out);
   // A job that starts with an empty root expects this.
-  const std::string line = "load for client " + std::to_string(id.first) + ": " + why.to_string();
+  const std::string line = "the load of client " + std::to_string(id.first) + " failed: " + why.to_string();
   is_none ? out.info(line) : out.warning(line);
   if (was_found) {
     out.to_client(id.first, local::LoadDone{id.second, std::move(why)});

@@ -63,7 +63,8 @@ void PinLeases::renew(const AttemptKey& key, EffectWriter& out) {
                         held_.erase(held);
                         return lost_(key, result.status(), then_out);
                       }
-                      if (!result.ok()) then_out.warning("pin " + name + ": " + result.status().to_string());
+                      if (!result.ok())
+                        then_out.warning("cannot renew pin " + name + ": " + result.status().to_string());
                       renew_later(now, key, then_out);
                     });
 }
@@ -81,12 +82,12 @@ void PinLeases::release(const AttemptKey& key, EffectWriter& out) {
 }
 
 void PinLeases::remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out) {
-  operations_.start(
-      operation::RemovePin{name, unused}, out,
-      [name](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        if (result.ok()) return;
-        then_out.warning("pin " + name + " stays until it ends: " + result.status().to_string());
-      });
+  operations_.start(operation::RemovePin{name, unused}, out,
+                    [name](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      if (result.ok()) return;
+                      then_out.warning("cannot remove pin " + name +
+                                       ", which stays until its lease ends: " + result.status().to_string());
+                    });
 }
 
 }  // namespace shoal::actors

@@ -115,20 +115,21 @@ void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out)
     return ask(now, id, out);
   }
   round.on(RoundTrigger::gathered_to_share);
-  operations_.start(operation::ListenToPeers{}, out,
-                    [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto address = result_as<std::string>(std::move(result));
-                      if (!address_) {
-                        address_ = address.ok() ? *address : "";
-                        if (!address.ok()) {
-                          then_out.info("loads are shared with no other node: " + address.status().message());
-                        }
-                      }
-                      auto found = rounds_.find(id);
-                      if (found == rounds_.end() || !found->second.is(RoundState::opening_address)) return;
-                      found->second.on(RoundTrigger::address_known);
-                      ask(then_now, id, then_out);
-                    });
+  operations_.start(
+      operation::ListenToPeers{}, out,
+      [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+        auto address = result_as<std::string>(std::move(result));
+        if (!address_) {
+          address_ = address.ok() ? *address : "";
+          if (!address.ok()) {
+            then_out.info("this node shares no loads with other nodes: " + address.status().message());
+          }
+        }
+        auto found = rounds_.find(id);
+        if (found == rounds_.end() || !found->second.is(RoundState::opening_address)) return;
+        found->second.on(RoundTrigger::address_known);
+        ask(then_now, id, then_out);
+      });
 }
 
 void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
@@ -179,7 +180,7 @@ void Loader::read_without_sharing(TimeNs now, const wire::LoadId& id, EffectWrit
   Round& round = rounds_.at(id);
   timers_.cancel(&round.timer, out);
   round.on(RoundTrigger::no_answer);
-  out.info("a load is not shared with other nodes: the coordinator does not answer");
+  out.info("this node does not share a load with other nodes: the coordinator does not answer");
   round.late.insert(round.loads.begin(), round.loads.end());
   round.loads.clear();
   refuse_early(round, out);

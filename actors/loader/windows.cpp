@@ -73,7 +73,7 @@ void Loader::request_gathering(TimeNs now, const wire::LoadId& id, EffectWriter&
 // The minimums of all windows exceed the budget of this node: the loads run one after the other.
 void Loader::go_direct(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  out.info("a load is not shared: " + std::to_string(round.users.size()) +
+  out.info("this node does not share a load: " + std::to_string(round.users.size()) +
            " ranks of this host are too many for a load memory of " + human_bytes(budget_.bytes()));
   round.on(RoundTrigger::too_little_memory);
   round.reads.clear();

@@ -48,7 +48,7 @@ Result<std::string> read_line(capnp::Text::Reader in, size_t bytes_max, std::str
 Status next_rank(Rank rank, uint64_t* ranks_end, uint32_t world_size) {
   if (rank < *ranks_end) return malformed("order of ranks");
   if (rank >= world_size) {
-    return Status(Code::corrupt, fmt::format("rank {} of a world of {}", rank, world_size));
+    return Status(Code::corrupt, fmt::format("rank {} is outside a world of {} ranks", rank, world_size));
   }
   *ranks_end = uint64_t{rank} + 1;
   return ok_status();
@@ -69,7 +69,7 @@ Result<std::vector<wire::RankLayout>> read_rank_layouts(capnp::List<schema::Rank
 
 Result<uint32_t> read_world_size(uint32_t ranks) {
   if (ranks == 0 || ranks > kMaxWorldSize)
-    return Status(Code::corrupt, fmt::format("a world of {} ranks", ranks));
+    return Status(Code::corrupt, fmt::format("a world of {} ranks, expected 1 to {}", ranks, kMaxWorldSize));
   return ranks;
 }
 
@@ -99,7 +99,7 @@ Result<WireBody> read_layouts(capnp::List<capnp::Data>::Reader in) {
   std::set<LayoutId> seen;
   for (auto bytes : in) {
     if (!seen.insert(xxh3_128(schema::view_of(bytes))).second)
-      return malformed("layouts: one is given twice");
+      return malformed("layouts: one is listed twice");
     SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, plan::decode_layout(schema::view_of(bytes)));
     body.layouts.push_back(std::move(layout));
   }
@@ -111,8 +111,10 @@ Result<WireBody> read_roster_update(schema::Message::RosterUpdate::Reader in) {
   body.rule_version = in.getRuleVersion();
   if (body.rule_version == 0) return malformed("rule version");
   if (body.rule_version > kRuleVersion) {
-    return Status(Code::version, fmt::format("the peer follows planning rule {}, this program knows up to {}",
-                                             body.rule_version, kRuleVersion));
+    return Status(
+        Code::version,
+        fmt::format("the peer follows planning rule {}, but this program supports only rules up to {}",
+                    body.rule_version, kRuleVersion));
   }
   SHOAL_ASSIGN_OR_RETURN(body.options, plan::read_options(in.getOptions()));
   SHOAL_ASSIGN_OR_RETURN(Roster roster, plan::decode_roster(schema::view_of(in.getRoster())));
@@ -120,11 +122,12 @@ Result<WireBody> read_roster_update(schema::Message::RosterUpdate::Reader in) {
   const std::vector<LayoutId>& ids = world.roster.layout_ids();
   auto layouts = in.getLayouts();
   if (layouts.size() != ids.size()) {
-    return Status(Code::corrupt, fmt::format("{} layouts for a roster of {}", layouts.size(), ids.size()));
+    return Status(Code::corrupt,
+                  fmt::format("{} layouts are given for a roster of {}", layouts.size(), ids.size()));
   }
   for (unsigned i = 0; i < layouts.size(); ++i) {
     ByteView bytes = schema::view_of(layouts[i]);
-    if (xxh3_128(bytes) != ids[i]) return malformed("roster: a layout is not the one that it names");
+    if (xxh3_128(bytes) != ids[i]) return malformed("roster: a layout does not match its id");
     SHOAL_ASSIGN_OR_RETURN(LayoutPtr layout, plan::decode_layout(bytes));
     world.layouts.push_back(std::move(layout));
   }
@@ -149,7 +152,8 @@ Status read_files(capnp::List<schema::WrittenFile>::Reader in, wire::ShardsWritt
     }
     while (plan < body->plans.size() && body->plans[plan].rank < file.rank) ++plan;
     if (plan == body->plans.size() || body->plans[plan].rank != file.rank) {
-      return Status(Code::corrupt, fmt::format("a file of rank {} without its plan", file.rank));
+      return Status(Code::corrupt,
+                    fmt::format("a file of rank {} came without the plan of that rank", file.rank));
     }
     if (file.index >= kMaxFilesPerRank || file.size > storage::kMaxObjectBytes - bytes ||
         file.payload_bytes > file.size) {
@@ -433,9 +437,9 @@ Result<WireBody> read_body(schema::Message::Reader in) {
     case schema::Message::CHUNKS_PENDING:
       return read_chunks<wire::ChunksPending>(in.getChunksPending());
     case schema::Message::LINK:
-      return malformed("a word between links in place of a message between roles");
+      return malformed("message between roles: it is a message between links");
   }
-  return Status(Code::version, fmt::format("a message of kind {}, which this program does not know",
+  return Status(Code::version, fmt::format("this program does not know messages of kind {}",
                                            static_cast<uint16_t>(in.which())));
 }
 

@@ -118,7 +118,7 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
     case schema::Link::WELCOME:
       return LinkMessage(link::Welcome{});
   }
-  return Status(Code::version, "a word between links that this program does not know");
+  return Status(Code::version, "this program does not know this kind of message between links");
 }
 
 Result<std::optional<LinkMessage>> read_message(schema::Message::Reader in) {

@@ -13,9 +13,9 @@ std::vector<wire::Layouts> split_layouts(const std::vector<LayoutPtr>& layouts, 
   for (const LayoutPtr& layout : layouts) {
     const size_t own_bytes = plan::encode_layout(*layout).size() + kItemOverheadBytes;
     if (own_bytes + kMessageOverheadBytes > bytes_max) {
-      *refused = Status(Code::too_large, "layout " + layout->id().short_hex() + " takes " +
-                                             std::to_string(own_bytes) + " bytes, a message takes at most " +
-                                             std::to_string(bytes_max));
+      *refused = Status(Code::too_large,
+                        "layout " + layout->id().short_hex() + " takes " + std::to_string(own_bytes) +
+                            " bytes, but a message takes at most " + std::to_string(bytes_max));
       continue;
     }
     if (messages.empty() || bytes + own_bytes > bytes_max) {
@@ -36,9 +36,10 @@ std::vector<wire::PlanGathering> split_plans(wire::PlanGathering whole, size_t b
   for (const wire::PlanOfRank& plan : plans) {
     const size_t own_bytes = plan.bytes->size() + kItemOverheadBytes;
     if (own_bytes + kMessageOverheadBytes > bytes_max) {
-      *refused = Status(Code::too_large, "the plan of rank " + std::to_string(plan.rank) + " takes " +
-                                             std::to_string(own_bytes) + " bytes, a message takes at most " +
-                                             std::to_string(bytes_max));
+      *refused =
+          Status(Code::too_large, "the plan of rank " + std::to_string(plan.rank) + " takes " +
+                                      std::to_string(own_bytes) + " bytes, but a message takes at most " +
+                                      std::to_string(bytes_max));
       continue;
     }
     if (messages.empty() || bytes + own_bytes > bytes_max) {
@@ -59,7 +60,7 @@ Status check_roster_fits(const World& world, size_t bytes_max) {
   return Status(Code::too_large, "the roster of " + std::to_string(world.roster.world_size()) +
                                      " ranks and " + std::to_string(world.layouts.size()) +
                                      " layouts takes " + std::to_string(bytes) +
-                                     " bytes, a message takes at most " + std::to_string(bytes_max));
+                                     " bytes, but a message takes at most " + std::to_string(bytes_max));
 }
 
 }  // namespace shoal::actors

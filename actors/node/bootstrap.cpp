@@ -20,12 +20,12 @@ namespace {
 
 // Commands that only read need no node.
 constexpr const char* kWhyNodesWrite =
-    "; a node writes to its root also where a job only loads: it must be able to create files in the root's "
-    "folders probes, epochs, generations and pins (with --read-only in readers and pins alone; `shoal ls`, "
+    "; a node writes to its root even if the job only loads: it must be able to create files in the root's "
+    "folders probes, epochs, generations and pins (with --read-only, only in readers and pins; `shoal ls`, "
     "`show` and `verify` only read)";
 
 constexpr const char* kWhyNoNewRoot =
-    "; a node that goes on with a run makes no new root: is the storage mounted?";
+    "; a node that continues a run does not create a root: check that the storage is mounted";
 
 // The generation that a probe states: the coordinator of any run rejects it.
 constexpr uint32_t kNoRunsGeneration = ~uint32_t{0};
@@ -135,11 +135,10 @@ Status check_no_other_run(storage::Storage& storage, const transport::Identity& 
   // coordinator.
   bool is_node = answer.code() == Code::refused || answer.code() == Code::version;
   if (!is_node || answer.message().find("roots differ") != std::string::npos) return ok_status();
-  return Status(Code::refused,
-                fmt::format("{}job '{}' is live on {}: its coordinator (epoch {}) answers at {}; "
-                            "--take-over takes the root from it",
-                            last->job_id == self.job_id ? "an earlier run of " : "", last->job_id,
-                            storage.describe(), last->epoch, last->address));
+  return Status(Code::refused, fmt::format("{}job '{}' is running on {}: its coordinator (epoch {}) answers "
+                                           "at {}; use --take-over to take the root from it",
+                                           last->job_id == self.job_id ? "an earlier run of " : "",
+                                           last->job_id, storage.describe(), last->epoch, last->address));
 }
 
 Result<uint32_t> claim_next_epoch(storage::Storage& storage, const std::string& address,
@@ -152,8 +151,9 @@ Result<uint32_t> claim_next_epoch(storage::Storage& storage, const std::string& 
     SHOAL_ASSIGN_OR_RETURN(bool is_ours, storage::claim_epoch(storage, record));
     if (is_ours) return record.epoch;
   }
-  return Status(Code::busy, fmt::format("{}: others claimed {} epochs in the meantime", storage.describe(),
-                                        kMaxEpochClaims));
+  return Status(Code::busy,
+                fmt::format("{}: other nodes claimed {} epochs in the meantime; start this node again",
+                            storage.describe(), kMaxEpochClaims));
 }
 
 }  // namespace shoal::actors

@@ -17,13 +17,12 @@ Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t pee
   SHOAL_ASSIGN_OR_RETURN(base::DescriptorLimit limit, base::raise_descriptor_limit(descriptors_needed(most)));
   uint64_t needed = descriptors_needed(demand);
   if (limit.soft < needed) {
-    return Status(
-        Code::refused,
-        fmt::format("this node needs {} file descriptors ({} other nodes at {}, {} trainers at {}, {} of its "
-                    "own), and may have {}; {}",
-                    needed, demand.peers, transport::kDescriptorsPerPeer, demand.trainers,
-                    kDescriptorsPerTrainer, descriptors_needed({.listens = demand.listens}), limit.soft,
-                    base::kDescriptorRemedy));
+    return Status(Code::refused,
+                  fmt::format("this node needs {} file descriptors ({} other nodes at {}, {} trainers at {}, "
+                              "{} for itself), but may have only {}; {}",
+                              needed, demand.peers, transport::kDescriptorsPerPeer, demand.trainers,
+                              kDescriptorsPerTrainer, descriptors_needed({.listens = demand.listens}),
+                              limit.soft, base::kDescriptorRemedy));
   }
   return std::min(peers_max, demand.peers + (limit.soft - needed) / transport::kDescriptorsPerPeer);
 }

@@ -156,9 +156,10 @@ Status Node::with_job_of_holder(const Status& taken) const {
   if (taken.code() != Code::already_exists) return taken;
   auto holder = local::ask_node(socket_file(), kHolderAnswerTimeoutMs);
   if (!holder.ok()) return taken;
-  return Status(taken.code(),
-                fmt::format("{}, for job '{}', generation {}; --take-over cannot end it: it has to end first",
-                            taken.message(), holder->job_id, holder->generation));
+  return Status(
+      taken.code(),
+      fmt::format("{}, for job '{}', generation {}; --take-over cannot end that node: stop it first",
+                  taken.message(), holder->job_id, holder->generation));
 }
 
 // Takes the lock and opens the root.
@@ -208,12 +209,11 @@ Status Node::check_hosts() const {
   if (hosts_.hosts() - 1 <= nodes_within(direct_max_)) return ok_status();
   std::string remedy =
       direct_max_ < options_.max_direct_nodes
-          ? fmt::format("there are file descriptors for no more; {}", base::kDescriptorRemedy)
-          : std::string("--max-direct-nodes raises it");
-  return Status(Code::refused,
-                fmt::format("the job has {} hosts or more, and a coordinator with {} direct nodes reaches {} "
-                            "beside its own: {}",
-                            hosts_.hosts(), direct_max_, nodes_within(direct_max_), remedy));
+          ? fmt::format("the limit of file descriptors allows no more; {}", base::kDescriptorRemedy)
+          : std::string("raise --max-direct-nodes");
+  return Status(Code::refused, fmt::format("the job has {} hosts or more, but a coordinator with {} direct "
+                                           "nodes reaches only {} besides its own: {}",
+                                           hosts_.hosts(), direct_max_, nodes_within(direct_max_), remedy));
 }
 
 // The identity in handshakes. A node that saves and one that only reads must never join one job.
@@ -353,7 +353,7 @@ Status Node::keep_claims() {
   auto restored = storage::restore_claims(*root_.storage, claims_);
   SHOAL_RETURN_IF_ERROR(restored.status());
   for (const std::string& path : *restored) {
-    log_.warning(fmt::format("{}/{} was gone or damaged: this node has written it again, as it was",
+    log_.warning(fmt::format("{}/{} was missing or damaged: this node has restored it",
                              root_.storage->describe(), path));
   }
   return ok_status();
@@ -383,8 +383,8 @@ Status Node::open_metrics() {
 
 void Node::scraper_turned_away() {
   static const Status flood(Code::busy,
-                            fmt::format("more than {} connections at once, or no descriptor for another: one "
-                                        "that had asked nothing was closed",
+                            fmt::format("more than {} connections at once, or no file descriptor for another "
+                                        "one: this node closed a connection that had sent no request",
                                         kMaxMetricsConnections));
   if (auto line = scrapers_.line(storage::steady_now_ns(), "", flood)) warn(*line);
 }
@@ -546,7 +546,7 @@ void Node::wait_until_stopped() {
     if (!is_idle) busy_at = Clock::now();
     bool makes_way = is_idle && server_->is_requested_by_another_run();
     if (makes_way || Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
-      log_.info(makes_way ? "idle, and another run wants to begin" : later ? "idle, and superseded" : "idle");
+      log_.info(makes_way ? "idle, and another run is starting" : later ? "idle, and superseded" : "idle");
       return;
     }
   }
@@ -570,7 +570,7 @@ void Node::stop() {
                               is_notified ? "was told to stop, and is " : "is ", getpid()));
   server_->refuse_new(ended_by_.ok() ? stopping : ended_by_);
   if (must_stop_at_once()) return;
-  log_.info("stopping: what is staged is written first");
+  log_.info("stopping: this node writes the staged saves first");
   server_->settle(kSettleMs);
   read_launcher();
   event::Drain how{.by_request = is_notified, .trainers_live = is_notified && server_->attached() > 0};
@@ -590,7 +590,7 @@ void Node::drain(RoleKind role, const event::Drain& how, std::chrono::steady_clo
     staging_->tick(wiring_->now());
     if (must_stop_at_once()) return;
     if (std::chrono::steady_clock::now() < deadline) continue;
-    log_.warning(fmt::format("the {} had work left when the time was over", role_name(role)));
+    log_.warning(fmt::format("the {} still had work when the time for stopping was over", role_name(role)));
     return;
   }
 }

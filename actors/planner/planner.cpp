@@ -215,7 +215,7 @@ class Planner final : public Role {
     if (world_ && world_->roster.id() == report.world->roster.id()) return;  // a repetition
     if (report.rule_version != kRuleVersion) {
       refuse(Status(Code::version, "the coordinator plans by rule version " +
-                                       std::to_string(report.rule_version) + ", this node by " +
+                                       std::to_string(report.rule_version) + ", but this node by version " +
                                        std::to_string(kRuleVersion)),
              out);
       return;
@@ -260,7 +260,7 @@ class Planner final : public Role {
       return refused(Code::invalid_argument, "saves with other options than rank " + std::to_string(other));
     }
     if (rank >= world_size_) {
-      return refused(Code::invalid_argument, "not in a world of " + std::to_string(world_size_));
+      return refused(Code::invalid_argument, "outside a world of " + std::to_string(world_size_) + " ranks");
     }
     auto world = config_.plans->world_of_one_rank(local.layout, world_size_);
     if (!world.ok()) return refused(world.status().code(), world.status().message());
@@ -273,7 +273,7 @@ class Planner final : public Role {
     on(JoiningTrigger::refused);
     refused_ = std::move(why);
     out.cancel_timer(kJoinTimer);
-    out.warning("no roster: " + refused_.to_string());
+    out.warning("there is no roster: " + refused_.to_string());
     out.to_role(RoleKind::shard_writer, event::PlanningFailed{refused_});
     for (const auto& [client, rank] : clients_) out.to_client(client, local::Failed{refused_});
   }

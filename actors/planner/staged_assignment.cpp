@@ -31,12 +31,12 @@ Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, co
     return Status(Code::invalid_argument, "rank " + std::to_string(plan.rank) + " " + what);
   };
   if (staged.layout_id != layout.id()) {
-    return wrong("staged layout " + staged.layout_id.short_hex() + ", the roster in force gives it " +
+    return wrong("staged layout " + staged.layout_id.short_hex() + ", but the roster in force gives it " +
                  layout.id().short_hex());
   }
   if (!staged.roster_id.is_zero() && staged.roster_id != plan.roster_id) {
-    return wrong("staged under roster " + staged.roster_id.short_hex() + ", in force is " +
-                 plan.roster_id.short_hex());
+    return wrong("staged under roster " + staged.roster_id.short_hex() + ", but roster " +
+                 plan.roster_id.short_hex() + " is in force");
   }
   const std::vector<std::string> keys = item_keys(layout, plan);
   std::vector<operation::WriteShard> writes(plan.files);
@@ -53,7 +53,7 @@ Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, co
     const local::StagedPiece* piece =
         find_staged(staged, item.entry, item.local_box, item.local_offset, item.bytes);
     if (piece == nullptr && (is_object || item.bytes != 0)) {
-      return wrong("did not stage its share of '" + value_fqn(entry, plan.rank) + "' " + to_string(item.box));
+      return wrong("did not stage its part of '" + value_fqn(entry, plan.rank) + "' " + to_string(item.box));
     }
     storage::ShardPiece shard_piece{
         keys[i], value_fqn(entry, plan.rank), entry.dtype, is_object, entry.shape, item.box, item.bytes};

@@ -108,7 +108,7 @@ void ShardWriter::on_global_plan(TimeNs now, const wire::GlobalPlan& message, Ef
     // layout.
     if (!plan && of_rank.plan) plan = config_.plans->moved(of_rank.plan, message.roster_id);
     Status fits = !plan || layout == of_rank.layouts.end()
-                      ? Status(Code::unavailable, "it is not known here any more")
+                      ? Status(Code::unavailable, "this node no longer knows it")
                       : config_.plans->check(*plan, *layout->second);
     if (!fits.ok()) {
       return fail(now, message.key, part.rank, fits.with_context("the plan that it received"), out);
@@ -136,7 +136,7 @@ void ShardWriter::plan_from_coordinator(TimeNs now, const AttemptKey& key, Rank 
                               : std::get<local::Written>(*rank_save.message).assignment.roster_id;
   if (roster.is_zero()) {
     const std::string why = collective_.contains(rank)
-                                ? "staged the save without a plan of the coordinator"
+                                ? "staged the save without a plan from the coordinator"
                                 : "saves in another mode than rank " +
                                       std::to_string(collective_.begin()->first) + " of its host";
     return fail_planning(now, key, rank, Status(Code::invalid_argument, why), out);

@@ -35,7 +35,7 @@ void ShardWriter::publish_tombstone(const operation::PublishDecision& made, Effe
         if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
         if ((*decision)->was_committed()) {
           then_out.warning(to_string(made.key) + ": " + std::get<storage::Tombstone>(*made.body).cause +
-                           "; it is committed all the same: the root holds all of it");
+                           "; it is committed nevertheless, because the root holds all its files");
         }
         obey(made.key, **decision, then_out);
       });
@@ -68,7 +68,8 @@ void ShardWriter::notify_undecidable(const AttemptKey& key, NodeSave& save, cons
   save.on(NodeSaveTrigger::publishing_failed);
   if (!save.notified_undecided.empty()) return;
   const Status outcome = not_decided(save, why);
-  out.warning(to_string(key) + ": " + outcome.to_string() + "; publishing: " + why.to_string());
+  out.warning(to_string(key) + ": " + outcome.to_string() +
+              "; cannot publish a tombstone: " + why.to_string());
   save.notified_undecided = save.without_part;
   for (auto& [rank, rank_save] : save.ranks) {
     save.notified_undecided.insert(rank_save.listener);
@@ -82,7 +83,8 @@ void ShardWriter::on_undecided(const wire::Undecided& message, EffectWriter& out
   if (auto found = saves_.find(message.key); found != saves_.end() && !found->second.has_failed()) {
     found->second.undecided = message.why;
   }
-  give_up(message.key, GiveUp::no_coordinator, "the coordinator: " + message.why.to_string(), out);
+  give_up(message.key, GiveUp::no_coordinator,
+          "the coordinator cannot publish a decision: " + message.why.to_string(), out);
 }
 
 void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
@@ -104,9 +106,9 @@ void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
       continue;
     }
     give_up(key, GiveUp::no_coordinator,
-            "host " + config_.host + " heard no decision within " +
-                human_seconds(config_.timeouts.host_lost_ms / 1e3) + ": it has lost the coordinator (" +
-                why_coordinator_lost_ + "), and none has come back",
+            "host " + config_.host + " received no decision within " +
+                human_seconds(config_.timeouts.host_lost_ms / 1e3) + ": it lost the coordinator (" +
+                why_coordinator_lost_ + "), and no coordinator came back",
             out);
   }
   timers_.cancel(&away_timer_, out);
@@ -147,7 +149,7 @@ void ShardWriter::obey(const AttemptKey& key, const storage::Decision& decision,
 
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
   const Others others = committed ? others_of_committed(saves_.at(key)) : Others();
-  const Status late(Code::aborted, committed ? "what this rank had staged before is committed" : cause);
+  const Status late(Code::aborted, committed ? "what this rank staged before is committed" : cause);
   std::vector<ClientId> clients =
       close_save(key, committed ? NodeSaveTrigger::committed : NodeSaveTrigger::aborted, late, out);
   std::erase_if(clients, [&](ClientId client) {
@@ -174,10 +176,12 @@ ShardWriter::Others ShardWriter::others_of_committed(NodeSave& save) {
 }
 
 void ShardWriter::refuse_stranger(ClientId client, const AttemptKey& key, EffectWriter& out) {
-  notify_outcome(client, key,
-                 Status(Code::aborted, to_string(key) + " was committed before this rank had written it: "
-                                                        "another process of this rank had saved it"),
-                 out);
+  notify_outcome(
+      client, key,
+      Status(
+          Code::aborted,
+          to_string(key) + " was committed before this rank wrote it: another process of this rank saved it"),
+      out);
 }
 
 std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, NodeSaveTrigger trigger,
@@ -261,7 +265,8 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
     // The save was committed, and retention has deleted it since. Its name is all that is known.
     if (is_nowhere) {
       out.warning(to_string(key) +
-                  " is committed as this node heard, and nothing of it is in the root: " + outcome.message());
+                  " is committed according to the coordinator, but the root holds nothing of it: " +
+                  outcome.message());
     }
     outcome = ok_status();
     auto name = std::make_shared<Metadata>();

@@ -8,7 +8,7 @@ namespace shoal::actors {
 
 Status ShardWriter::trainer_ended(Rank rank) const {
   auto how = ended_.find(rank);
-  return Status(Code::unavailable, "its trainer ended before it had staged this save" +
+  return Status(Code::unavailable, "its trainer ended before it staged this save" +
                                        (how == ended_.end() ? "" : ": " + how->second));
 }
 

@@ -103,8 +103,8 @@ Status NodeSave::check_planners(Rank rank, bool follows_planner) const {
     if (other == rank || !has_asked || part.follows_planner == follows_planner) continue;
     return Status(Code::invalid_argument, "the planner of rank " +
                                               std::to_string(follows_planner ? rank : other) +
-                                              " has a global plan of its own, that of rank " +
-                                              std::to_string(follows_planner ? other : rank) + " has none");
+                                              " makes a global plan, but that of rank " +
+                                              std::to_string(follows_planner ? other : rank) + " makes none");
   }
   return ok_status();
 }

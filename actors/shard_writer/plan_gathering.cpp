@@ -23,12 +23,13 @@ void ShardWriter::on_plan_gathering(TimeNs now, ClientId client, const local::Pl
     return refuse("sent a stage of the plan gather that only a node sends");
   }
   if (is_made && (rank != message.coordinator_rank || message.plans.size() != world_size())) {
-    return refuse("made the plans of " + std::to_string(message.plans.size()) + " ranks");
+    return refuse("sent the plans of " + std::to_string(message.plans.size()) +
+                  " ranks as a global plan, which only the coordinator rank may send, for all ranks");
   }
   if (Status alike = save.check_planners(rank, true); !alike.ok()) return refuse(alike.message());
   LocalGather& gather = save.begin_gather(message.coordinator_rank, message.options);
   if (gather.coordinator_rank != message.coordinator_rank || gather.options != message.options) {
-    return refuse("saves with another coordinator_rank or other options than the ranks beside it");
+    return refuse("saves with another coordinator_rank or other options than the other ranks of its host");
   }
   rank_save->on(RankSaveTrigger::offered_plan);
   rank_save->follows_planner = true;

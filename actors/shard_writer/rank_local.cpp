@@ -104,8 +104,8 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   if (decision.ok() && storage::is_folder_gone(**decision)) {
     return close_unknown(key,
                          Status(Code::unavailable, "the folder of " + to_string(key) +
-                                                       " is gone: it was committed and deleted since, or "
-                                                       "somebody removed the folder"),
+                                                       " is missing: the checkpoint was committed and "
+                                                       "deleted since, or the folder was removed by hand"),
                          out);
   }
   if (decision.ok()) {
@@ -149,7 +149,7 @@ void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
                     [key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
                       const Code code = result.status().code();
                       if (result.ok() || code == Code::refused || code == Code::not_found) return;
-                      then_out.warning("sweeping " + to_string(key) + ": " + result.status().to_string());
+                      then_out.warning("cannot sweep " + to_string(key) + ": " + result.status().to_string());
                     });
 }
 
@@ -197,9 +197,8 @@ std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>
       !std::all_of(missing.begin(), missing.end(), is_among(coordinators_.here))) {
     return std::nullopt;
   }
-  return "host " + coordinators_.host + " (" + base::name_ranks(coordinators_.here) +
-         "), that of the coordinator, is lost (" + why_coordinator_lost_ +
-         "): neither its node nor its trainers came back within " +
+  return "the coordinator's host " + coordinators_.host + " (" + base::name_ranks(coordinators_.here) +
+         ") is lost (" + why_coordinator_lost_ + "): neither its node nor its trainers came back within " +
          human_seconds(config_.timeouts.host_lost_ms / 1e3);
 }
 

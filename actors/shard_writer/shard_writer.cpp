@@ -119,7 +119,8 @@ void ShardWriter::on_attach(TimeNs now, ClientId client, const local::Attach& at
 }
 
 Status ShardWriter::too_many_saves() {
-  return Status(Code::busy, std::to_string(kMaxSavesInFlight) + " saves are in flight on this node");
+  return Status(Code::busy, std::to_string(kMaxSavesInFlight) +
+                                " saves are in flight on this node, which is the most that it accepts");
 }
 
 Status ShardWriter::staged_before(const AttemptKey& key, Rank rank) {
@@ -265,10 +266,10 @@ ShardWriter::Saves::iterator ShardWriter::open_save(TimeNs now, const AttemptKey
 }
 
 std::string ShardWriter::no_decision(const NodeSave& save) const {
-  std::string cause = "host " + config_.host + " heard no decision within " +
+  std::string cause = "host " + config_.host + " received no decision within " +
                       human_seconds(config_.timeouts.node_deadline_ms / 1e3);
   if (!save.set.missing.empty()) cause += ": " + save.set.missing;
-  if (coordinator_lost_) cause += ": it has lost the coordinator";
+  if (coordinator_lost_) cause += ": it lost the coordinator";
   return cause;
 }
 

@@ -63,7 +63,7 @@ void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
                         if (roster_of(save, rank, save.ranks.at(rank)) != id) return;
                         if (worlds_.find(id) != nullptr) return plan_rank(now, key, rank, then_out);
                         fail(now, key, rank,
-                             record.status().with_context("the roster that it was saved under"), then_out);
+                             record.status().with_context("cannot read the roster of this save"), then_out);
                       });
                     });
 }
@@ -185,11 +185,10 @@ void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, con
   rank_save.message.reset();
   if (durable.roster_id != plan.roster_id || durable.plan_id != plan.id ||
       durable.files.size() != plan.files) {
-    return fail_planning(
-        now, key, rank,
-        Status(Code::invalid_argument,
-               "rank " + std::to_string(rank) + " was written by another plan than that in force"),
-        out);
+    return fail_planning(now, key, rank,
+                         Status(Code::invalid_argument, "rank " + std::to_string(rank) +
+                                                            " wrote by another plan than the one in force"),
+                         out);
   }
   rank_save.on(RankSaveTrigger::planned);
   rank_save.roster_id = plan.roster_id;

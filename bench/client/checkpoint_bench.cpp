@@ -182,7 +182,7 @@ class BenchRank {
     const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail(file + ": " + std::strerror(errno));
     if (::fsync(fd) != 0 || ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
-      fail(file + ": not forgotten");
+      fail(file + ": cannot drop it from the page cache");
     ::close(fd);
   }
   void forget_checkpoint(uint32_t round) const {
@@ -344,10 +344,12 @@ int run(const BenchOptions& options) {
 
 int main(int argc, char** argv) {
   shoal::bench::BenchOptions options;
-  CLI::App app("A whole save and load, each beside what the machine does with the same bytes.");
-  app.add_option("--root", options.root, "A folder of the file system to measure; emptied afterwards")
+  CLI::App app("A whole save and load, each beside what the machine needs for the same bytes.");
+  app.add_option("--root", options.root,
+                 "A folder of the file system to measure; the benchmark empties it afterwards")
       ->required();
-  app.add_option("--node-program", options.node_program, "`shoal`; default: as a trainer finds it");
+  app.add_option("--node-program", options.node_program,
+                 "The program `shoal`; default: the one that a trainer finds");
   app.add_option("--ranks", options.ranks)
       ->check(CLI::Range(1u, shoal::bench::kMaxRanks))
       ->capture_default_str();
@@ -360,16 +362,16 @@ int main(int argc, char** argv) {
   app.add_option("--window", options.window, "Bytes of a rank's load window")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--load-threads", options.load_threads,
-                 "By which a rank reads files itself; 0: its node does");
-  app.add_flag("--durable", options.durable, "A disk: compare with what fsync costs");
-  app.add_option("--row", options.row, "One row of a Markdown table, with this name");
-  app.add_flag("--json", options.json, "A line of JSON for each row");
+                 "Threads with which a rank reads files itself; 0: its node reads them");
+  app.add_flag("--durable", options.durable, "The root is on a disk: compare with a write and fsync");
+  app.add_option("--row", options.row, "Print one row of a Markdown table, with this name");
+  app.add_flag("--json", options.json, "Print a line of JSON for each row");
   CLI11_PARSE(app, argc, argv);
   options.tensors =
       static_cast<uint32_t>(std::clamp<uint64_t>(options.size / shoal::bench::kRowBytes, 1, options.tensors));
   options.size =
       options.size / options.tensors / shoal::bench::kRowBytes * shoal::bench::kRowBytes * options.tensors;
-  if (options.size == 0) shoal::bench::fail("--size: at least 4 KiB");
+  if (options.size == 0) shoal::bench::fail("--size must be at least 4 KiB");
   std::string folder = options.root + "/checkpoint-bench-XXXXXX";
   if (!::mkdtemp(folder.data())) shoal::bench::fail(folder + ": " + std::strerror(errno));
   options.root = folder;

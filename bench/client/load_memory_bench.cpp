@@ -159,9 +159,9 @@ int main(int count, char** arguments) {
   using namespace shoal::bench;
   BenchOptions options;
   CLI::App app{"Peak memory of a load beyond its destination."};
-  app.add_option("--root", options.root, "an empty folder, best on tmpfs")->required();
-  app.add_option("--size", options.size, "bytes of the state")->transform(CLI::AsSizeValue(false));
-  app.add_option("--window", options.window, "of the load")->transform(CLI::AsSizeValue(false));
+  app.add_option("--root", options.root, "An empty folder, best on tmpfs")->required();
+  app.add_option("--size", options.size, "Bytes of the state")->transform(CLI::AsSizeValue(false));
+  app.add_option("--window", options.window, "Bytes of the load window")->transform(CLI::AsSizeValue(false));
   CLI11_PARSE(app, count, arguments);
   const char* program = std::getenv("SHOAL_NODE_PROGRAM");
   options.node_program = program ? program : "shoal";

@@ -72,11 +72,11 @@ int main(int argc, char** argv) {
   shoal::bench::Flags flags;
   std::string mode = "collective-free";
   app.add_option("--mode", mode)->check([](const std::string& name) {
-    return shoal::mode_of_name(name) ? std::string() : "no mode is called '" + name + "'";
+    return shoal::mode_of_name(name) ? std::string() : "there is no mode '" + name + "'";
   });
   app.add_option("--saves", flags.saves)->check(CLI::Range(1u, 100000u));
   app.add_option("--tensors", flags.tensors)->check(CLI::Range(1u, 100000u));
-  app.add_option("--bytes", flags.bytes, "of this rank");
+  app.add_option("--bytes", flags.bytes, "Bytes of this rank");
   app.add_option("--interval-ms", flags.interval_ms);
   app.add_flag("--each", flags.each);
   CLI11_PARSE(app, argc, argv);

@@ -176,7 +176,7 @@ class Bench {
     const uint64_t i = random_() % options_.tensors;
     const Bytes bytes = need(reader.read(name_of(i)));
     const uint64_t value = i * options_.tensor_bytes * 0x9E3779B97F4A7C15u;
-    if (std::memcmp(bytes.data(), &value, sizeof value) != 0) fail("what was read differs");
+    if (std::memcmp(bytes.data(), &value, sizeof value) != 0) fail("the bytes read differ");
   }
 
   double read_plain_header() {
@@ -223,19 +223,19 @@ class Bench {
 int main(int argc, char** argv) {
   shoal::bench::BenchOptions options;
   std::string tensor_bytes = "64k";
-  CLI::App app("A checkpoint of many tensors: looked at, and read one by one");
+  CLI::App app("Opens a checkpoint of many tensors, and reads them one by one");
   app.add_option("--root", options.root, "A folder to make the run in")->required();
   app.add_option("--node-program", options.node_program, "The shoal program");
   app.add_option("--tensors", options.tensors)->check(CLI::Range(1u, 1u << 22));
   app.add_option("--tensor-bytes", tensor_bytes);
-  app.add_option("--ranks", options.ranks, "That saved it, each with a layout of its own")
+  app.add_option("--ranks", options.ranks, "Ranks that saved it, each with its own layout")
       ->check(CLI::Range(1u, 64u));
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1u, 100'000u));
   app.add_flag("--json", options.json);
   CLI11_PARSE(app, argc, argv);
   auto bytes = shoal::parse_bytes(tensor_bytes);
   if (!bytes.ok() || *bytes == 0 || *bytes % 8 != 0) {
-    fmt::print(stderr, "--tensor-bytes: a multiple of 8\n");
+    fmt::print(stderr, "--tensor-bytes must be a multiple of 8\n");
     return 2;
   }
   options.tensor_bytes = *bytes;

@@ -86,8 +86,7 @@ int run(size_t total_bytes, size_t tensors, size_t rounds) {
     }
     fmt::print(
         "{:4} tensors, {:3.0f} MiB: save {:6.2f} ms, memcpy {:6.2f} ms, x{:.2f}; {:.3f} ms do not copy, "
-        "{:.3f} "
-        "ms with a new state dict\n",
+        "{:.3f} ms with a new state dict\n",
         tensors, static_cast<double>(each * tensors) / (1 << 20), median(blocked) * 1e3, median(plain) * 1e3,
         median(blocked) / median(plain), median(overhead) * 1e3, median(overhead_rebuilt) * 1e3);
   }

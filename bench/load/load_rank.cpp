@@ -45,7 +45,8 @@ Status meet(const std::string& folder, Rank rank) {
   std::ofstream(fmt::format("{}/ready-{}", folder, rank)) << "\n";
   const auto give_up = std::chrono::steady_clock::now() + kMeetingPatience;
   while (!std::filesystem::exists(folder + "/go")) {
-    if (std::chrono::steady_clock::now() >= give_up) return Status(Code::deadline_exceeded, "nobody said go");
+    if (std::chrono::steady_clock::now() >= give_up)
+      return Status(Code::deadline_exceeded, "the start signal never came");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return ok_status();
@@ -78,7 +79,8 @@ Status save_or_load(const Flags& flags) {
   const double ended = seconds_now();
   for (uint64_t i = 0; i < memory.size(); ++i) {
     if (memory[i] == element(i)) continue;
-    return Status(Code::corrupt, fmt::format("element {} is {}, not {}", i, memory[i], element(i)));
+    return Status(Code::corrupt,
+                  fmt::format("element {} is {}, but {} was expected", i, memory[i], element(i)));
   }
   fmt::print("{} {:.6f} {:.6f} {}\n", rank, began, ended, loaded.bytes_loaded);
   return ok_status();

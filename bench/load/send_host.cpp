@@ -60,7 +60,7 @@ Status wait_for_others(const Flags& flags) {
   for (uint32_t i = 0; i < flags.hosts; ++i) {
     const std::string file = fmt::format("{}/done-{}", flags.meet, i);
     if (!wait_until([&] { return std::filesystem::exists(file); })) {
-      return Status(Code::deadline_exceeded, fmt::format("host {} was not done", i));
+      return Status(Code::deadline_exceeded, fmt::format("host {} did not finish", i));
     }
   }
   return ok_status();
@@ -93,7 +93,7 @@ Status send_and_receive(const Flags& flags) {
   for (uint32_t i = 0; i < flags.hosts; ++i) {
     const std::string file = fmt::format("{}/address-{}", flags.meet, i);
     if (!wait_until([&] { return std::filesystem::exists(file); })) {
-      return Status(Code::deadline_exceeded, fmt::format("host {} never came", i));
+      return Status(Code::deadline_exceeded, fmt::format("host {} never connected", i));
     }
     std::string there;
     std::ifstream(file) >> there;
@@ -103,7 +103,7 @@ Status send_and_receive(const Flags& flags) {
   chunk->size = actors::kChunkBytes;
   chunk->bytes.resize(actors::kChunkBytes, std::byte{3});
   const uint64_t chunks = flags.bytes / actors::kChunkBytes;
-  // Sessions stand before the clock runs. A greeting may be lost with a session that did not come about.
+  // All sessions exist before the clock starts. A greeting may be lost if its session fails.
   auto next_greeting = std::chrono::steady_clock::now();
   bool is_ready = false;
   const bool begins = wait_until([&] {
@@ -119,8 +119,8 @@ Status send_and_receive(const Flags& flags) {
     }
     return std::filesystem::exists(flags.meet + "/go");
   });
-  if (!is_ready) return Status(Code::deadline_exceeded, "not all hosts reach this one");
-  if (!begins) return Status(Code::deadline_exceeded, "nobody said go");
+  if (!is_ready) return Status(Code::deadline_exceeded, "not all hosts connected to this one");
+  if (!begins) return Status(Code::deadline_exceeded, "the start signal never came");
 
   const double began = seconds_now();
   uint64_t own = 0;

@@ -34,7 +34,7 @@ Result<TomlTable> convert(const toml::table& from, const std::string& file) {
       }
       entry.value = std::move(tables);
     } else {
-      return to.error(entry.line, fmt::format("{}: an integer, a text or a table is expected", entry.key));
+      return to.error(entry.line, fmt::format("{}: expected an integer, a text or a table", entry.key));
     }
     to.entries.push_back(std::move(entry));
   }
@@ -68,9 +68,10 @@ Result<int64_t> TomlTable::integer(std::string_view key, int64_t least, int64_t 
   const Entry* entry = find(key);
   if (entry == nullptr) return otherwise;
   const auto* value = std::get_if<int64_t>(&entry->value);
-  if (value == nullptr) return error(entry->line, fmt::format("{}: an integer is expected", key));
+  if (value == nullptr) return error(entry->line, fmt::format("{}: expected an integer", key));
   if (*value < least || *value > most) {
-    return error(entry->line, fmt::format("{} = {}: it lies between {} and {}", key, *value, least, most));
+    return error(entry->line,
+                 fmt::format("{} = {}: it must lie between {} and {}", key, *value, least, most));
   }
   return *value;
 }
@@ -79,7 +80,7 @@ Result<std::string> TomlTable::text(std::string_view key, std::string otherwise)
   const Entry* entry = find(key);
   if (entry == nullptr) return otherwise;
   const auto* value = std::get_if<std::string>(&entry->value);
-  if (value == nullptr) return error(entry->line, fmt::format("{}: a text is expected", key));
+  if (value == nullptr) return error(entry->line, fmt::format("{}: expected a text", key));
   return *value;
 }
 
@@ -87,7 +88,7 @@ Result<std::shared_ptr<const TomlTable>> TomlTable::table(std::string_view key) 
   const Entry* entry = find(key);
   if (entry == nullptr) return std::shared_ptr<const TomlTable>();
   const auto* value = std::get_if<std::shared_ptr<const TomlTable>>(&entry->value);
-  if (value == nullptr) return error(entry->line, fmt::format("{}: a table is expected", key));
+  if (value == nullptr) return error(entry->line, fmt::format("{}: expected a table", key));
   return *value;
 }
 
@@ -96,7 +97,7 @@ Result<std::vector<std::shared_ptr<const TomlTable>>> TomlTable::tables(std::str
   const Entry* entry = find(key);
   if (entry == nullptr) return Tables();
   const auto* value = std::get_if<Tables>(&entry->value);
-  if (value == nullptr) return error(entry->line, fmt::format("{}: a list [[{}]] is expected", key, key));
+  if (value == nullptr) return error(entry->line, fmt::format("{}: expected a list [[{}]]", key, key));
   return *value;
 }
 
@@ -104,7 +105,7 @@ Status TomlTable::allow_only(std::span<const std::string_view> keys) const {
   for (const Entry& entry : entries) {
     if (std::find(keys.begin(), keys.end(), entry.key) != keys.end()) continue;
     return error(entry.line,
-                 fmt::format("'{}' means nothing here; known: {}", entry.key, fmt::join(keys, ", ")));
+                 fmt::format("'{}' is not known here; known keys are {}", entry.key, fmt::join(keys, ", ")));
   }
   return ok_status();
 }
@@ -138,7 +139,7 @@ Result<std::string> read_text(const std::string& path) {
   std::ifstream stream(path);
   std::ostringstream text;
   if (stream) text << stream.rdbuf();
-  if (!stream || !text) return Status(Code::not_found, path + ": cannot be read");
+  if (!stream || !text) return Status(Code::not_found, path + ": cannot read this file");
   return text.str();
 }
 

@@ -243,7 +243,7 @@ void VirtualHost::check_links() {
 void VirtualHost::lose_coordinator(size_t index) {
   Node& node = *nodes_[index];
   Node& coordinator = *nodes_[node.coordinator];
-  const Status why(Code::unavailable, "silent");
+  const Status why(Code::unavailable, "the peer sends nothing");
   const actors::event::PeerLost peer{std::exchange(node.session, 0), why};
   coordinator.schedule(
       now_, [&coordinator, peer] { coordinator.engine->deliver(actors::RoleKind::coordinator, peer); });

@@ -152,7 +152,7 @@ class VirtualHost {
 
   void schedule(actors::TimeNs at, std::function<void()> action);
   void step();
-  // To Planner, ShardWriter and Loader, those that handle it.
+  // To each of Planner, ShardWriter and Loader that handles it.
   void deliver_local(size_t node, actors::Event event);
   void send(size_t from, actors::NodeId to, const actors::WireMessage& message, actors::SendId id);
   void send_between(size_t from, size_t to, const actors::WireMessage& message, actors::SendId id);

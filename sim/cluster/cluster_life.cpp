@@ -17,7 +17,8 @@ namespace {
 constexpr actors::TimeNs kJoinAgainNs = 500 * actors::kMillisecond;
 constexpr std::string_view kAddress = "node";  // "node7"
 
-const Status kSilent(Code::unavailable, "silent"), kClosed(Code::unavailable, "closed by the other side");
+const Status kSilent(Code::unavailable, "the peer sends nothing"),
+    kClosed(Code::unavailable, "closed by the peer");
 
 }  // namespace
 

@@ -69,11 +69,11 @@ const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
   return *known;
 }
 
-// Wants what client/loading/placing.cpp requests for the tensors of a rank.
+// Computes what client/loading/placing.cpp requests for the tensors of a rank.
 const CountedLoads::Wanted& CountedLoads::work_out(Rank rank) {
   const Layout& layout = *job_.layout_of(rank);
   std::vector<std::vector<Box>> boxes;
-  // Numbers that distinguish it from other ranks' wants.
+  // Numbers that distinguish the requests of this rank from those of other ranks.
   std::vector<uint64_t> numbers{reinterpret_cast<uintptr_t>(&layout)};
   for (const LayoutEntry& entry : layout.entries()) {
     boxes.push_back(entry.kind == LayoutEntry::Kind::tensor ? layout.shards_of(entry, rank).boxes

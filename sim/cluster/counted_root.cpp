@@ -177,7 +177,7 @@ CountedRoot::Work CountedRoot::record_staged(const actors::operation::RecordStag
             auto [existing, is_new] = attempts_[staged.key].records.emplace(staged.rank, message);
             if (is_new) record_bytes_ += kSmallRecordBytes;
             if (existing->second == message) return actors::OperationResult(actors::operation::Done{});
-            return Status(Code::already_exists, "another record of this rank stands there");
+            return Status(Code::already_exists, "another record of this rank exists already");
           }};
 }
 
@@ -334,7 +334,7 @@ CountedRoot::Work CountedRoot::complete_attempt(const actors::operation::Complet
 
 Result<storage::Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
   const Attempt& attempt = attempts_[key];
-  Status why(Code::not_found, to_string(key) + ": there is no roster of its generation, or no shard");
+  Status why(Code::not_found, to_string(key) + ": it has no roster of its generation, or no shard");
   auto rosters = rosters_of_.find(key.generation);
   if (attempt.shards.empty() || rosters == rosters_of_.end()) return why;
   for (const storage::RosterRecord& roster : rosters->second) {
@@ -349,7 +349,7 @@ Result<storage::Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
 Result<storage::Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& attempt,
                                                    const storage::RosterRecord& roster) {
   const World& world = *roster.world;
-  const Status differs(Code::not_found, to_string(key) + ": its shards are not those of a roster");
+  const Status differs(Code::not_found, to_string(key) + ": its shards do not match a roster");
   storage::Manifest manifest;
   manifest.world = roster.world;
   manifest.options = roster.options;
@@ -395,7 +395,7 @@ CountedRoot::Work CountedRoot::check_files(const actors::operation::CheckFiles& 
   for (const storage::FileEntry& file : *check.files) {
     auto found = attempt.shards.find(shard_of(file.rank, std::get<uint32_t>(file.contents)));
     if (found == attempt.shards.end() || found->second != file.size) {
-      return answer({}, Status(Code::corrupt, file.name + " is not there as it was reported"));
+      return answer({}, Status(Code::corrupt, file.name + " does not exist as it was reported"));
     }
   }
   return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(actors::operation::Done{}));
@@ -480,7 +480,8 @@ CountedRoot::Work CountedRoot::sweep_attempt(const actors::operation::SweepAttem
   return {std::move(steps), [this, key = sweep.key]() -> Result<actors::OperationResult> {
             Attempt& swept = attempts_[key];
             if (!swept.decision) {
-              return Status(Code::refused, to_string(key) + ": nothing may be removed: it is undecided");
+              return Status(Code::refused,
+                            to_string(key) + ": nothing may be removed, because it is undecided");
             }
             if (swept.decision->committed()) return actors::OperationResult(uint64_t{0});
             const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;

@@ -182,7 +182,7 @@ CountedRoot::Work CountedRoot::read_header(const actors::operation::PieceRef& pi
   return {std::move(steps), [this, id = id_of(piece), bytes, node]() -> Result<actors::OperationResult> {
             keep_open({id, true}, node);
             if (bytes > actors::kMaxPassedHeaderBytes)
-              return Status(Code::too_large, "a header is not passed on");
+              return Status(Code::too_large, "a header is too large to be sent to another node");
             auto header = std::make_shared<actors::Chunk>();
             header->size = bytes;
             return actors::OperationResult(actors::ChunkPtr(std::move(header)));

@@ -245,7 +245,7 @@ void CountedTrainers::attach_again(Rank rank) {
     if (offer.durable) {
       cluster_.from_client(node, client_of(rank), local::Written{save, 1, *offer.durable});
     } else if (offer.is_freed) {
-      const Status why(Code::aborted, "what it had staged was dropped by a node that has ended since");
+      const Status why(Code::aborted, "a node that has since ended dropped what this rank had staged");
       cluster_.from_client(node, client_of(rank), local::NotStaged{save, 1, why});
     } else {
       send_staged(rank, save, offer.assignment, offer.slab, true);

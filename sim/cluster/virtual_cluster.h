@@ -141,7 +141,7 @@ class VirtualCluster {
   // Identifies one process of a node. An action that was scheduled for an earlier process has no effect.
   using Life = uint64_t;
   struct Input {
-    std::optional<actors::RoleKind> role;  // none: Planner, ShardWriter and Loader, those that handle it
+    std::optional<actors::RoleKind> role;  // none: each of Planner, ShardWriter and Loader that handles it
     actors::Event event;
     uint64_t wire_bytes = 0;
     Input* next = nullptr;  // next in its Line
@@ -291,7 +291,7 @@ class VirtualCluster {
     return running.is_bulk ? node.bulk : node.duty;
   }
   // Drops an operation that fails, or whose process has ended. If it is small, a pseudo-random bit decides
-  // whether it takes effect all the same.
+  // whether it takes effect nevertheless.
   void abandon(actors::OperationId id, bool is_small, const CountedRoot::Work& work);
   void drained(size_t node, actors::RoleKind role);
   void end_stopped(Life life);

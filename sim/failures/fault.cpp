@@ -121,18 +121,20 @@ Result<Fault> parse_fault(const TomlTable& message) {
   if (shape == kShapes.end()) {
     std::string known;
     for (const Shape& each : kShapes) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
-    return message.error(message.line, fmt::format("kind = '{}' of a failure; there are {}", name, known));
+    return message.error(
+        message.line, fmt::format("kind = '{}' is not a kind of failure; known kinds are {}", name, known));
   }
   std::vector<std::string_view> keys = {"at_ms", "kind"};
   for (const Field& field : kFields) {
     const bool is_needed = names(shape->needed, field.key);
     if (is_needed || names(shape->allowed, field.key)) keys.push_back(field.key);
     if (is_needed && message.find(field.key) == nullptr) {
-      return message.error(message.line, fmt::format("a failure that '{}' has a {}", name, field.key));
+      return message.error(message.line,
+                           fmt::format("a failure of kind '{}' needs the key {}", name, field.key));
     }
   }
   SHOAL_RETURN_IF_ERROR(message.allow_only(keys));
-  if (message.find("at_ms") == nullptr) return message.error(message.line, "a failure has an at_ms");
+  if (message.find("at_ms") == nullptr) return message.error(message.line, "a failure needs the key at_ms");
   Fault fault;
   fault.kind = shape->kind;
   fault.toml_place = message.place(message.line);
@@ -148,7 +150,8 @@ Result<Fault> parse_fault(const TomlTable& message) {
 
 Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks) {
   auto bad = [&](std::string_view what, uint64_t there_are) {
-    return fault.toml_place.error(fmt::format("{}: there are {} {}", to_string(fault), there_are, what));
+    return fault.toml_place.error(
+        fmt::format("{}: the job has only {} {}", to_string(fault), there_are, what));
   };
   if (names(shape_of(fault.kind).needed, "rank")) {
     return fault.rank < ranks ? ok_status() : bad("ranks", ranks);

@@ -67,7 +67,7 @@ struct Fault {
 
 std::string_view fault_kind_name(Fault::Kind kind);
 std::string to_string(const Fault& fault);  // "host 3 dies at 61000 ms"
-// Its keys and values without at_ms, kind, and those that have their default.
+// Its keys and values, without at_ms and kind and without keys that have their default value.
 std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fault);
 std::string fault_toml(const Fault& fault);  // a [[failure]] table that parse_fault reads back
 // Errors are "file:line: why", for a key that the kind does not have or that is missing, and for values out

@@ -40,7 +40,7 @@ Result<uint64_t> number(std::string_view key, std::string_view text, uint64_t le
   uint64_t value = 0;
   const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || stopped != text.data() + text.size() || value < least || value > most) {
-    return bad(fmt::format("{}: '{}' is no number from {} to {}", key, text, least, most));
+    return bad(fmt::format("{}: '{}' is not a number from {} to {}", key, text, least, most));
   }
   return value;
 }
@@ -53,7 +53,7 @@ Result<uint64_t> thousandths(std::string_view key, std::string_view text) {
   if (fraction.size() > 3) return bad(fmt::format("{}: '{}' has more than three decimals", key, text));
   fraction.resize(3, '0');
   auto value = number(key, digits + fraction, 100, 100'000);
-  if (!value.ok()) return bad(fmt::format("{}: '{}' is no number from 0.1 to 100", key, text));
+  if (!value.ok()) return bad(fmt::format("{}: '{}' is not a number from 0.1 to 100", key, text));
   return value;
 }
 
@@ -64,7 +64,7 @@ Result<std::vector<Fault::Kind>> parse_kinds(std::string_view text) {
     const std::string_view name = text.substr(begin, end - begin);
     size_t kind = 0;
     while (kind < Fault::kKinds && fault_kind_name(static_cast<Fault::Kind>(kind)) != name) ++kind;
-    if (kind == Fault::kKinds) return bad(fmt::format("kinds: '{}' is none", name));
+    if (kind == Fault::kKinds) return bad(fmt::format("kinds: '{}' is not a kind", name));
     kinds.push_back(static_cast<Fault::Kind>(kind));
     begin = end + 1;
   }
@@ -85,7 +85,7 @@ Status set_key(FaultRule& rule, char of, std::string_view key, std::string_view 
     SHOAL_ASSIGN_OR_RETURN(rule.*each.value, number(key, value, each.least, each.most));
     return ok_status();
   }
-  return bad(fmt::format("'{}' means nothing here", key));
+  return bad(fmt::format("'{}' is not known here", key));
 }
 
 Result<FaultRule> parse_rule(std::string_view text) {
@@ -96,23 +96,24 @@ Result<FaultRule> parse_rule(std::string_view text) {
   if (name == "weibull") rule.kind = FaultRule::Kind::weibull;
   if (name == "mixed") rule.kind = FaultRule::Kind::mixed;
   if (rule.kind == FaultRule::Kind::poisson && name != "poisson") {
-    return bad(fmt::format("'{}' is none of poisson:, weibull:, mixed:", name));
+    return bad(fmt::format("'{}' must begin with poisson:, weibull: or mixed:", name));
   }
   for (size_t begin = 0; begin < values.size();) {
     const size_t end = std::min(values.find(',', begin), values.size());
     const std::string_view part = values.substr(begin, end - begin);
     const size_t equals = part.find('=');
-    if (equals == std::string_view::npos) return bad(fmt::format("'{}': KEY=VALUE is expected", part));
+    if (equals == std::string_view::npos) return bad(fmt::format("'{}': expected KEY=VALUE", part));
     SHOAL_RETURN_IF_ERROR(set_key(rule, name[0], part.substr(0, equals), part.substr(equals + 1)));
     begin = end + 1;
   }
   const bool is_mixed = rule.kind == FaultRule::Kind::mixed;
-  if (is_mixed && rule.count == 0) return bad("mixed: has a count");
+  if (is_mixed && rule.count == 0) return bad("mixed: needs a count");
   if (!is_mixed && rule.node_hours == 0 && rule.rack_hours == 0) {
-    return bad(fmt::format("{}: has a {}", name, name == "weibull" ? "scale_node_hours" : "mtbf_node_hours"));
+    return bad(
+        fmt::format("{}: needs a {}", name, name == "weibull" ? "scale_node_hours" : "mtbf_node_hours"));
   }
   if (rule.rack_hosts == 0 && (rule.rack_hours != 0 || rule.spread_permille != 0)) {
-    return bad(fmt::format("{}: racks have rack_hosts", name));
+    return bad(fmt::format("{}: racks need rack_hosts", name));
   }
   return rule;
 }
@@ -234,7 +235,7 @@ Result<std::vector<Fault>> draw_faults(const std::vector<FaultRule>& rules, cons
     const std::vector<Fault> drawn = Drawer(rule, job, ++seed).draw();
     faults.insert(faults.end(), drawn.begin(), drawn.end());
     if (faults.size() > kMaxFaults) {
-      return Status(Code::too_large, fmt::format("failures: more than {} are drawn", kMaxFaults));
+      return Status(Code::too_large, fmt::format("failures: more than {} would be drawn", kMaxFaults));
     }
   }
   return faults;

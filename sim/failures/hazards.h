@@ -3,7 +3,7 @@
 //
 // A delayed message keeps its order among the messages of its session; a reordered message does not. Within a
 // session the transport never loses, doubles or reorders messages (transport/transport.h). The simulator does
-// so all the same, because roles must survive it.
+// so nevertheless, because roles must survive it.
 #pragma once
 
 #include <cstdint>

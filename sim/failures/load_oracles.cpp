@@ -18,7 +18,7 @@ LoadOracles::LoadOracles(actors::TimeNs now, const RootView& root, std::optional
     : root_(root), newest_(root.latest()) {
   if (before && (!newest_ || *newest_ < *before)) {
     violated("latest-goes-forward", now,
-             fmt::format("latest was {}, now it is {}", named(before), named(newest_)));
+             fmt::format("the latest checkpoint was {}, but now it is {}", named(before), named(newest_)));
   }
 }
 
@@ -48,7 +48,8 @@ void LoadOracles::check_read(actors::TimeNs now, const actors::operation::PieceR
     read_ = piece.key;
     if (!is_committed(piece.key)) {
       return violated("load-is-committed", now,
-                      fmt::format("{} is read of {}, which is not", piece.file_name, to_string(piece.key)));
+                      fmt::format("a load reads {} of {}, which is not committed", piece.file_name,
+                                  to_string(piece.key)));
     }
     for (const storage::FileEntry& file : root_.decision(piece.key)->manifest().files) {
       const auto* index = std::get_if<uint32_t>(&file.contents);
@@ -56,17 +57,18 @@ void LoadOracles::check_read(actors::TimeNs now, const actors::operation::PieceR
     }
   }
   if (piece.key != *read_) {
-    return violated("load-is-one", now,
-                    fmt::format("one rank reads {}, another {}", to_string(*read_), to_string(piece.key)));
+    return violated(
+        "load-is-one", now,
+        fmt::format("one rank reads {}, but another reads {}", to_string(*read_), to_string(piece.key)));
   }
   const auto file = files_.find(piece.file_name);
   if (file == files_.end()) {
     violated("load-is-committed", now,
-             fmt::format("{} is read, which {} does not list", piece.file_name, to_string(piece.key)));
+             fmt::format("a load reads {}, which {} does not list", piece.file_name, to_string(piece.key)));
   } else if (file->second != piece.file_size) {
-    violated(
-        "load-is-committed", now,
-        fmt::format("{} is read as {} bytes, and has {}", piece.file_name, piece.file_size, file->second));
+    violated("load-is-committed", now,
+             fmt::format("a load reads {} as {} bytes, but it has {}", piece.file_name, piece.file_size,
+                         file->second));
   }
 }
 
@@ -75,11 +77,12 @@ void LoadOracles::answered(actors::TimeNs now, const actors::OperationResult& re
   if (choice == nullptr) return;
   const auto chosen = choice->found ? std::optional(choice->key) : std::nullopt;
   if (chosen && !is_committed(*chosen)) {
-    violated("load-is-committed", now, fmt::format("{} is chosen, which is not", to_string(*chosen)));
+    violated("load-is-committed", now,
+             fmt::format("a load chose {}, which is not committed", to_string(*chosen)));
   }
   if (newest_ && (!chosen || *chosen < *newest_)) {
     violated("load-is-newest", now,
-             fmt::format("{} is chosen, and {} is the newest", named(chosen), to_string(*newest_)));
+             fmt::format("a load chose {}, but {} is the newest", named(chosen), to_string(*newest_)));
   }
 }
 

@@ -43,15 +43,15 @@ void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::
   const Known says{decision->committed(), summary(*decision)};
   const auto [known, is_new] = known_.try_emplace(decision->key, says);
   if (known->second.committed != says.committed || known->second.says != says.says) {
-    violated(
-        "one-decision", now,
-        fmt::format("{}: '{}' stood, now '{}'", to_string(decision->key), known->second.says, says.says));
+    violated("one-decision", now,
+             fmt::format("{}: the decision was '{}', but now it is '{}'", to_string(decision->key),
+                         known->second.says, says.says));
   }
   const auto existing = root_.decision(decision->key);
   if (!existing || summary(*existing) != says.says) {
     violated("one-decision", now,
-             fmt::format("{}: '{}' was answered, and the root has {}", to_string(decision->key), says.says,
-                         existing ? fmt::format("'{}'", summary(*existing)) : "none"));
+             fmt::format("{}: the answer was '{}', but the root has {}", to_string(decision->key), says.says,
+                         existing ? fmt::format("'{}'", summary(*existing)) : "no decision"));
   }
   if (is_new) check_latest(now);
 }
@@ -61,21 +61,21 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
     save->second.notified[rank] = true;
   }
   if (facts_.needs_no_abort && outcome.code() == Code::aborted) {
-    violated("needless-abort", now,
-             fmt::format("rank {} was told of {} that it is aborted: {}", rank, to_string(key),
-                         outcome.message()));
+    violated(
+        "needless-abort", now,
+        fmt::format("rank {} was notified that {} is aborted: {}", rank, to_string(key), outcome.message()));
   }
   const auto existing = root_.decision(key);
-  const std::string who = fmt::format("rank {} was told of {}", rank, to_string(key));
+  const std::string who = fmt::format("rank {} was notified that {}", rank, to_string(key));
   if (outcome.ok()) {
     if (!existing || !existing->committed()) {
-      return violated("notified-of-what-exists", now, who + " that it is committed, and no manifest stands");
+      return violated("notified-of-what-exists", now, who + " is committed, but no manifest exists");
     }
     if (!std::exchange(checked_[key], true)) check_durable(now, key, existing->manifest());
   } else if (outcome.code() == Code::aborted && (!existing || existing->committed())) {
     violated("notified-of-what-exists", now,
-             fmt::format("{} that it is aborted ({}), and {} stands", who, outcome.message(),
-                         existing ? "a manifest" : "nothing"));
+             fmt::format("{} is aborted ({}), but {} exists", who, outcome.message(),
+                         existing ? "a manifest" : "no tombstone"));
   }
 }
 
@@ -94,7 +94,7 @@ void Oracles::check_durable(actors::TimeNs now, const AttemptKey& key, const sto
   if (has_file.size() != facts_.ranks) {
     return violated(
         "committed-durable", now,
-        fmt::format("{} is of {} ranks, the job of {}", to_string(key), has_file.size(), facts_.ranks));
+        fmt::format("{} has {} ranks, but the job has {}", to_string(key), has_file.size(), facts_.ranks));
   }
   uint64_t bytes = 0;
   for (Rank rank = 0; rank < has_file.size(); ++rank) {
@@ -107,7 +107,8 @@ void Oracles::check_durable(actors::TimeNs now, const AttemptKey& key, const sto
   }
   if (manifest.payload_bytes < bytes) {
     violated("committed-durable", now,
-             fmt::format("{} has {} bytes of {}", to_string(key), manifest.payload_bytes, bytes));
+             fmt::format("{} has {} bytes, but its ranks saved {}", to_string(key), manifest.payload_bytes,
+                         bytes));
   }
 }
 
@@ -115,28 +116,28 @@ void Oracles::check_latest(actors::TimeNs now) {
   const std::optional<AttemptKey> latest = root_.latest();
   if (latest_ && (!latest || *latest < *latest_) && (!latest || latest->generation == latest_->generation)) {
     violated("latest-goes-forward", now,
-             fmt::format("latest was {}, now it is {}", to_string(*latest_),
-                         latest ? to_string(*latest) : "nothing"));
+             fmt::format("the latest checkpoint was {}, but now it is {}", to_string(*latest_),
+                         latest ? to_string(*latest) : "no tombstone"));
   }
   latest_ = latest;
   if (!latest) return;
   const auto existing = root_.decision(*latest);
   if (!existing || !existing->committed()) {
     return violated("latest-is-committed", now,
-                    fmt::format("latest is {}, which is not", to_string(*latest)));
+                    fmt::format("the latest checkpoint is {}, which is not committed", to_string(*latest)));
   }
 }
 
 void Oracles::sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes) {
   if (bytes <= transport::kMaxMessageBytes) return;
-  violated("bounds", now, fmt::format("a message of {} bytes from node {} to node {}", bytes, from, to));
+  violated("bounds", now,
+           fmt::format("a message of {} bytes from node {} to node {} is too large", bytes, from, to));
 }
 
 void Oracles::slabs(actors::TimeNs now, Rank rank, uint32_t in_use) {
   if (in_use <= kSimulatedSlabs) return;
-  violated(
-      "bounds", now,
-      fmt::format("rank {} has {} of {} slabs in use", rank, static_cast<int32_t>(in_use), kSimulatedSlabs));
+  violated("bounds", now,
+           fmt::format("rank {} uses {} slabs of {}", rank, static_cast<int32_t>(in_use), kSimulatedSlabs));
 }
 
 bool Oracles::stops(actors::TimeNs now) {
@@ -155,7 +156,7 @@ void Oracles::check_deadlines(actors::TimeNs now) {
     if (!missing.empty() && now >= is_due) {
       violated(
           "ends-in-time", now,
-          fmt::format("save {} began at {} ms, and {} not told what became of it", save->first,
+          fmt::format("save {} began at {} ms, but {} not notified of its outcome", save->first,
                       save->second.began / actors::kMillisecond,
                       fmt::format("{} {}", base::name_ranks(missing), missing.size() == 1 ? "is" : "are")));
     }

@@ -1,19 +1,19 @@
-// Oracles: what must hold in every run, whatever goes wrong. They look at what roles are answered by the
-// root, at what trainers are told, and at the root itself; the first that is violated is named, and nothing
-// after it counts.
+// Oracles: properties that must hold in every run, whatever faults it has. The oracles check what the root
+// answers to roles, what the nodes report to trainers, and the root itself. A run names the first violation
+// and ignores later ones.
 //
-//   one-decision         an attempt has one decision, the same for all who read it, for ever
-//   notified-of-what-exists     who is told "committed" finds the manifest standing, who is told "aborted" a
-//   tombstone committed-durable    every file of a manifest is there in its size, and each rank's share is
-//   among them,
-//                        when it is told and at the end
-//   latest-is-committed  latest names a committed attempt, or none
-//   latest-goes-forward  latest never goes back within a generation
-//   bounds               messages are within their bound, slabs in use within theirs
-//   needless-abort  no save is aborted where nothing goes wrong that it must not outlive
-//   ends-in-time         a save is decided for every rank that lives within its deadline, once faults stop
+//   one-decision             an attempt has one decision, the same for every reader
+//   notified-of-what-exists  a trainer that is notified of a commit finds the manifest, and a trainer that is
+//                            notified of an abort finds a tombstone
+//   committed-durable        every file of a manifest exists with its size, and so does every file that the
+//                            plan of a rank has, when trainers are notified and at the end
+//   latest-is-committed      the latest checkpoint is a committed attempt, or there is none
+//   latest-goes-forward      the latest checkpoint never gets older within a generation
+//   bounds                   messages and slabs in use stay within their bounds
+//   needless-abort           no save is aborted if all faults are ones that a save must survive
+//   ends-in-time             each living rank is notified of a save within its deadline, once faults stop
 //
-// That equal seeds give equal traces is compared by whoever runs twice (sim/replay.h).
+// The oracles do not check that equal seeds give equal traces: sim/replay.h compares two runs.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class RootView {
   virtual std::shared_ptr<const storage::Decision> decision(
       const AttemptKey& key) const = 0;  // null: undecided
   virtual std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const = 0;
-  virtual std::optional<AttemptKey> latest() const = 0;  // what a load would choose
+  virtual std::optional<AttemptKey> latest() const = 0;  // the checkpoint that a load would choose
   virtual std::vector<AttemptKey> committed() const = 0;
 };
 
@@ -52,15 +52,17 @@ class Oracles {
     uint32_t generation = 1;
     uint32_t ranks = 0;
     actors::TimeNs faults_end = 0;
-    bool needs_no_abort = false;  // every rank comes to every save, and nothing is away for long
-    // From when a node first hears of a save, or the last fault's end, to the last rank's answer.
+    bool needs_no_abort = false;  // every rank takes part in every save, and no outage is long
+    // Longest time until the last rank is notified of a save. It begins when the first node receives a
+    // message of the save, or when the last fault ends.
     actors::TimeNs save_deadline = 0;
-    std::function<actors::TimeNs(uint32_t save)> notified_at;  // when that was; negative: none has
+    std::function<actors::TimeNs(uint32_t save)>
+        notified_at;  // when the first node received one; negative: none has
     std::function<bool(Rank)> lives;
-    // How long storage takes to write what was staged of a save; null: no time.
+    // How long storage takes to write the staged bytes of a save; null: no time.
     std::function<actors::TimeNs(uint32_t save)> writing;
     std::function<uint64_t(const storage::Manifest&, Rank)>
-        share_bytes;  // what the rule gives a rank to write
+        share_bytes;  // bytes that the planning rule assigns to a rank
   };
   Oracles(Facts facts, const RootView& root) : facts_(std::move(facts)), root_(root) {}
 
@@ -70,9 +72,9 @@ class Oracles {
   void notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome);
   void sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes);
   void slabs(actors::TimeNs now, Rank rank, uint32_t in_use);
-  // Due, with what has been called until now: true where something is violated, and the run must end.
+  // Checks the deadlines up to `now`. True: an oracle is violated, and the run must end.
   bool stops(actors::TimeNs now);
-  void finish(actors::TimeNs now);  // the run has come to its end
+  void finish(actors::TimeNs now);  // the run has ended
   const std::optional<Violation>& violation() const { return violation_; }
 
  private:
@@ -80,7 +82,7 @@ class Oracles {
     actors::TimeNs began = 0;
     std::vector<bool> notified;  // by rank
   };
-  struct Known {  // of a decision that was seen
+  struct Known {  // a decision that the root has answered
     bool committed = false;
     std::string says;  // a tombstone's cause, a manifest's files
   };
@@ -92,9 +94,9 @@ class Oracles {
 
   const Facts facts_;
   const RootView& root_;
-  std::map<uint32_t, Save> open_;  // saves of which some rank has not heard
+  std::map<uint32_t, Save> open_;  // saves of which a rank has not been notified
   std::map<AttemptKey, Known> known_;
-  std::map<AttemptKey, bool> checked_;  // manifests whose files were looked for when they were first told
+  std::map<AttemptKey, bool> checked_;  // manifests whose files were checked at the first notification
   std::optional<AttemptKey> latest_;
   actors::TimeNs next_due_ = 0;
   std::optional<Violation> violation_;

@@ -64,20 +64,21 @@ Status read_tensor(storage::JsonReader& json, uint64_t data_bytes, FileTensor* t
     } else if (key == "data_offsets") {
       SHOAL_RETURN_IF_ERROR(read_numbers(json, &offsets));
     } else {
-      return json.error(fmt::format("'{}' means nothing of a tensor", key));
+      return json.error(fmt::format("'{}' is not a property of a tensor", key));
     }
     SHOAL_RETURN_IF_ERROR(json.next('}', &more));
   }
-  if (!dtype || !shape || offsets.size() != 2) return json.error("its dtype, shape or data_offsets lack");
+  if (!dtype || !shape || offsets.size() != 2)
+    return json.error("its dtype, shape or data_offsets are missing");
   tensor->dtype = *dtype;
   tensor->shape = std::move(*shape);
   SHOAL_ASSIGN_OR_RETURN(const uint64_t each, dtype_bytes(tensor->dtype));
   const std::optional<uint64_t> elements = element_count(tensor->shape);
-  if (!elements || *elements > kMostElements) return json.error("its shape is absurd");
+  if (!elements || *elements > kMostElements) return json.error("its shape is too large");
   if (offsets[0] > offsets[1] || offsets[1] > data_bytes) return json.error("its bytes lie outside the file");
   if (offsets[1] - offsets[0] != *elements * each) {
-    return json.error(
-        fmt::format("its shape makes {} bytes, its offsets {}", *elements * each, offsets[1] - offsets[0]));
+    return json.error(fmt::format("its shape takes {} bytes, but its offsets span {}", *elements * each,
+                                  offsets[1] - offsets[0]));
   }
   return ok_status();
 }
@@ -106,10 +107,9 @@ Status parse_header(std::string_view text, uint64_t data_bytes, std::vector<File
       bool is_piece = false;
       SHOAL_RETURN_IF_ERROR(skip_metadata(json, &is_piece));
       if (is_piece) {
-        return Status(
-            Code::invalid_argument,
-            "it holds pieces of tensors, whose shapes its header does not say; name the manifest of a "
-            "Shoal checkpoint in its place");
+        return Status(Code::invalid_argument,
+                      "it holds pieces of tensors, and its header does not give the shapes of the tensors; "
+                      "name the manifest of a Shoal checkpoint instead");
       }
     } else {
       SHOAL_RETURN_IF_ERROR(validate_fqn(tensor.name));
@@ -128,7 +128,7 @@ Status parse_header(std::string_view text, uint64_t data_bytes, std::vector<File
 
 Status read_header(const std::string& path, std::vector<FileTensor>* tensors) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return Status(Code::not_found, path + ": it cannot be read");
+  if (!file) return Status(Code::not_found, path + ": cannot read this file");
   const auto size = static_cast<uint64_t>(file.tellg());
   std::byte length_bytes[8];
   file.seekg(0);
@@ -137,11 +137,12 @@ Status read_header(const std::string& path, std::vector<FileTensor>* tensors) {
   }
   const uint64_t length = load_le64(length_bytes);
   if (length > storage::kMaxShardHeaderBytes || length > size - 8) {
-    return in_file(path, fmt::format("its header is said to have {} bytes, the file has {}", length, size));
+    return in_file(path,
+                   fmt::format("its header is announced with {} bytes, but the file has {}", length, size));
   }
   std::string text(length, '\0');
   if (!file.read(text.data(), static_cast<std::streamsize>(length)))
-    return in_file(path, "it cannot be read");
+    return in_file(path, "cannot read this file");
   const Status parsed = parse_header(text, size - 8 - length, tensors);
   return parsed.ok() ? parsed : Status(parsed.code(), fmt::format("{}: {}", path, parsed.message()));
 }
@@ -179,12 +180,12 @@ Result<Model> model_of_files(const std::string& path, const std::vector<std::str
     for (FileTensor& tensor : tensors) {
       const auto [other, is_new] = file_of.emplace(tensor.name, file);
       if (!is_new) {
-        return in_file(file, fmt::format("tensor '{}' stands in {} too", tensor.name, other->second));
+        return in_file(file, fmt::format("tensor '{}' is also in {}", tensor.name, other->second));
       }
       const std::optional<uint64_t> layer = layer_of(tensor.name);
       if (layer && *layer >= kMostLayers) {
-        return in_file(file,
-                       fmt::format("tensor '{}': layer {} of at most {}", tensor.name, *layer, kMostLayers));
+        return in_file(file, fmt::format("tensor '{}': layer {} is too high, at most {} are possible",
+                                         tensor.name, *layer, kMostLayers));
       }
       if (layer && model.of_layer.size() <= *layer) model.of_layer.resize(*layer + 1);
       auto& stage = layer                                                           ? model.of_layer[*layer]
@@ -201,16 +202,17 @@ Result<Model> model_of_files(const std::string& path, const std::vector<std::str
 
 Result<Model> model_of_manifest(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return Status(Code::not_found, path + ": it cannot be read");
+  if (!file) return Status(Code::not_found, path + ": cannot read this file");
   const auto size = static_cast<uint64_t>(file.tellg());
   if (size > storage::kMaxDecisionBytes) return in_file(path, "it is too large for a manifest");
   Bytes bytes(size);
   file.seekg(0);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
-    return in_file(path, "it cannot be read");
+    return in_file(path, "cannot read this file");
   }
   SHOAL_ASSIGN_OR_RETURN(storage::Decision decision, storage::decode_decision(bytes, path));
-  if (!decision.committed()) return in_file(path, "the attempt was not committed: it states no layouts");
+  if (!decision.committed())
+    return in_file(path, "the attempt was not committed, so its decision has no layouts");
   Model model;
   model.name = path;
   model.world = decision.manifest().world;
@@ -232,8 +234,7 @@ Result<Model> model_of_path(const std::string& path) {
   }
   if (error) return in_file(path, error.message());
   if (files.empty()) {
-    return in_file(path,
-                   fmt::format("neither a .safetensors file nor {} lies in it", storage::kDecisionName));
+    return in_file(path, fmt::format("it holds neither a .safetensors file nor {}", storage::kDecisionName));
   }
   std::sort(files.begin(), files.end());
   return model_of_files(path, files);
@@ -250,7 +251,7 @@ Result<Model> load_model(const std::string& name, Optimizer optimizer) {
   model.optimizer = optimizer;
   const uint64_t parameters = model.parameters();
   if (parameters == 0) return in_file(name, "the model is empty: no tensor has an element");
-  if (parameters > kMostElements) return in_file(name, "the model is absurdly large");
+  if (parameters > kMostElements) return in_file(name, "the model is too large");
   return model;
 }
 

@@ -276,15 +276,15 @@ Result<Model> find_model(std::string_view name) {
     if (each.name == name) return each.make();
   }
   return Status(Code::not_found,
-                fmt::format("no model '{}'; there are {}", name, fmt::join(model_names(), ", ")));
+                fmt::format("no model '{}'; known models are {}", name, fmt::join(model_names(), ", ")));
 }
 
 Status check_mesh(const Model& model, const MeshShape& mesh) {
   auto bad = [](std::string what) { return Status(Code::invalid_argument, std::move(what)); };
   if (mesh.pp > model.layers) {
-    return bad(fmt::format("pp={}: {} has {} layers", mesh.pp, model.name, model.layers));
+    return bad(fmt::format("pp={}: {} has only {} layers", mesh.pp, model.name, model.layers));
   }
-  if (mesh.ep > 1 && model.experts == 0) return bad(model.name + " has no experts: ep is 1");
+  if (mesh.ep > 1 && model.experts == 0) return bad(model.name + " has no experts: ep must be 1");
   if (mesh.ep > 1 && model.experts % mesh.ep != 0) {
     return bad(fmt::format("ep={} does not divide the {} experts of {}", mesh.ep, model.experts, model.name));
   }

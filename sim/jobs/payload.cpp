@@ -58,15 +58,17 @@ Result<uint64_t> bytes_of_save(const Model& model, const MeshShape& mesh, SaveMo
 
 Status check_full_payload(const Model& model, const MeshShape& mesh, SaveMode mode, uint32_t saves) {
   if (mesh.ranks() > kMaxFullRanks) {
-    return Status(Code::too_large, fmt::format("payload full: {} ranks, at most {} have true bytes",
-                                               mesh.ranks(), kMaxFullRanks));
+    return Status(Code::too_large,
+                  fmt::format("payload full: the job has {} ranks, but at most {} may have true bytes",
+                              mesh.ranks(), kMaxFullRanks));
   }
   SHOAL_ASSIGN_OR_RETURN(const uint64_t bytes, bytes_of_save(model, mesh, mode));
   if (bytes <= kMaxFullBytes / saves) return ok_status();
-  return Status(Code::too_large,
-                fmt::format("payload full: {} of {}, {} each, are more than the {} that are held in memory",
-                            saves == 1 ? "one save" : fmt::format("{} saves", saves), model.name,
-                            human_bytes(bytes), human_bytes(kMaxFullBytes)));
+  return Status(
+      Code::too_large,
+      fmt::format("payload full: {} of {}, {} each, are more than the {} that the simulator holds in memory",
+                  saves == 1 ? "one save" : fmt::format("{} saves", saves), model.name, human_bytes(bytes),
+                  human_bytes(kMaxFullBytes)));
 }
 
 }  // namespace shoal::sim

@@ -47,15 +47,15 @@ Result<MeshShape> parse_mesh(std::string_view text) {
       if (each.name == part.substr(0, equals)) found = &each;
     }
     if (equals == std::string_view::npos || found == nullptr) {
-      return bad(fmt::format("mesh: '{}' is none of dp=, tp=, pp=, cp=, ep=, dp_replicate=", part));
+      return bad(fmt::format("mesh: '{}' must begin with dp=, tp=, pp=, cp=, ep= or dp_replicate=", part));
     }
     uint32_t size = 0;
     const char* end = part.data() + part.size();
     const auto [stopped, error] = std::from_chars(part.data() + equals + 1, end, size);
     if (error != std::errc() || stopped != end || size == 0 || size > kMaxSimulatedRanks) {
-      return bad(fmt::format("mesh: '{}': a size from 1 to {} is expected", part, kMaxSimulatedRanks));
+      return bad(fmt::format("mesh: '{}': expected a size from 1 to {}", part, kMaxSimulatedRanks));
     }
-    if (mesh.*(found->size) != 0) return bad(fmt::format("mesh: {} stands there twice", found->name));
+    if (mesh.*(found->size) != 0) return bad(fmt::format("mesh: {} is listed twice", found->name));
     mesh.*(found->size) = size;
   }
   return mesh;
@@ -71,8 +71,8 @@ uint32_t fitted(uint32_t wanted, uint64_t left) {
 Status check_times(const Scenario& scenario) {
   if (scenario.interval_ms + scenario.arrival_skew_ms < kMaxSimulatedSaveMs) return ok_status();
   return bad(
-      fmt::format("interval_ms = {}, arrival_skew_ms = {}: together less than a virtual day, {} ms, "
-                  "within which a save has to end",
+      fmt::format("interval_ms = {}, arrival_skew_ms = {}: together they must be less than a virtual day, {} "
+                  "ms, because a save must end within it",
                   scenario.interval_ms, scenario.arrival_skew_ms, kMaxSimulatedSaveMs));
 }
 
@@ -110,17 +110,18 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
   SHOAL_ASSIGN_OR_RETURN(std::string method, parsed.text("load_method", "automatic"));
   if (!load_method_of_name(method)) {
     return parsed.error(line_of(parsed, "load_method"),
-                        "load_method is automatic, direct or two-stage, not '" + method + "'");
+                        "load_method must be automatic, direct or two-stage, not '" + method + "'");
   }
   scenario.load_method = *load_method_of_name(method);
   SHOAL_ASSIGN_OR_RETURN(std::string optimizer, parsed.text("optimizer", "adam"));
   if (!optimizer_of_name(optimizer)) {
-    return parsed.error(line_of(parsed, "optimizer"), "optimizer is adam or none, not '" + optimizer + "'");
+    return parsed.error(line_of(parsed, "optimizer"),
+                        "optimizer must be adam or none, not '" + optimizer + "'");
   }
   scenario.optimizer = *optimizer_of_name(optimizer);
   SHOAL_ASSIGN_OR_RETURN(std::string payload, parsed.text("payload", "counted"));
   if (!payload_of_name(payload)) {
-    return parsed.error(line_of(parsed, "payload"), "payload is counted or full, not '" + payload + "'");
+    return parsed.error(line_of(parsed, "payload"), "payload must be counted or full, not '" + payload + "'");
   }
   scenario.payload = *payload_of_name(payload);
   return ok_status();
@@ -131,9 +132,10 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
   if (model.world) {
     const uint32_t ranks = model.world->roster.world_size();
-    if (!scenario.mesh.empty()) return bad(model.name + " states who holds what: it takes no mesh");
+    if (!scenario.mesh.empty())
+      return bad(model.name + " already states which rank holds what: leave out the mesh");
     if (ranks != scenario.ranks) {
-      return bad(fmt::format("{} is of {} ranks, the job of {}", model.name, ranks, scenario.ranks));
+      return bad(fmt::format("{} has {} ranks, but the job has {}", model.name, ranks, scenario.ranks));
     }
     return MeshShape{1, ranks, 1, 1, 1, 1};
   }
@@ -152,7 +154,7 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
     mesh.dp = static_cast<uint32_t>(scenario.ranks / named);
   }
   if (mesh.ranks() != scenario.ranks) {
-    return bad(fmt::format("mesh {} makes {} ranks, not {}", to_string(mesh), mesh.ranks(), scenario.ranks));
+    return bad(fmt::format("mesh {} has {} ranks, not {}", to_string(mesh), mesh.ranks(), scenario.ranks));
   }
   SHOAL_RETURN_IF_ERROR(check_mesh(model, mesh));
   return mesh;
@@ -162,9 +164,10 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
 Status check_payload(const Scenario& scenario, const Model& model) {
   if (scenario.payload == Payload::counted) return ok_status();
   if (uint32_t ranks = loading_job(scenario).ranks; ranks > kMaxFullRanks) {
-    return Status(Code::too_large,
-                  fmt::format("payload full: the job that loads has {} ranks, at most {} have true bytes",
-                              ranks, kMaxFullRanks));
+    return Status(
+        Code::too_large,
+        fmt::format("payload full: the job that loads has {} ranks, but at most {} may have true bytes",
+                    ranks, kMaxFullRanks));
   }
   return check_full_payload(model, *resolve_mesh(scenario, model), scenario.mode, scenario.saves);
 }
@@ -179,7 +182,7 @@ Scenario loading_job(const Scenario& scenario) {
 
 Status validate_scenario(const Scenario& scenario) {
   auto outside = [](const char* what, uint64_t value, uint64_t most) {
-    return bad(fmt::format("{} = {}: it lies between 1 and {}", what, value, most));
+    return bad(fmt::format("{} = {}: it must lie between 1 and {}", what, value, most));
   };
   if (scenario.ranks == 0 || scenario.ranks > kMaxSimulatedRanks) {
     return outside("ranks", scenario.ranks, kMaxSimulatedRanks);
@@ -195,8 +198,8 @@ Status validate_scenario(const Scenario& scenario) {
   const uint64_t direct = scenario.max_direct_nodes;
   if (hosts - 1 > direct * (direct + 1)) {
     return scenario.max_direct_nodes_place.error(
-        fmt::format("max_direct_nodes = {}: at most {} nodes beside the coordinator's, not {}", direct,
-                    direct * (direct + 1), hosts - 1));
+        fmt::format("max_direct_nodes = {}: at most {} nodes are possible besides the coordinator's, not {}",
+                    direct, direct * (direct + 1), hosts - 1));
   }
   for (const Fault& fault : scenario.failures) {
     SHOAL_RETURN_IF_ERROR(check_fault(fault, scenario.hosts(), scenario.ranks));
@@ -275,7 +278,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
     uint64_t value = 0;
     const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || stopped != text.data() + text.size() || value < least || value > most) {
-      return bad(fmt::format("{}: '{}' is no number from {} to {}", key, text, least, most));
+      return bad(fmt::format("{}: '{}' is not a number from {} to {}", key, text, least, most));
     }
     *into = static_cast<std::decay_t<decltype(*into)>>(value);
     return ok_status();
@@ -299,7 +302,8 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
   if (key == "load_method") {
     const std::optional<LoadMethod> method = load_method_of_name(text);
-    if (!method) return bad(fmt::format("load_method is automatic, direct or two-stage, not '{}'", text));
+    if (!method)
+      return bad(fmt::format("load_method must be automatic, direct or two-stage, not '{}'", text));
     return scenario.load_method = *method, ok_status();
   }
   if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
@@ -309,17 +313,18 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "model") return scenario.model = text, load_model(scenario.model, scenario.optimizer).status();
   if (key == "optimizer") {
     const std::optional<Optimizer> optimizer = optimizer_of_name(text);
-    if (!optimizer) return bad(fmt::format("optimizer is adam or none, not '{}'", text));
+    if (!optimizer) return bad(fmt::format("optimizer must be adam or none, not '{}'", text));
     return scenario.optimizer = *optimizer, ok_status();
   }
   if (key == "payload") {
     const std::optional<Payload> payload = payload_of_name(text);
-    if (!payload) return bad(fmt::format("payload is counted or full, not '{}'", text));
+    if (!payload) return bad(fmt::format("payload must be counted or full, not '{}'", text));
     return scenario.payload = *payload, ok_status();
   }
-  if (key != "mode") return bad(fmt::format("'{}' is no value of a scenario", key));
+  if (key != "mode") return bad(fmt::format("'{}' is not a key of a scenario", key));
   const std::optional<SaveMode> mode = mode_of_name(text);
-  if (!mode) return bad(fmt::format("mode is collective-free, rank-local or collective, not '{}'", text));
+  if (!mode)
+    return bad(fmt::format("mode must be collective-free, rank-local or collective, not '{}'", text));
   scenario.mode = *mode;
   return ok_status();
 }
@@ -362,7 +367,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   }
   if (!named) {
     return parsed.error(line_of(parsed, "mode"),
-                        "mode is collective-free, rank-local or collective, not '" + mode + "'");
+                        "mode must be collective-free, rank-local or collective, not '" + mode + "'");
   }
   scenario.mode = *named;
   SHOAL_RETURN_IF_ERROR(parse_names(parsed, &scenario));

@@ -49,11 +49,10 @@ Result<Stragglers> parse_stragglers(std::string_view text) {
   const auto fraction = parse_permille(text.substr(0, colon));
   const auto factor = colon == std::string_view::npos ? std::nullopt : parse_permille(text.substr(colon + 1));
   if (!fraction || !factor || *fraction > 1000 || *factor < 1000 || *factor > kMostSlownessPermille) {
-    return Status(
-        Code::invalid_argument,
-        fmt::format("stragglers: '{}' is no FRACTION:FACTOR such as 0.01:3, the fraction up to 1, the "
-                    "factor from 1 to 1000, up to three places",
-                    text));
+    return Status(Code::invalid_argument,
+                  fmt::format("stragglers: '{}' is not FRACTION:FACTOR, such as 0.01:3 (a fraction up to 1, "
+                              "a factor from 1 to 1000, at most three decimals)",
+                              text));
   }
   const auto slow = static_cast<uint32_t>(*factor);
   return Stragglers{static_cast<uint32_t>(*fraction), slow, slow, slow};
@@ -70,7 +69,7 @@ Result<Stragglers> parse_stragglers(const TomlTable& message) {
     return ok_status();
   };
   if (message.find("hosts_permille") == nullptr)
-    return message.error(message.line, "stragglers have no hosts_permille");
+    return message.error(message.line, "stragglers need the key hosts_permille");
   SHOAL_RETURN_IF_ERROR(number("hosts_permille", &stragglers.hosts_permille, 0, 1000));
   SHOAL_RETURN_IF_ERROR(number("copy_permille", &stragglers.copy_permille, 1000, kMostSlownessPermille));
   SHOAL_RETURN_IF_ERROR(

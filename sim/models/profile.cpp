@@ -108,7 +108,7 @@ Status read_field(const TomlTable& table, const Field& field, Profile& profile) 
   SHOAL_ASSIGN_OR_RETURN(std::string source, message->text("source", ""));
   if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) {
     return message->error(message->line,
-                          fmt::format("{}: its kind is one of {}", key, fmt::join(kKinds, ", ")));
+                          fmt::format("{}: its kind must be one of {}", key, fmt::join(kKinds, ", ")));
   }
   if (source.find_first_not_of(" \t\r\n") == std::string::npos) {
     return message->error(message->line, key + " names no source");
@@ -134,7 +134,7 @@ Status read_table(const TomlTable& file, std::string_view name, Profile& profile
   if (name != "storage") return ok_status();
   SHOAL_ASSIGN_OR_RETURN(std::string interface, table->text("interface", ""));
   if (interface != "files" && interface != "objects") {
-    return table->error(table->line, "storage.interface is 'files' or 'objects'");
+    return table->error(table->line, "storage.interface must be 'files' or 'objects'");
   }
   profile.storage.is_objects = interface == "objects";
   return ok_status();
@@ -169,8 +169,8 @@ Result<Profile> with_number(Profile profile, std::string_view key, int64_t value
   for (const Field& field : kFields) {
     if (number == profile.numbers.end() || fmt::format("{}.{}", field.table, field.key) != key) continue;
     if (value < field.least || value > field.most) {
-      return Status(Code::invalid_argument,
-                    fmt::format("{} = {}: it lies between {} and {}", key, value, field.least, field.most));
+      return Status(Code::invalid_argument, fmt::format("{} = {}: it must lie between {} and {}", key, value,
+                                                        field.least, field.most));
     }
     field.set(profile, value);
     number->value = fmt::to_string(value);
@@ -187,7 +187,7 @@ Result<Profile> find_profile(const std::string& name_or_path, const std::vector<
       if (std::filesystem::exists(path)) break;
     }
     if (folders.empty() || !std::filesystem::exists(path)) {
-      return Status(Code::not_found, fmt::format("no profile '{}'; built in: {}", name_or_path,
+      return Status(Code::not_found, fmt::format("no profile '{}'; built-in profiles are {}", name_or_path,
                                                  fmt::join(list_profiles(folders), ", ")));
     }
   }

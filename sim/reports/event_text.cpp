@@ -102,7 +102,7 @@ std::string fault_line(actors::TimeNs at, const Fault& fault) {
 }
 
 std::string notified_line(actors::TimeNs at, Rank rank, const local::Decided& decided) {
-  return fmt::format("{} rank {} is told of step {}: {}", seconds_text(at), rank, decided.step,
+  return fmt::format("{} rank {} is notified of step {}: {}", seconds_text(at), rank, decided.step,
                      decided.outcome.ok() ? "committed" : decided.outcome.to_string());
 }
 

@@ -101,7 +101,7 @@ Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profi
     if (tasks[i].report) {
       SHOAL_RETURN_IF_ERROR(tasks[i].report->status());
     } else if (i == 0) {
-      return Status(Code::aborted, "it was ended before the job itself had run");
+      return Status(Code::aborted, "it was stopped before the job itself had run");
     } else {
       is_missing[tasks[i].number] = true;
     }

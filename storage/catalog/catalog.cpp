@@ -31,7 +31,8 @@ Result<bool> is_catalog_news(const std::optional<CatalogEntry>& before, const Ca
   if (!before) return true;
   if (before->state == after.state) return false;
   if (after.state == AttemptInfo::State::deleted) return true;
-  return Status(Code::refused, fmt::format("{} was decided otherwise before", to_string(after.key)));
+  return Status(Code::refused,
+                fmt::format("the catalog already holds another decision of {}", to_string(after.key)));
 }
 
 namespace {
@@ -44,8 +45,8 @@ Status check_same_past(const std::vector<CatalogEntry>& entries, const std::set<
     if (newest && entry->key <= *newest) break;
     if (entry->state == AttemptInfo::State::deleted || there.contains(entry->key)) continue;
     return Status(Code::refused,
-                  fmt::format("it remembers {}, newer than all that the root holds: the root was put back "
-                              "from an older copy, or that was removed by hand",
+                  fmt::format("it lists {}, which is newer than everything in the root: the root was "
+                              "restored from an older copy, or that attempt was removed by hand",
                               to_string(entry->key)));
   }
   return ok_status();
@@ -75,7 +76,7 @@ Result<uint64_t> record_gone(Catalog& catalog, const std::vector<CatalogEntry>& 
     Decision gone;
     gone.key = entry.key;
     gone.unix_time_ns = entry.unix_time_ns;
-    gone.body = Tombstone{Tombstone::Reason::deleted, "its folder is gone"};
+    gone.body = Tombstone{Tombstone::Reason::deleted, "its folder is missing"};
     SHOAL_RETURN_IF_ERROR(catalog.record_unsynced(gone));
     ++recorded;
   }

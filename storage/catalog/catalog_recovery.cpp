@@ -44,16 +44,16 @@ Result<Place> inspect(const std::string& path) {
   std::error_code error;
   fs::file_status found = fs::symlink_status(path, error);
   if (found.type() == fs::file_type::not_found) return Place::absent;
-  if (error) return io_error(path, "look at it", error);
+  if (error) return io_error(path, "examine it", error);
   if (!fs::is_directory(path, error)) {
-    return Status(Code::refused, fmt::format("catalog {}: it is no folder", path));
+    return Status(Code::refused, fmt::format("catalog {}: it is not a folder", path));
   }
   Place place = Place::empty;
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     std::string name = at->path().filename();
     if (!is_catalog_file(name)) {
       return Status(Code::refused,
-                    fmt::format("catalog {}: it holds {}, which is of no catalog", path, name));
+                    fmt::format("catalog {}: it holds {}, which does not belong to a catalog", path, name));
     }
     place = Place::catalog;
   }
@@ -176,7 +176,7 @@ Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& given_pat
     if (why.code() != Code::io && why.code() != Code::no_space) return why;
     // The root is readable, so only the catalog failed.
     SHOAL_RETURN_IF_ERROR(list_attempts(storage).status());
-    warn(fmt::format("the job goes on without a catalog: {}", why.message()));
+    warn(fmt::format("the job continues without a catalog: {}", why.message()));
     return std::unique_ptr<Catalog>();
   };
   auto opened = open_rocksdb_catalog(path, root_id);
@@ -200,7 +200,7 @@ Result<std::unique_ptr<Catalog>> open_sound_catalog(const std::string& given_pat
   if (!moved.ok()) return without_one(moved.with_context(why.message()));
   auto fresh = open_caught_up(path, root_id, storage);
   if (!fresh.ok()) return without_one(fresh.status().with_context(why.message()));
-  warn(fmt::format("catalog moved to {} and begun afresh: {}", aside, why.message()));
+  warn(fmt::format("this node moved the catalog to {} and starts an empty one: {}", aside, why.message()));
   return fresh;
 }
 

@@ -97,14 +97,14 @@ Bytes encode_entry(const CatalogEntry& entry, const Decision& decision) {
 
 Result<CatalogEntry> decode_entry(std::string_view key, ByteView value) {
   std::optional<AttemptKey> attempt = attempt_of(key);
-  if (!attempt) return Status(Code::corrupt, "a key that is no attempt");
+  if (!attempt) return Status(Code::corrupt, "a key does not name an attempt");
   return schema::read_checked<schema::CatalogEntry>(
       value, schema::ReadLimits{kMaxValueBytes, 1},
       [&](schema::CatalogEntry::Reader reader) -> Result<CatalogEntry> {
         CatalogEntry entry;
         entry.key = *attempt;
         if (reader.getState() < 1 || reader.getState() > 3)
-          return Status(Code::corrupt, "a state that is not known");
+          return Status(Code::corrupt, "a state is not known");
         entry.state = static_cast<AttemptInfo::State>(reader.getState());
         entry.payload_bytes = reader.getPayloadBytes();
         entry.files = reader.getFiles();
@@ -127,7 +127,7 @@ class Fence final : public rocksdb::EventListener {
   }
   Status close(const Status& cause) {
     std::lock_guard lock(mutex_);
-    if (cause_.ok()) cause_ = cause.with_context("the catalog is closed after an error");
+    if (cause_.ok()) cause_ = cause.with_context("the catalog was closed after an error");
     return cause_;
   }
   Status check() const {
@@ -245,7 +245,7 @@ class RocksDbCatalog final : public Catalog {
 
   Status damaged(const Status& what) const {
     return Status(Code::corrupt,
-                  fmt::format("catalog {}: {}; remove it, and it is rebuilt", path_, what.message()));
+                  fmt::format("catalog {}: {}; remove it, and a node rebuilds it", path_, what.message()));
   }
 
   // Checks which run the catalog belongs to, and marks a new one as ours.
@@ -263,10 +263,11 @@ class RocksDbCatalog final : public Catalog {
     if (status.ok()) status = db_->Get({}, families_[kMeta], "root_id", &owner);
     if (!status.ok()) return status_of(status, path_);
     uint64_t version = load_big_endian(format);
-    if (format.size() != 4 || version == 0) return damaged(Status(Code::corrupt, "no format number"));
+    if (format.size() != 4 || version == 0) return damaged(Status(Code::corrupt, "it has no format number"));
     if (version > kCatalogFormatVersion) {
-      return Status(Code::version, fmt::format("catalog {}: it has format {}, this program reads up to {}",
-                                               path_, version, kCatalogFormatVersion));
+      return Status(Code::version,
+                    fmt::format("catalog {}: it has format {}, but this program reads only formats up to {}",
+                                path_, version, kCatalogFormatVersion));
     }
     if (rocksdb::Slice(owner) == slice_of(root_id)) return ok_status();
     return Status(Code::refused, fmt::format("catalog {}: it belongs to the run {}, not {}", path_,

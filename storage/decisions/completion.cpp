@@ -92,11 +92,11 @@ class Proof {
   Status check_ranks() const {
     const uint32_t ranks = world_.roster.world_size();
     if (shards_.back().rank >= ranks) {
-      return missing(fmt::format("{} is there, and the roster has {} ranks",
+      return missing(fmt::format("{} exists, but the roster has only {} ranks",
                                  shard_file_name(shards_.back().rank, shards_.back().file), ranks));
     }
     if (!records_.empty() && records_.back() >= ranks) {
-      return missing(fmt::format("{} is there, and the roster has {} ranks",
+      return missing(fmt::format("{} exists, but the roster has only {} ranks",
                                  staged_record_name(records_.back()), ranks));
     }
     std::vector<Rank> absent;
@@ -105,15 +105,15 @@ class Proof {
       const bool has_shard = next < shards_.size() && shards_[next].rank == rank;
       const bool has_record = next_record < records_.size() && records_[next_record] == rank;
       if (has_shard && has_record) {
-        return missing(fmt::format("{} is there, and a shard of that rank", staged_record_name(rank)));
+        return missing(fmt::format("{} exists, but so does a shard of that rank", staged_record_name(rank)));
       }
       if (!has_shard && !has_record) absent.push_back(rank);
       next_record += has_record;
       while (next < shards_.size() && shards_[next].rank == rank) ++next;
     }
     if (absent.empty()) return ok_status();
-    return missing(
-        fmt::format("there is no shard of {}, nor a record that it writes none", base::name_ranks(absent)));
+    return missing(fmt::format("there is no shard of {}, and no record that it has nothing to write",
+                               base::name_ranks(absent)));
   }
 
   Result<Manifest> read_headers() const {
@@ -170,7 +170,7 @@ class Proof {
       }
     }
     if (listed.size() > plan.files) {
-      return missing(fmt::format("{} is there, and the roster gives that rank {} shards",
+      return missing(fmt::format("{} exists, but the roster gives that rank {} shards",
                                  shard_file_name(rank, listed.back().file), plan.files));
     }
     RankFiles rank_files;
@@ -191,7 +191,7 @@ class Proof {
     SHOAL_ASSIGN_OR_RETURN(StagedRecord record, read_staged_record(storage_, key_, plan.rank));
     if (record.layout_id == plan.layout_id && record.assignment_id == assignment_id_of(plan))
       return record.user;
-    return missing(fmt::format("{} is of layout {}, the roster gives that rank {}",
+    return missing(fmt::format("{} is of layout {}, but the roster gives that rank layout {}",
                                staged_record_name(plan.rank), record.layout_id.short_hex(),
                                plan.layout_id.short_hex()));
   }
@@ -206,10 +206,9 @@ class Proof {
     size_t at = 0;
     for (; *item < plan.items.size() && plan.items[*item].file == file; ++*item, ++at) {
       if (at == pieces.size() || !is_item(pieces[at], plan, *item, keys[*item])) {
-        return Status(Code::corrupt,
-                      fmt::format("{}/{}: it does not hold '{}' where the plan of its rank has "
-                                  "it: another plan wrote it, or it is damaged",
-                                  full_folder(), name, keys[*item]));
+        return Status(Code::corrupt, fmt::format("{}/{}: it does not hold '{}' where the plan of its rank "
+                                                 "puts it: it was written by another plan, or it is damaged",
+                                                 full_folder(), name, keys[*item]));
       }
       rank_files->payload_bytes += pieces.bytes(at);
     }
@@ -220,9 +219,9 @@ class Proof {
     }
     UserMetadata user = or_none(reader->user());
     if (!rank_files->files.empty() && user != rank_files->user) {
-      return Status(
-          Code::corrupt,
-          fmt::format("{}/{}: its metadata of the save is not that of the file before", full_folder(), name));
+      return Status(Code::corrupt,
+                    fmt::format("{}/{}: its metadata of the save differs from that of the previous file",
+                                full_folder(), name));
     }
     rank_files->user = std::move(user);
     rank_files->files.push_back({name, reader->file_size(), reader->header_digest(), plan.rank, file});
@@ -259,7 +258,7 @@ Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   const std::vector<ListedShard> shards = shards_in(listed);
   const std::vector<Rank> records = records_in(listed);
-  if (shards.empty()) return Status(Code::not_found, full_folder + ": there is no shard");
+  if (shards.empty()) return Status(Code::not_found, full_folder + ": it holds no shard");
   // Read the rosters after the shards: a shard is written only after its roster was published.
   SHOAL_ASSIGN_OR_RETURN(std::vector<RosterRecord> rosters, list_rosters(storage, key.generation));
   std::erase_if(rosters, [](const auto& roster) { return roster.options.mode == SaveMode::rank_local; });
@@ -273,16 +272,15 @@ Result<Manifest> prove_by_shards(Storage& storage, const AttemptKey& key) {
       if (!is_unproven(manifest.status())) return manifest.status();
       if (!first_failure) first_failure = manifest.status();
     } else if (proven && !have_same_layouts(*proven->world, *manifest->world)) {
-      return Status(Code::not_found, full_folder + ": its shards agree with two rosters of its generation");
+      return Status(Code::not_found, full_folder + ": its shards match two rosters of its generation");
     } else if (!proven) {
       proven = std::move(*manifest);
     }
   }
   if (proven) return std::move(*proven);
   if (first_failure) return *first_failure;
-  return Status(Code::not_found,
-                fmt::format("{}: {} holds no roster of generation {} that could be read", full_folder,
-                            storage.describe() + "/generations", key.generation));
+  return Status(Code::not_found, fmt::format("{}: {} holds no readable roster of generation {}", full_folder,
+                                             storage.describe() + "/generations", key.generation));
 }
 
 Result<Decision> prove_and_publish(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,

@@ -22,7 +22,7 @@ Result<Decision> read_by(Decode&& decode, Storage& storage, const AttemptKey& ke
   SHOAL_ASSIGN_OR_RETURN(Decision decision, decode(std::move(bytes), full_path));
   if (decision.key != key) {
     return Status(Code::corrupt,
-                  fmt::format("{}: holds the decision of {}", full_path, to_string(decision.key)));
+                  fmt::format("{}: it holds the decision of {}", full_path, to_string(decision.key)));
   }
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(attempt_folder(key)));
   return decision;

@@ -34,9 +34,10 @@ Status validate_listed(const World& world, const FileEntry& file, const std::vec
   for (const FilePiece& piece : pieces) {
     SHOAL_RETURN_IF_ERROR(validate_shard_key(piece.key).with_context(file.name));
     const LayoutEntry* entry = find_value(world, piece.fqn);
-    if (entry == nullptr) return invalid(file, "a piece of what no layout knows");
+    if (entry == nullptr) return invalid(file, "it has a piece of a value that is in no layout");
     if (entry->kind == LayoutEntry::Kind::object) {
-      if (piece.box.dims() != 0 || !piece.box.offsets.empty()) return invalid(file, "an object with a box");
+      if (piece.box.dims() != 0 || !piece.box.offsets.empty())
+        return invalid(file, "it has an object with a box");
     } else {
       SHOAL_RETURN_IF_ERROR(
           validate_box(piece.box, entry->shape).with_context(piece.fqn).with_context(file.name));
@@ -67,7 +68,7 @@ Status validate_distinct_names(const std::vector<FileEntry>& files) {
   std::sort(names.begin(), names.end());
   auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return ok_status();
-  return Status(Code::invalid_argument, fmt::format("file '{}' is given twice", *twice));
+  return Status(Code::invalid_argument, fmt::format("file '{}' is listed twice", *twice));
 }
 
 Status validate_files(const Manifest& manifest) {
@@ -76,29 +77,30 @@ Status validate_files(const Manifest& manifest) {
   uint64_t bytes = 0;
   for (const FileEntry& file : manifest.files) {
     SHOAL_RETURN_IF_ERROR(validate_component(file.name));
-    if (file.name == kDecisionName || is_partial(file.name)) return invalid(file, "no name for a shard");
+    if (file.name == kDecisionName || is_partial(file.name))
+      return invalid(file, "this is not a name for a shard");
     if (file.rank >= world.roster.world_size())
       return invalid(file, fmt::format("rank {} is not in the world", file.rank));
-    if (before != nullptr && !ascends(*before, file)) return invalid(file, "out of order");
+    if (before != nullptr && !ascends(*before, file)) return invalid(file, "it is out of order");
     if (const uint32_t* index = std::get_if<uint32_t>(&file.contents)) {
       if (*index >= kMaxFilesPerRank) return invalid(file, fmt::format("file index {}", *index));
       if (file.name != shard_file_name(file.rank, *index))
-        return invalid(file, "not the name of that rank's file");
+        return invalid(file, "this is not the name of that rank's file");
     } else {
       SHOAL_RETURN_IF_ERROR(validate_listed(world, file, std::get<std::vector<FilePiece>>(file.contents)));
     }
-    if (file.size > kMaxObjectBytes - bytes) return invalid(file, "larger than any file");
+    if (file.size > kMaxObjectBytes - bytes) return invalid(file, "it is larger than any file can be");
     bytes += file.size;
     before = &file;
   }
   SHOAL_RETURN_IF_ERROR(validate_distinct_names(manifest.files));
   if (manifest.payload_bytes > bytes)
-    return Status(Code::invalid_argument, "more payload than the files have bytes");
+    return Status(Code::invalid_argument, "its payload is larger than its files");
   return ok_status();
 }
 
 Status validate_manifest(const Manifest& manifest) {
-  if (manifest.world == nullptr) return Status(Code::invalid_argument, "a manifest without a world");
+  if (manifest.world == nullptr) return Status(Code::invalid_argument, "the manifest has no world");
   SHOAL_RETURN_IF_ERROR(validate_world_record({manifest.world, manifest.rule_version, manifest.options}));
   SHOAL_RETURN_IF_ERROR(validate_user_metadata(manifest.user));
   return validate_files(manifest);
@@ -113,7 +115,7 @@ Result<Manifest> read_manifest(schema::Manifest::Reader reader, size_t message_b
   manifest.payload_bytes = reader.getPayloadBytes();
   SHOAL_ASSIGN_OR_RETURN(manifest.user, plan::read_user(reader));
   if (size_t size = reader.getNextRoster().size(); size != 0 && size != sizeof(Hash128::bytes)) {
-    return Status(Code::invalid_argument, "a next roster that is no id");
+    return Status(Code::invalid_argument, "its next roster is not an id");
   }
   auto files = reader.getFiles();
   manifest.files.reserve(std::min<size_t>(files.size(), message_bytes / kLeastFileEntryBytes));
@@ -149,7 +151,7 @@ Result<Tombstone> read_tombstone(schema::Tombstone::Reader reader) {
   tombstone.reason = static_cast<Tombstone::Reason>(reason);
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(reader.getCause(), kMaxCauseBytes, "cause").status());
   tombstone.cause = schema::view_of(reader.getCause());
-  if (!is_clean_utf8(tombstone.cause)) return Status(Code::invalid_argument, "a cause that is no clean text");
+  if (!is_clean_utf8(tombstone.cause)) return Status(Code::invalid_argument, "its cause is not clean text");
   return tombstone;
 }
 
@@ -167,7 +169,7 @@ Result<Decision> read_body(schema::Decision::Reader reader, ReadManifest&& read_
   } else if (body.isTombstone()) {
     SHOAL_ASSIGN_OR_RETURN(decision.body, read_tombstone(body.getTombstone()));
   } else {
-    return Status(Code::invalid_argument, "neither a manifest nor a tombstone");
+    return Status(Code::invalid_argument, "it is neither a manifest nor a tombstone");
   }
   return decision;
 }
@@ -207,7 +209,7 @@ Result<Decision> decode_by(ByteView bytes, const std::string& path, ReadManifest
       record.body, limits, [&](schema::Decision::Reader reader) { return read_body(reader, read_manifest); });
   if (!decision.ok()) return record_error(kDecisionRecord, decision.status(), path);
   if (record.head.state != static_cast<uint32_t>(state_of(*decision))) {
-    return record_error(kDecisionRecord, Status(Code::corrupt, "head and body disagree"), path);
+    return record_error(kDecisionRecord, Status(Code::corrupt, "its head and body disagree"), path);
   }
   return decision;
 }

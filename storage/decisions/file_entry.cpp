@@ -27,7 +27,7 @@ Result<std::vector<FilePiece>> read_pieces(capnp::List<schema::FilePiece>::Reade
     piece.key = schema::view_of(read.getKey());
     SHOAL_ASSIGN_OR_RETURN(piece.box.offsets, read_dims(read.getBox().getOffsets()));
     SHOAL_ASSIGN_OR_RETURN(piece.box.sizes, read_dims(read.getBox().getSizes()));
-    if (piece.key.empty()) return Status(Code::invalid_argument, "a piece without a key");
+    if (piece.key.empty()) return Status(Code::invalid_argument, "a piece has no key");
     pieces.push_back(std::move(piece));
   }
   return pieces;
@@ -56,7 +56,7 @@ void write_file_entry(schema::FileEntry::Builder builder, const FileEntry& file)
 Result<FileEntry> read_file_entry(schema::FileEntry::Reader reader) {
   FileEntry file;
   file.name = schema::view_of(reader.getName());
-  if (file.name.empty()) return Status(Code::invalid_argument, "a file without a name");
+  if (file.name.empty()) return Status(Code::invalid_argument, "a file has no name");
   file.size = reader.getSize();
   SHOAL_ASSIGN_OR_RETURN(file.header_digest, Hash128::from_bytes(schema::view_of(reader.getHeaderDigest())));
   file.rank = reader.getRank();
@@ -65,7 +65,8 @@ Result<FileEntry> read_file_entry(schema::FileEntry::Reader reader) {
     file.contents = contents.getDerived();
     return file;
   }
-  if (!contents.isListed()) return Status(Code::invalid_argument, "a file of unknown contents");
+  if (!contents.isListed())
+    return Status(Code::invalid_argument, "the contents of a file are of an unknown kind");
   SHOAL_ASSIGN_OR_RETURN(auto pieces, read_pieces(contents.getListed()));
   file.contents = std::move(pieces);
   return file;

@@ -49,13 +49,12 @@ Result<std::vector<RankManifestName>> names_of_set(const std::vector<ObjectInfo>
     std::optional<RankManifestName> name = parse_rank_manifest_name(object.name);
     if (!name || object.is_folder) continue;
     if (!names.empty() && names.front().world_size != name->world_size) {
-      return Status(Code::corrupt,
-                    fmt::format("{}: manifests of a world of {} and of a world of {} lie there", full_folder,
-                                names.front().world_size, name->world_size));
+      return Status(Code::corrupt, fmt::format("{}: it holds manifests of two worlds, of {} and of {} ranks",
+                                               full_folder, names.front().world_size, name->world_size));
     }
     names.push_back(*name);
   }
-  if (names.empty()) return Status(Code::not_found, full_folder + ": holds no manifest of any rank");
+  if (names.empty()) return Status(Code::not_found, full_folder + ": it holds no manifest of any rank");
   if (names.size() != names.front().world_size) return missing(full_folder, names, names.front().world_size);
   std::sort(names.begin(), names.end(),
             [](const RankManifestName& a, const RankManifestName& b) { return a.rank < b.rank; });
@@ -108,8 +107,8 @@ Status publish_rank_manifest(Storage& storage, const RankManifest& manifest) {
   SHOAL_RETURN_IF_ERROR(created.status());
   SHOAL_ASSIGN_OR_RETURN(RankManifest existing, read_rank_manifest(storage, manifest.key, name));
   if (!are_equal(existing, manifest)) {
-    return Status(Code::already_exists,
-                  fmt::format("{}/{}: another manifest of this rank stands there", storage.describe(), path));
+    return Status(Code::already_exists, fmt::format("{}/{}: another manifest of this rank exists already",
+                                                    storage.describe(), path));
   }
   for (const FileEntry& file : existing.files) {
     SHOAL_RETURN_IF_ERROR(ShardReader::open(storage, attempt_folder(manifest.key) + "/" + file.name,
@@ -134,7 +133,7 @@ Result<Manifest> merge_listed(Storage& storage, const AttemptKey& key,
 Result<std::vector<Rank>> list_missing_manifests(Storage& storage, const AttemptKey& key,
                                                  uint32_t world_size) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
-  if (listed.empty()) return Status(Code::not_found, "nothing of " + to_string(key) + " is there");
+  if (listed.empty()) return Status(Code::not_found, "the root holds nothing of " + to_string(key));
   std::vector<bool> is_there(world_size);
   for (const ObjectInfo& object : listed) {
     const std::optional<RankManifestName> name = parse_rank_manifest_name(object.name);
@@ -173,7 +172,8 @@ Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::
   Status fits = validate_world(*world);
   if (fits.ok()) fits = check_coverage(*world, merged.options);
   if (!fits.ok()) {
-    return Status(Code::corrupt, folder + ": what its ranks wrote makes no checkpoint: " + fits.message());
+    return Status(Code::corrupt,
+                  folder + ": the files of its ranks do not make a checkpoint: " + fits.message());
   }
   merged.world = std::move(world);
   return merged;

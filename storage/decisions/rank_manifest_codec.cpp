@@ -28,20 +28,21 @@ Status invalid(std::string what) {
 Status validate(const RankManifest& manifest) {
   if (manifest.world_size == 0 || manifest.world_size > kMaxWorldSize ||
       manifest.rank >= manifest.world_size) {
-    return invalid(fmt::format("rank {} of a world of {}", manifest.rank, manifest.world_size));
+    return invalid(fmt::format("rank {} is outside a world of {} ranks", manifest.rank, manifest.world_size));
   }
-  if (manifest.layout == nullptr) return invalid("no layout");
-  if (manifest.rule_version == 0) return invalid("planning rule 0");
+  if (manifest.layout == nullptr) return invalid("it has no layout");
+  if (manifest.rule_version == 0) return invalid("its planning rule is 0");
   if (manifest.rule_version > kRuleVersion) {
-    return Status(Code::version,
-                  fmt::format("this file follows planning rule {}, this program knows up to {}",
-                              manifest.rule_version, kRuleVersion));
+    return Status(
+        Code::version,
+        fmt::format("this file follows planning rule {}, but this program supports only rules up to {}",
+                    manifest.rule_version, kRuleVersion));
   }
   SHOAL_RETURN_IF_ERROR(validate_options(manifest.options));
   SHOAL_RETURN_IF_ERROR(validate_user_metadata(manifest.user));
   if (manifest.options.mode != SaveMode::rank_local)
-    return invalid("options of a save that is not rank-local");
-  if (manifest.files.size() > kMaxFilesPerRank) return invalid("more files than a rank writes");
+    return invalid("its options are not those of a rank-local save");
+  if (manifest.files.size() > kMaxFilesPerRank) return invalid("it lists more files than a rank writes");
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < manifest.files.size(); ++i) {
     const FileEntry& file = manifest.files[i];
@@ -53,7 +54,7 @@ Status validate(const RankManifest& manifest) {
     if (file.size > kMaxObjectBytes - bytes) return invalid(fmt::format("file '{}' is too large", file.name));
     bytes += file.size;
   }
-  if (manifest.payload_bytes > bytes) return invalid("more payload than the files have bytes");
+  if (manifest.payload_bytes > bytes) return invalid("its payload is larger than its files");
   return ok_status();
 }
 
@@ -145,7 +146,7 @@ Result<RankManifest> read_rank_manifest(Storage& storage, const AttemptKey& key,
   SHOAL_ASSIGN_OR_RETURN(Bytes bytes, storage.read(path, kRankRecord.file_bytes_max()));
   SHOAL_ASSIGN_OR_RETURN(RankManifest manifest, decode_rank_manifest(bytes, full_path));
   if (manifest.key != key || manifest.rank != name.rank || manifest.world_size != name.world_size) {
-    return Status(Code::corrupt, fmt::format("{}: holds the manifest of rank {} of {} in {}", full_path,
+    return Status(Code::corrupt, fmt::format("{}: it holds the manifest of rank {} of {} in {}", full_path,
                                              manifest.rank, manifest.world_size, to_string(manifest.key)));
   }
   return manifest;

@@ -16,7 +16,7 @@ Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::
 // The cause in the tombstone that complete_rank_local returns if the folder is gone. No file holds that
 // tombstone. Shoal removes such a folder only after it deleted the checkpoint, but an operator may have
 // removed it by hand. So this answer alone does not prove that the save was committed.
-inline constexpr std::string_view kFolderGone = "its folder is gone";
+inline constexpr std::string_view kFolderGone = "its folder is missing";
 inline bool is_folder_gone(const Decision& answer) {
   return !answer.committed() && answer.tombstone().reason == Tombstone::Reason::deleted &&
          answer.tombstone().cause == kFolderGone;

@@ -17,8 +17,8 @@ static_assert(kHeadDigestAt + 8 == kRecordHeadBytes);
 Result<Bytes> seal_record(const RecordKind& kind, uint32_t state, ByteView body) {
   SHOAL_CHECK(kind.magic.size() == kMagicBytes);
   if (body.size() > kind.body_bytes_max) {
-    return Status(Code::too_large, fmt::format("a {} of {} bytes, at most {} are allowed", kind.what,
-                                               body.size(), kind.body_bytes_max));
+    return Status(Code::too_large, fmt::format("a {} of {} bytes is too large: at most {} are allowed",
+                                               kind.what, body.size(), kind.body_bytes_max));
   }
   Bytes out(kRecordHeadBytes + body.size() + kRecordTailBytes);
   std::memcpy(out.data(), kind.magic.data(), kMagicBytes);
@@ -38,7 +38,7 @@ Result<RecordHead> read_record_head(const RecordKind& kind, ByteView first, uint
     return Status(Code::corrupt, fmt::format("{}: damaged {}: {}", path, kind.what, what));
   };
   if (first.size() < kRecordHeadBytes) return corrupt(fmt::format("{} bytes are too few", file_bytes));
-  if (as_text(first.first(kMagicBytes)) != kind.magic) return corrupt("it does not begin as one");
+  if (as_text(first.first(kMagicBytes)) != kind.magic) return corrupt("it does not begin like one");
   if (load_le64(first.data() + kHeadDigestAt) != xxh3_64(first.first(kHeadDigestAt))) {
     return corrupt("its head differs from its digest");
   }
@@ -47,14 +47,15 @@ Result<RecordHead> read_record_head(const RecordKind& kind, ByteView first, uint
   head.state = load_le32(first.data() + kStateAt);
   head.body_bytes = load_le64(first.data() + kLengthAt);
   if (head.version > kind.version) {
-    return Status(Code::version, fmt::format("{}: this file has format {}, this program reads up to {}", path,
-                                             head.version, kind.version));
+    return Status(Code::version,
+                  fmt::format("{}: this file has format {}, but this program reads only formats up to {}",
+                              path, head.version, kind.version));
   }
-  if (head.version == 0) return corrupt("format 0");
+  if (head.version == 0) return corrupt("its format is 0");
   if (head.body_bytes > kind.body_bytes_max ||
       file_bytes != kRecordHeadBytes + head.body_bytes + kRecordTailBytes) {
-    return corrupt(
-        fmt::format("a body of {} bytes is claimed, the file has {}", head.body_bytes, file_bytes));
+    return corrupt(fmt::format("its head announces a body of {} bytes, but the file has {}", head.body_bytes,
+                               file_bytes));
   }
   return head;
 }

@@ -15,8 +15,9 @@ namespace shoal::storage {
 
 inline Status validate_text(std::string_view text, size_t bytes_max, std::string_view what) {
   if (!text.empty() && text.size() <= bytes_max && is_clean_utf8(text)) return ok_status();
-  return Status(Code::invalid_argument,
-                fmt::format("{}: 1 to {} bytes of text without control characters", what, bytes_max));
+  return Status(
+      Code::invalid_argument,
+      fmt::format("{}: it must be 1 to {} bytes of text without control characters", what, bytes_max));
 }
 
 // Reads the bytes of a record file. If the kind repairs a flipped bit, returns the repaired bytes.

@@ -65,10 +65,9 @@ Status write_staged_record(Storage& storage, const StagedRecord& record) {
   if (created) return ok_status();
   SHOAL_ASSIGN_OR_RETURN(StagedRecord existing, read_staged_record(storage, record.key, record.rank));
   if (existing == record) return ok_status();
-  return Status(Code::already_exists,
-                fmt::format("{}/{}: another record of this rank stands there: another process of this rank "
-                            "has staged this attempt",
-                            storage.describe(), path));
+  return Status(Code::already_exists, fmt::format("{}/{}: another record of this rank exists already: "
+                                                  "another process of this rank has staged this attempt",
+                                                  storage.describe(), path));
 }
 
 Result<StagedRecord> read_staged_record(Storage& storage, const AttemptKey& key, Rank rank) {
@@ -76,8 +75,8 @@ Result<StagedRecord> read_staged_record(Storage& storage, const AttemptKey& key,
   SHOAL_ASSIGN_OR_RETURN(StagedRecord record,
                          read_record<schema::StagedRecord>(storage, kStagedRecord, path, read_body));
   if (record.key != key || record.rank != rank) {
-    return Status(Code::corrupt, fmt::format("{}/{}: holds the record of rank {} in {}", storage.describe(),
-                                             path, record.rank, to_string(record.key)));
+    return Status(Code::corrupt, fmt::format("{}/{}: it holds the record of rank {} in {}",
+                                             storage.describe(), path, record.rank, to_string(record.key)));
   }
   return record;
 }

@@ -94,8 +94,8 @@ Status read_all(OpenFile& file, uint64_t offset, MutableByteView out, const std:
     int number = file.read_at(offset, out, &done);
     if (number != 0) return io_error(number, full_path, "read", Access::reading);
     if (done == 0) {
-      return Status(Code::corrupt, fmt::format("{}: ends at byte {}, where {} more are expected", full_path,
-                                               offset, out.size()));
+      return Status(Code::corrupt, fmt::format("{}: it ends at byte {}, but {} more bytes are expected",
+                                               full_path, offset, out.size()));
     }
     offset += done;
     out = out.subspan(done);
@@ -104,7 +104,7 @@ Status read_all(OpenFile& file, uint64_t offset, MutableByteView out, const std:
 }
 
 Status open_error(int number, const std::string& full_path) {
-  if (number == EINVAL) return Status(Code::corrupt, full_path + ": no regular file");
+  if (number == EINVAL) return Status(Code::corrupt, full_path + ": it is not a regular file");
   return io_error(number, full_path, "open", Access::reading);
 }
 
@@ -278,8 +278,8 @@ Result<std::unique_ptr<LocalStorage>> LocalStorage::open(FileSystem& file_system
                                                          const Nonce& nonce) {
   std::unique_ptr<OpenFolder> folder;
   int number = file_system.open_root(root, &folder);
-  if (number == ENOENT) return Status(Code::not_found, fmt::format("root {} is not there", root));
-  if (number == ENOTDIR) return Status(Code::invalid_argument, fmt::format("root {} is no folder", root));
+  if (number == ENOENT) return Status(Code::not_found, fmt::format("root {} does not exist", root));
+  if (number == ENOTDIR) return Status(Code::invalid_argument, fmt::format("root {} is not a folder", root));
   if (number != 0) return io_error(number, "root " + root, "open", Access::reading);
   std::string shown = root;
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
@@ -294,7 +294,7 @@ Status LocalStorage::check_root() {
   std::unique_ptr<OpenFolder> found;
   int number = file_system_.open_root(lookup_path_, &found);
   if (number == ENOENT || number == ENOTDIR) {
-    return Status(Code::unavailable, fmt::format("root {} is not there any more", root_path_));
+    return Status(Code::unavailable, fmt::format("root {} no longer exists", root_path_));
   }
   if (number != 0) return io_error(number, "root " + root_path_, "open", Access::reading);
   bool same = false;
@@ -303,7 +303,8 @@ Status LocalStorage::check_root() {
   if (same) return ok_status();
   return Status(
       Code::unavailable,
-      fmt::format("root {} is another folder than the one opened: moved, replaced or unmounted", root_path_));
+      fmt::format("root {} is no longer the folder that was opened: it was moved, replaced or unmounted",
+                  root_path_));
 }
 
 std::string LocalStorage::full(const std::string& path) const {
@@ -399,9 +400,9 @@ Result<std::unique_ptr<WriteFile>> LocalStorage::create(const std::string& path,
                                                         uint64_t bytes_expected) {
   uint64_t free = 0;
   int number = root_->free_space(&free);
-  if (number != 0) return io_error(number, root_path_, "ask for its free space", Access::reading);
+  if (number != 0) return io_error(number, root_path_, "read its free space", Access::reading);
   if (free < bytes_expected) {
-    return Status(Code::no_space, fmt::format("{}: {} are needed, root {} has {} left", full(path),
+    return Status(Code::no_space, fmt::format("{}: {} are needed, but root {} has only {} left", full(path),
                                               human_bytes(bytes_expected), root_path_, human_bytes(free)));
   }
   SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, nonce, bytes_expected));
@@ -424,7 +425,7 @@ Result<std::unique_ptr<ReadFile>> LocalStorage::open(const std::string& path) {
 Result<Bytes> LocalStorage::read(const std::string& path, uint64_t bytes_max) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ReadFile> file, open(path));
   if (file->size() > bytes_max) {
-    return Status(Code::too_large, fmt::format("{}: {} bytes, where at most {} are expected", full(path),
+    return Status(Code::too_large, fmt::format("{}: it has {} bytes, but at most {} are expected", full(path),
                                                file->size(), bytes_max));
   }
   Bytes out(file->size());

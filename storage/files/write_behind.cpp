@@ -28,12 +28,12 @@ Result<std::unique_ptr<WriteBehind>> WriteBehind::make(Write write) {
   std::unique_ptr<WriteBehind> made(new WriteBehind(std::move(write)));
   for (auto& buffer : made->buffers_) {
     buffer.reset(static_cast<std::byte*>(std::aligned_alloc(kDirectAlignmentBytes, kWriteBehindChunkBytes)));
-    if (!buffer) return Status(Code::no_space, "no memory for chunks to write from");
+    if (!buffer) return Status(Code::no_space, "no memory for write buffers");
   }
   try {
     made->thread_ = std::thread([self = made.get()] { self->run(); });
   } catch (const std::exception& error) {
-    return Status(Code::no_space, std::string("no thread to write with: ") + error.what());
+    return Status(Code::no_space, std::string("cannot start a thread for writing: ") + error.what());
   }
   return made;
 }

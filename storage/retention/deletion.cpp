@@ -73,9 +73,10 @@ Status remove_files(Storage& storage, const std::string& folder, unsigned thread
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   for (const ObjectInfo& object : listed) {
     if (object.is_folder) {
-      return Status(Code::busy,
-                    fmt::format("{}/{}/{}: a folder that is not Shoal's lies in a deleted checkpoint",
-                                storage.describe(), folder, object.name));
+      return Status(
+          Code::busy,
+          fmt::format("{}/{}/{}: the deleted checkpoint contains this folder, which Shoal did not make",
+                      storage.describe(), folder, object.name));
     }
   }
   std::erase_if(listed, [](const ObjectInfo& object) { return object.name == kDecisionName; });
@@ -161,7 +162,7 @@ Result<DeletionResult> delete_checkpoint(Storage& storage, const Deletion& delet
                        Tombstone{Tombstone::Reason::deleted, deletion.cause}};
     SHOAL_RETURN_IF_ERROR(ok_if_gone(mark_deleted(storage, tombstone).status()));
   } else if (decision->tombstone().reason == Tombstone::Reason::aborted) {
-    return kept("it was aborted, and is no checkpoint");
+    return kept("it was aborted and is not a checkpoint");
   }
   DeletionResult result;
   SHOAL_ASSIGN_OR_RETURN(result.why, find_holder(storage, MarkKind::pin, key));

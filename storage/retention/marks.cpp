@@ -52,7 +52,7 @@ std::string path_of(MarkKind kind, const std::string& name) {
 Result<Bytes> encode(MarkKind kind, const Mark& mark) {
   if (!is_name(kind, mark.name)) {
     return Status(Code::invalid_argument,
-                  fmt::format("'{}' is no name of a {}", clean_line(mark.name, kMaxNoteBytes),
+                  fmt::format("'{}' is not a valid name of a {}", clean_line(mark.name, kMaxNoteBytes),
                               facts_of(kind).record.what));
   }
   capnp::MallocMessageBuilder message;
@@ -87,10 +87,10 @@ Status validate_tag(std::string_view name) {
       validate_component(name).ok()) {
     return ok_status();
   }
-  return Status(
-      Code::invalid_argument,
-      fmt::format("'{}' is no tag: 1 to {} of [A-Za-z0-9._-], beginning with a letter, not 'latest'",
-                  clean_line(std::string(name), kMaxTagBytes), kMaxTagBytes));
+  return Status(Code::invalid_argument,
+                fmt::format("'{}' is not a valid tag: expected 1 to {} characters of [A-Za-z0-9._-], "
+                            "beginning with a letter, and not 'latest'",
+                            clean_line(std::string(name), kMaxTagBytes), kMaxTagBytes));
 }
 
 Result<bool> create_mark(Storage& storage, MarkKind kind, const Mark& mark) {
@@ -120,11 +120,11 @@ Result<Mark> read_mark(Storage& storage, MarkKind kind, const std::string& name)
         mark.counter = reader.getCounter();
         SHOAL_RETURN_IF_ERROR(schema::bounded_size(reader.getNote(), kMaxNoteBytes, "note").status());
         mark.note = schema::view_of(reader.getNote());
-        if (!is_clean_utf8(mark.note)) return Status(Code::corrupt, "a note that is no clean text");
+        if (!is_clean_utf8(mark.note)) return Status(Code::corrupt, "its note is not clean text");
         mark.unix_time_ns = reader.getUnixTimeNs();
         SHOAL_ASSIGN_OR_RETURN(mark.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
         if (kind == MarkKind::verified && name != verified_name(mark.key)) {
-          return Status(Code::corrupt, fmt::format("it speaks of {}", to_string(mark.key)));
+          return Status(Code::corrupt, fmt::format("it is a mark on {}", to_string(mark.key)));
         }
         return mark;
       });

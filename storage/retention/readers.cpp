@@ -36,8 +36,8 @@ Result<ReaderRecord> read_reader(Storage& storage, uint32_t number) {
         ReaderRecord record;
         record.number = reader.getNumber();
         if (record.number != number) {
-          return Status(Code::corrupt,
-                        fmt::format("it holds number {}, not that of its name", record.number));
+          return Status(Code::corrupt, fmt::format("it holds number {}, which is not the number in its name",
+                                                   record.number));
         }
         record.job_id = schema::view_of(reader.getJobId());
         SHOAL_RETURN_IF_ERROR(validate_text(record.job_id, base::kMaxJobIdBytes, "job id"));
@@ -99,7 +99,7 @@ Result<ReaderRecord> claim_reader(Storage& storage, const std::string& job_id, c
       return existing;  // also if an earlier try created it and its answer was lost
     drawn = xxh3_128(drawn.bytes);
   }
-  return Status(Code::unavailable, fmt::format("{}: {} numbers drawn for a reader were all taken",
+  return Status(Code::unavailable, fmt::format("{}: all {} numbers drawn for a reader were taken",
                                                storage.describe(), kMaxReaderTries));
 }
 

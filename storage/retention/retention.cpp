@@ -29,7 +29,8 @@ std::optional<AttemptKey> key_of_verified(const std::string& name) {
 Status refuse_damaged(const MarkList& list) {
   if (list.damaged.empty()) return ok_status();
   return list.damaged.front().second.with_context(
-      "nothing is deleted while one cannot tell what this keeps; remove it if it keeps nothing");
+      "retention deletes nothing while it cannot read what this mark keeps; remove the mark if it keeps "
+      "nothing");
 }
 
 Result<Keepers> read_keepers(Storage& storage, RetentionPlan* plan) {

@@ -240,8 +240,9 @@ Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key) {
   auto decision = read_decision(storage, key);
   if (!decision.ok() && decision.status().code() != Code::not_found) return decision.status();
   if (!decision.ok()) {
-    return Status(Code::refused, fmt::format("{}/{}: nothing may be removed: no decision stands there",
-                                             storage.describe(), folder));
+    return Status(Code::refused,
+                  fmt::format("{}/{}: nothing may be removed, because no decision exists there",
+                              storage.describe(), folder));
   }
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   uint64_t bytes = 0;
@@ -263,11 +264,12 @@ Status check_files_present(Storage& storage, const AttemptKey& key, const std::v
         [](const ObjectInfo& object, const std::string& name) { return object.name < name; });
     if (found == listed.end() || found->name != file.name || found->is_folder) {
       return Status(Code::not_found,
-                    fmt::format("{}/{}/{} is not there", storage.describe(), folder, file.name));
+                    fmt::format("{}/{}/{} does not exist", storage.describe(), folder, file.name));
     }
     if (found->size != file.size) {
-      return Status(Code::corrupt, fmt::format("{}/{}/{} has {} bytes, {} were reported", storage.describe(),
-                                               folder, file.name, found->size, file.size));
+      return Status(Code::corrupt,
+                    fmt::format("{}/{}/{} has {} bytes, but {} were reported", storage.describe(), folder,
+                                file.name, found->size, file.size));
     }
   }
   return ok_status();

@@ -77,7 +77,8 @@ Result<ClaimedNumbers> list_numbers(Storage& storage, const std::string& folder)
 }
 
 Status wrong_number(uint32_t number) {
-  return Status(Code::corrupt, fmt::format("it holds number {}, not that of its name", number));
+  return Status(Code::corrupt,
+                fmt::format("it holds number {}, which is not the number in its name", number));
 }
 
 Result<EpochRecord> read_epoch(Storage& storage, uint32_t epoch) {
@@ -162,28 +163,27 @@ Status refuse_lost_id(Storage& storage) {
     if (object.is_folder && parse_step_folder(object.name)) step = &object;
   }
   if (has_id || step == nullptr) return ok_status();
-  return Status(Code::refused,
-                fmt::format("root {} has lost its {}, for {} lies there: `shoal restore-id {}` puts it back "
-                            "from the checkpoints",
-                            storage.describe(), kRootIdPath, step->name, storage.describe()));
+  return Status(Code::refused, fmt::format("root {} has lost its {}, although {} exists: `shoal restore-id "
+                                           "{}` restores it from the checkpoints",
+                                           storage.describe(), kRootIdPath, step->name, storage.describe()));
 }
 
 // Adds to a damaged ROOT_ID's error how to repair it. OK and other errors stay.
 Status damaged_root_id(const Status& status, Storage& storage) {
   if (status.code() != Code::corrupt) return status;
-  return Status(
-      status.code(),
-      fmt::format("{}; bring it back from a copy, or move it away: then `shoal restore-id {}` makes it "
-                  "anew from the checkpoints",
-                  status.message(), storage.describe()));
+  return Status(status.code(), fmt::format("{}; restore it from a copy, or move it away: then `shoal "
+                                           "restore-id {}` makes it again from the checkpoints",
+                                           status.message(), storage.describe()));
 }
 
 // Adds to an error about the highest claim of a folder how to repair it.
 Status highest_is_damaged(const Status& status, Storage& storage, const std::string& path) {
   if (status.code() == Code::version) return status;
-  return Status(status.code(), fmt::format("{}; where it cannot be brought back, rename it to {}/{}.damaged "
-                                           "once no job uses this root",
-                                           status.message(), storage.describe(), path));
+  return Status(
+      status.code(),
+      fmt::format(
+          "{}; if it cannot be restored from a copy, rename it to {}/{}.damaged while no job uses this root",
+          status.message(), storage.describe(), path));
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ Result<RootId> open_root(Storage& storage, bool create, const RootId& fresh) {
     SHOAL_RETURN_IF_ERROR(refuse_lost_id(storage));
     if (!create) {
       return Status(Code::not_found,
-                    fmt::format("root {} holds no run: {} is not there", storage.describe(), kRootIdPath));
+                    fmt::format("root {} holds no run: {} does not exist", storage.describe(), kRootIdPath));
     }
     id = create_root_id(storage, fresh);
   }
@@ -211,8 +211,8 @@ bool shows_a_run(std::string_view name) {
 Result<RootId> restore_root_id(Storage& storage) {
   auto existing = read_root_id(storage);
   if (existing.ok()) {
-    return Status(Code::already_exists,
-                  fmt::format("root {} has its {}: {}", storage.describe(), kRootIdPath, existing->to_hex()));
+    return Status(Code::already_exists, fmt::format("root {} already has its {}: {}", storage.describe(),
+                                                    kRootIdPath, existing->to_hex()));
   }
   if (existing.status().code() != Code::not_found) return damaged_root_id(existing.status(), storage);
   SHOAL_ASSIGN_OR_RETURN(AttemptList list, list_attempts(storage));
@@ -231,8 +231,8 @@ Result<RootId> restore_root_id(Storage& storage) {
     }
   }
   if (!first) {
-    return Status(Code::not_found, fmt::format("root {} has no decision that could be read and names the run",
-                                               storage.describe()));
+    return Status(Code::not_found,
+                  fmt::format("root {} has no readable decision that names the run", storage.describe()));
   }
   return create_root_id(storage, first->root_id);
 }
@@ -248,11 +248,11 @@ Status probe_storage(Storage& storage, const Nonce& nonce) {
   SHOAL_ASSIGN_OR_RETURN(Bytes read, storage.read(path, content.size()));
   if (!first || read != content) return refuse("a new name is taken");
   SHOAL_ASSIGN_OR_RETURN(bool second, storage.create_exclusive(path, content));
-  if (second) return refuse("it creates the same name twice");
+  if (second) return refuse("it allows creating the same name twice");
   SHOAL_ASSIGN_OR_RETURN(auto listed, storage.list(kProbesFolder));
   bool found = std::any_of(listed.begin(), listed.end(),
                            [&](const ObjectInfo& object) { return object.name == name; });
-  if (!found) return refuse("a listing lacks what was just created");
+  if (!found) return refuse("a listing lacks a file that was just created");
   SHOAL_RETURN_IF_ERROR(storage.remove(path));
   return ok_status();
 }
@@ -392,8 +392,8 @@ Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation
     return record.job_id == job_id && record.generation == generation;
   });
   if (ours == records.end()) {
-    return Status(Code::refused,
-                  fmt::format("{}: generation {} is none of job {}", storage.describe(), generation, job_id));
+    return Status(Code::refused, fmt::format("{}: generation {} does not belong to job {}",
+                                             storage.describe(), generation, job_id));
   }
   if (generation != records.back().generation) return superseded(storage, generation, records.back());
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(kGenerationsFolder));
@@ -441,18 +441,17 @@ Status refuse_epoch_of_past_run(Storage& storage, const RunClaims& claims) {
   if (storage.open(path).status().code() != Code::not_found) return ok_status();
   SHOAL_ASSIGN_OR_RETURN(ClaimedNumbers claimed, list_numbers(storage, kGenerationsFolder));
   if (claimed.numbers.empty() || claimed.numbers.back() <= claims.generation->generation) return ok_status();
-  return Status(
-      Code::refused,
-      fmt::format("{}/{} is gone, and a later run has claimed generation {}: this run, of generation "
-                  "{}, commits nothing more",
-                  storage.describe(), path, claimed.numbers.back(), claims.generation->generation));
+  return Status(Code::refused,
+                fmt::format("{}/{} is missing, and a later run has claimed generation {}: this run, of "
+                            "generation {}, commits nothing more",
+                            storage.describe(), path, claimed.numbers.back(), claims.generation->generation));
 }
 
 Status not_ours(Storage& storage, const std::string& path, std::string_view whose) {
-  return Status(Code::refused,
-                fmt::format("{}/{} {}: nothing is committed there by this run; give each run a "
-                            "root of its own, or put the file back",
-                            storage.describe(), path, whose));
+  return Status(
+      Code::refused,
+      fmt::format("{}/{} {}: this run commits nothing there; give each run its own root, or restore the file",
+                  storage.describe(), path, whose));
 }
 
 }  // namespace
@@ -463,8 +462,9 @@ Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaim
   SHOAL_RETURN_IF_ERROR(restore_record(
       storage, kRootIdRecord, kRootIdPath, id, [&] { return read_root_id(storage); },
       [&](const RootId& existing) {
-        return existing == claims.root_id ? ok_status()
-                                          : not_ours(storage, kRootIdPath, "names another run's root now");
+        return existing == claims.root_id
+                   ? ok_status()
+                   : not_ours(storage, kRootIdPath, "now names the root of another run");
       },
       &restored));
   if (claims.generation) {
@@ -505,7 +505,7 @@ namespace {
 // false: the file exists already.
 Result<bool> create_roster(Storage& storage, uint32_t generation, const std::string& path,
                            const RosterRecord& record, const Nonce& nonce) {
-  if (record.world == nullptr) return Status(Code::invalid_argument, "a roster record without a world");
+  if (record.world == nullptr) return Status(Code::invalid_argument, "the roster record has no world");
   SHOAL_RETURN_IF_ERROR(validate_world_record({record.world, record.rule_version, record.options}));
   capnp::MallocMessageBuilder message;
   auto root = message.initRoot<schema::FirstRoster>();
@@ -523,7 +523,7 @@ Result<RosterRecord> read_roster_at(Storage& storage, uint32_t generation, const
         SHOAL_RETURN_IF_ERROR(Hash128::from_bytes(schema::view_of(reader.getNonce())).status());
         SHOAL_ASSIGN_OR_RETURN(WorldRecord world, read_world_record(reader));
         if (id != nullptr && world.world->roster.id() != *id) {
-          return Status(Code::corrupt, "it holds another roster than that of its name");
+          return Status(Code::corrupt, "it holds another roster than its name says");
         }
         return RosterRecord{world.world, world.options, world.rule_version};
       });
@@ -547,7 +547,7 @@ Result<RosterRecord> read_roster(Storage& storage, uint32_t generation) {
 
 Result<RosterRecord> publish_later_roster(Storage& storage, uint32_t generation, const RosterRecord& record,
                                           const Nonce& nonce) {
-  if (record.world == nullptr) return Status(Code::invalid_argument, "a roster record without a world");
+  if (record.world == nullptr) return Status(Code::invalid_argument, "the roster record has no world");
   const RosterId id = record.world->roster.id();
   const std::string path = later_roster_path(generation, id);
   SHOAL_ASSIGN_OR_RETURN(bool ours, create_roster(storage, generation, path, record, nonce));
@@ -637,7 +637,7 @@ Result<LoadChoice> read_load_choice(Storage& storage, uint32_t generation, uint3
         read.found = reader.getFound();
         read.key = {reader.getChosenGeneration(), reader.getChosenStep(), reader.getChosenAttempt()};
         if (!read.found && read.key != AttemptKey{})
-          return Status(Code::corrupt, "nothing found, yet an attempt named");
+          return Status(Code::corrupt, "it names an attempt although no checkpoint was found");
         SHOAL_ASSIGN_OR_RETURN(read.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
         SHOAL_ASSIGN_OR_RETURN(read.passed_over, plan::read_passed_over(reader));
         return read;

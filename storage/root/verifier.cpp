@@ -139,8 +139,9 @@ class CheckpointVerifier {
     const Manifest& manifest = decision_.manifest();
     Status covered = check_coverage(*manifest.world, manifest.options);
     if (covered.ok() && damage_.count() == 0 && payload_bytes_.load() != manifest.payload_bytes) {
-      covered = Status(Code::corrupt, fmt::format("the manifest says {} bytes of payload, its files hold {}",
-                                                  manifest.payload_bytes, payload_bytes_.load()));
+      covered =
+          Status(Code::corrupt, fmt::format("the manifest lists {} bytes of payload, but its files hold {}",
+                                            manifest.payload_bytes, payload_bytes_.load()));
     }
     if (!covered.ok()) {
       std::string path = storage_.describe() + "/" + decision_path(decision_.key);
@@ -239,18 +240,17 @@ class CheckpointVerifier {
 
   static Status check_piece_count(const ShardReader& reader, size_t expected) {
     if (expected == reader.pieces().size()) return ok_status();
-    return Status(Code::corrupt,
-                  fmt::format("holds {} pieces where the manifest has {}", reader.pieces().size(), expected));
+    return Status(Code::corrupt, fmt::format("it holds {} pieces, but the manifest lists {}",
+                                             reader.pieces().size(), expected));
   }
 
   static Status check_piece(const ShardReader& reader, const std::string& key, const std::string& fqn,
                             const Box& box) {
     std::optional<size_t> found = reader.find(key);
-    if (!found)
-      return Status(Code::corrupt, fmt::format("lacks '{}', which the manifest says it holds", key));
+    if (!found) return Status(Code::corrupt, fmt::format("it lacks '{}', which the manifest lists", key));
     const ShardPiece piece = reader.pieces()[*found];
     if (piece.fqn == fqn && piece.box == box) return ok_status();
-    return Status(Code::corrupt, fmt::format("'{}' holds {} of '{}', the manifest says {} of '{}'", key,
+    return Status(Code::corrupt, fmt::format("'{}' holds {} of '{}', but the manifest lists {} of '{}'", key,
                                              to_string(piece.box), piece.fqn, to_string(box), fqn));
   }
 

@@ -6,11 +6,12 @@ namespace shoal::storage {
 
 Status validate_rule(uint32_t rule_version, const SaveOptions& options) {
   if (rule_version > kRuleVersion) {
-    return Status(Code::version,
-                  fmt::format("this file follows planning rule {}, this program knows up to {}", rule_version,
-                              kRuleVersion));
+    return Status(
+        Code::version,
+        fmt::format("this file follows planning rule {}, but this program supports only rules up to {}",
+                    rule_version, kRuleVersion));
   }
-  if (rule_version == 0) return Status(Code::invalid_argument, "planning rule 0");
+  if (rule_version == 0) return Status(Code::invalid_argument, "its planning rule is 0");
   return validate_options(options);
 }
 

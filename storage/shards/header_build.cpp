@@ -34,22 +34,23 @@ Status validate_piece(const ShardPiece& piece, uint64_t offset) {
   SHOAL_RETURN_IF_ERROR(validate_shard_key(piece.key));
   SHOAL_RETURN_IF_ERROR(validate_fqn(piece.fqn));
   SHOAL_ASSIGN_OR_RETURN(uint64_t element_bytes, dtype_bytes(piece.dtype));
-  if (piece.bytes > kMaxPayloadBytes - offset) return invalid(piece, "the shard grows beyond all bounds");
+  if (piece.bytes > kMaxPayloadBytes - offset)
+    return invalid(piece, "the shard would exceed the largest possible file");
   if (piece.is_object) {
     if (piece.dtype != DType::u8 || !piece.global_shape.empty() || piece.box.dims() != 0 ||
         !piece.box.offsets.empty()) {
-      return invalid(piece, "an object is U8 without shape or box");
+      return invalid(piece, "an object must be U8, without shape and box");
     }
     return ok_status();
   }
   SHOAL_RETURN_IF_ERROR(validate_box(piece.box, piece.global_shape).with_context(piece.key));
   std::optional<uint64_t> elements = element_count(piece.box.sizes);
   if (!elements || *elements > kMaxPayloadBytes / element_bytes || piece.bytes != *elements * element_bytes) {
-    return invalid(piece, fmt::format("{} bytes given for box {} of {}", piece.bytes, to_string(piece.box),
+    return invalid(piece, fmt::format("{} bytes do not fit box {} of {}", piece.bytes, to_string(piece.box),
                                       dtype_name(piece.dtype)));
   }
   if (offset % element_bytes != 0) {
-    return invalid(piece, fmt::format("data offset {} is not aligned to {}; larger element types go first",
+    return invalid(piece, fmt::format("data offset {} is not aligned to {}: put larger element types first",
                                       offset, dtype_name(piece.dtype)));
   }
   return ok_status();
@@ -62,7 +63,7 @@ Status validate_distinct_keys(const std::vector<ShardPiece>& pieces) {
   std::sort(keys.begin(), keys.end());
   auto twice = std::adjacent_find(keys.begin(), keys.end());
   if (twice == keys.end()) return ok_status();
-  return Status(Code::invalid_argument, fmt::format("shard key '{}' is given twice", *twice));
+  return Status(Code::invalid_argument, fmt::format("shard key '{}' is listed twice", *twice));
 }
 
 // PyTorch's key, plus Shoal's global_shape and logical_fqn; objects have neither.
@@ -136,8 +137,8 @@ Result<BuiltShardHeader> build_shard_header(const std::vector<ShardPiece>& piece
   }
   auto too_large = [&](uint64_t bytes) {
     return Status(Code::too_large,
-                  fmt::format("a shard header of {} bytes, safetensors allows {}: use more files", bytes,
-                              kMaxShardHeaderBytes));
+                  fmt::format("the shard header takes {} bytes, but safetensors allows {}: use more files",
+                              bytes, kMaxShardHeaderBytes));
   };
   if (header.digests > kMaxShardHeaderBytes / kDigestDigits) return too_large(header.digests * kDigestDigits);
 

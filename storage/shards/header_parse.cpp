@@ -47,11 +47,12 @@ class Parser {
 
   Result<ParsedShardHeader> parse() && {
     SHOAL_RETURN_IF_ERROR(parse_outer());
-    if (!metadata_seen_) return corrupt("no '__metadata__': this is no Shoal shard");
+    if (!metadata_seen_) return corrupt("it has no '__metadata__': this is not a Shoal shard");
     for (auto [name, there] : {std::pair{"shoal", texts_.shoal.has_value()},
                                std::pair{"shoal_digests", texts_.digests.has_value()},
                                std::pair{"DCP_SHARDING_INFO", texts_.sharding.has_value()}}) {
-      if (!there) return corrupt(fmt::format("no '{}' in '__metadata__': this is no Shoal shard", name));
+      if (!there)
+        return corrupt(fmt::format("its '__metadata__' has no '{}': this is not a Shoal shard", name));
     }
     SHOAL_RETURN_IF_ERROR(index_keys());
     SHOAL_RETURN_IF_ERROR(parse_shoal().with_context("shoal"));
@@ -82,7 +83,7 @@ class Parser {
     }
     SHOAL_RETURN_IF_ERROR(json.expect_end());
     if (end_ != data_bytes_) {
-      return corrupt(fmt::format("the tensors end at data byte {}, the file at {}", end_, data_bytes_));
+      return corrupt(fmt::format("the tensors end at data byte {}, but the file at {}", end_, data_bytes_));
     }
     return ok_status();
   }
@@ -115,7 +116,7 @@ class Parser {
   // Fills dtype and bytes, and stores the shape from the file in box.sizes for now.
   Status parse_tensor(JsonReader& json, const std::string& key) {
     ShardPiece piece;
-    if (!validate_shard_key(key).ok()) return json.error("a key that is empty or holds control characters");
+    if (!validate_shard_key(key).ok()) return json.error("a key is empty or holds control characters");
     piece.key = key;
     Dims offsets;
     bool has_dtype = false, has_shape = false, has_offsets = false;
@@ -152,17 +153,17 @@ class Parser {
   Status place(ShardPiece* piece, const Dims& offsets) {
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes_) {
       return of_key(piece->key,
-                    fmt::format("data_offsets are no range within the {} data bytes", data_bytes_));
+                    fmt::format("data_offsets are not a range within the {} data bytes", data_bytes_));
     }
     if (offsets[0] != end_) {
-      return of_key(piece->key, fmt::format("data_offsets begin at {}, where the tensor before ends at {}",
+      return of_key(piece->key, fmt::format("data_offsets begin at {}, but the previous tensor ends at {}",
                                             offsets[0], end_));
     }
     piece->bytes = offsets[1] - offsets[0];
     uint64_t element_bytes = *dtype_bytes(piece->dtype);
     std::optional<uint64_t> elements = element_count(piece->box.sizes);
     if (!elements || *elements > data_bytes_ / element_bytes || *elements * element_bytes != piece->bytes) {
-      return of_key(piece->key, fmt::format("{} bytes are not what its shape and dtype take", piece->bytes));
+      return of_key(piece->key, fmt::format("{} bytes do not match its shape and dtype", piece->bytes));
     }
     if (offsets[0] % element_bytes != 0) return of_key(piece->key, "the data is not aligned to its dtype");
     digests_ += base::digest_count(piece->bytes);
@@ -200,10 +201,11 @@ class Parser {
     SHOAL_RETURN_IF_ERROR(json.expect(':'));
     SHOAL_RETURN_IF_ERROR(json.read_unsigned(&version));
     if (version > kShardFormatVersion) {
-      return Status(Code::version, fmt::format("this file has format {}, this program reads up to {}",
-                                               version, kShardFormatVersion));
+      return Status(Code::version,
+                    fmt::format("this file has format {}, but this program reads only formats up to {}",
+                                version, kShardFormatVersion));
     }
-    if (version != kShardFormatVersion) return json.error("no such version");
+    if (version != kShardFormatVersion) return json.error("this version does not exist");
     SHOAL_RETURN_IF_ERROR(json.expect(','));
     SHOAL_RETURN_IF_ERROR(json.read_string(&name, kMaxTokenBytes));
     if (name != "objects") return json.error("'objects' expected");
@@ -213,7 +215,7 @@ class Parser {
       SHOAL_RETURN_IF_ERROR(json.read_string(&name, kMaxShardKeyBytes));
       ShardPiece* piece = find(name);
       if (piece == nullptr || piece->is_object || piece->dtype != DType::u8 || piece->box.dims() != 1) {
-        return json.error("an object that is no U8 tensor of one dimension, or is named twice");
+        return json.error("an object is not a U8 tensor of one dimension, or is listed twice");
       }
       piece->is_object = true;
       SHOAL_RETURN_IF_ERROR(json.next(']', &more));
@@ -232,7 +234,7 @@ class Parser {
       SHOAL_RETURN_IF_ERROR(json.read_string(&key, kMaxShardKeyBytes));
       SHOAL_RETURN_IF_ERROR(json.expect(':'));
       ShardPiece* piece = find(key);
-      if (piece == nullptr) return json.error("a key that is no tensor of this file");
+      if (piece == nullptr) return json.error("a key does not name a tensor of this file");
       size_t index = static_cast<size_t>(piece - pieces_.data());
       if (seen[index]) return of_key(key, "is given twice");
       seen[index] = true;
@@ -267,9 +269,10 @@ class Parser {
       SHOAL_RETURN_IF_ERROR(json.next('}', &more));
     }
     if (!has_fqn) piece->fqn = piece->key;
-    if (!validate_fqn(piece->fqn).ok()) return of_key(piece->key, "logical_fqn is no name");
+    if (!validate_fqn(piece->fqn).ok()) return of_key(piece->key, "logical_fqn is not a valid name");
     if (piece->is_object) {
-      if (offsets != Dims{0} || has_shape) return of_key(piece->key, "an object with a place in a tensor");
+      if (offsets != Dims{0} || has_shape)
+        return of_key(piece->key, "an object must have no place in a tensor");
       piece->box = Box{};
       return ok_status();
     }
@@ -283,11 +286,11 @@ class Parser {
   Status parse_digests() {
     const std::string& text = *texts_.digests;
     if (text.size() % kDigestDigits != 0 || text.size() / kDigestDigits != digests_) {
-      return corrupt(fmt::format("shoal_digests has {} hex digits, {} digests of {} are expected",
+      return corrupt(fmt::format("shoal_digests has {} hex digits, but {} digests of {} are expected",
                                  text.size(), digests_, kDigestDigits));
     }
     if (!shoal::storage::parse_digests(text, &out_.digests)) {
-      return corrupt("shoal_digests holds more than lower-case hex digits");
+      return corrupt("shoal_digests must hold only lower-case hex digits");
     }
     return ok_status();
   }

@@ -116,7 +116,7 @@ class PlainParser {
   }
 
  private:
-  static_assert(kShardFormatVersion == 1, "the version stands in the text above");
+  static_assert(kShardFormatVersion == 1, "the text above contains the version");
   struct Sharded {
     std::string_view key, fqn;
     uint32_t numbers_at = 0;  // offsets, then the global shape

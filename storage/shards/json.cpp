@@ -154,7 +154,7 @@ Status JsonReader::read_string(std::string* out, size_t bytes_max) {
       SHOAL_RETURN_IF_ERROR(read_escape(out));
     } else {
       size_t length = utf8_length(text_.substr(at_));
-      if (length == 0) return error("a string that is no UTF-8");
+      if (length == 0) return error("a string that is not UTF-8");
       out->append(text_.substr(at_, length));
       at_ += length;
     }

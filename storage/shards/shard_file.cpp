@@ -45,12 +45,13 @@ Result<WrittenShard> write_shard(Storage& storage, const std::string& path, cons
                                  const UserMetadataPtr& user) {
   if (data.size() != pieces.size()) {
     return Status(Code::invalid_argument,
-                  fmt::format("{} buffers for {} shard pieces", data.size(), pieces.size()));
+                  fmt::format("{} buffers were given for {} shard pieces", data.size(), pieces.size()));
   }
   for (size_t i = 0; i < data.size(); ++i) {
     if (data[i].size() == pieces[i].bytes) continue;
-    return Status(Code::invalid_argument, fmt::format("shard piece '{}': {} bytes given, {} announced",
-                                                      pieces[i].key, data[i].size(), pieces[i].bytes));
+    return Status(Code::invalid_argument,
+                  fmt::format("shard piece '{}': {} bytes were given, but {} announced", pieces[i].key,
+                              data[i].size(), pieces[i].bytes));
   }
   SHOAL_ASSIGN_OR_RETURN(ShardStream stream, ShardStream::create(storage, path, nonce, pieces, user));
   for (ByteView piece : data) SHOAL_RETURN_IF_ERROR(stream.append_kept(piece));
@@ -120,15 +121,17 @@ Result<std::unique_ptr<ShardReader>> ShardReader::open(Storage& storage, const s
   SHOAL_ASSIGN_OR_RETURN(reader->file_, storage.open(path));
   const uint64_t size = reader->file_size_ = reader->file_->size();
   if (expected_size != nullptr && size != *expected_size) {
-    return reader->corrupt(fmt::format("has {} bytes, {} are expected", size, *expected_size));
+    return reader->corrupt(fmt::format("has {} bytes, but {} are expected", size, *expected_size));
   }
-  if (size < kLengthPrefixBytes) return reader->corrupt(fmt::format("{} bytes are no shard", size));
+  if (size < kLengthPrefixBytes)
+    return reader->corrupt(fmt::format("{} bytes are too few for a shard", size));
   std::byte prefix[kLengthPrefixBytes];
   SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, prefix));
   uint64_t json_bytes = load_le64(prefix);
   if (json_bytes > kMaxShardHeaderBytes || json_bytes > size - kLengthPrefixBytes) {
-    return reader->corrupt(fmt::format("a header of {} bytes is claimed; the file has {}, the limit is {}",
-                                       json_bytes, size, kMaxShardHeaderBytes));
+    return reader->corrupt(
+        fmt::format("it announces a header of {} bytes, but the file has {} and the limit is {}", json_bytes,
+                    size, kMaxShardHeaderBytes));
   }
   const PageBuffer read(kLengthPrefixBytes + json_bytes);
   SHOAL_RETURN_IF_ERROR(reader->file_->read_at(0, read.bytes()));
@@ -143,7 +146,8 @@ Result<std::unique_ptr<ShardReader>> ShardReader::by_header(Storage& storage, co
   std::unique_ptr<ShardReader> reader(new ShardReader(storage, path));
   reader->file_size_ = file_size;
   if (header.size() < kLengthPrefixBytes || header.size() > file_size) {
-    return reader->corrupt(fmt::format("{} bytes are no header of {}", header.size(), file_size));
+    return reader->corrupt(
+        fmt::format("{} bytes cannot be the header of a file of {} bytes", header.size(), file_size));
   }
   SHOAL_RETURN_IF_ERROR(reader->take_header(header, &digest));
   return reader;
@@ -156,8 +160,8 @@ Status ShardReader::take_header(ByteView header, const Hash128* expected_digest)
   }
   data_begin_ = header.size();
   if (data_begin_ % kShardDataAlignment != 0) {
-    return corrupt(
-        fmt::format("the data begins at byte {}, no multiple of {}", data_begin_, kShardDataAlignment));
+    return corrupt(fmt::format("the data begins at byte {}, which is not a multiple of {}", data_begin_,
+                               kShardDataAlignment));
   }
   auto parsed = parse_shard_header(as_text(header).substr(kLengthPrefixBytes), file_size_ - data_begin_);
   if (!parsed.ok()) return parsed.status().with_context(full_path_ + ": header");
@@ -172,7 +176,7 @@ Result<ReadFile*> ShardReader::file() const {
   if (file_ != nullptr) return file_.get();
   SHOAL_ASSIGN_OR_RETURN(auto file, storage_.open(path_));
   if (file->size() != file_size_) {
-    return corrupt(fmt::format("has {} bytes, {} are expected", file->size(), file_size_));
+    return corrupt(fmt::format("has {} bytes, but {} are expected", file->size(), file_size_));
   }
   file_ = std::move(file);
   return file_.get();

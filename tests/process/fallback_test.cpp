@@ -136,7 +136,7 @@ TEST_F(Fallback, WhereAllAreDamagedIsCorruptAndNeverAStartAfresh) {
   flip_last_byte(shard(2, 0));
   flip_last_byte(manifest(3));
   start("next");
-  expect_corrupt(previous(), "every checkpoint of this root is damaged (3), the newest is step 3 (g1a1)");
+  expect_corrupt(previous(), "every checkpoint of this root is damaged (3); the newest is step 3 (g1a1)");
   expect_corrupt(previous(LoadMethod::two_stage), "every checkpoint of this root is damaged (3)");
   for (auto& trainer : job_.trainers) {
     auto started = trainer->checkpointer().load_or_start(trainer->state, previous());

@@ -82,7 +82,7 @@ TEST_F(LostManifest, IsWrittenByTheLiveJobWhereAHostDiedBetweenItsShardAndItsRep
   auto committed = saved->wait_committed(kPatience);
   EXPECT_TRUE(committed.ok()) << committed.status().to_string();
   EXPECT_THAT(read_file(scratch_.file("first-a.log")),
-              HasSubstr("it is committed all the same: the root holds all of it"));
+              HasSubstr("it is committed nevertheless, because the root holds all its files"));
 }
 
 // Without that shard nothing proves the step. An older one is loaded, and the node's log states the reason.
@@ -95,7 +95,9 @@ TEST_F(LostManifest, WithALostShardIsReportedByWhoLoadsAnOlderStep) {
   auto next = start("next");
   expect_loads(*next, 1);
   const std::string log = read_file(scratch_.file("next-a.log"));
-  EXPECT_THAT(log, HasSubstr("latest loads step 1 (g1a1): the newer step 2 (g1a1) is not loaded"));
+  EXPECT_THAT(
+      log,
+      HasSubstr("load(latest) chooses step 1 (g1a1): it passes over the newer step 2 (g1a1) is not loaded"));
   EXPECT_THAT(log, HasSubstr("there is no shard of rank 1"));
 }
 

@@ -293,7 +293,7 @@ TEST_P(GlobalPlanners, BesidePlannersWithoutOneAreNamed) {
   for (auto& save : saves) {
     EXPECT_THAT(
         save.status().message(),
-        ::testing::HasSubstr("the planner of rank 0 has a global plan of its own, that of rank 1 has none"));
+        ::testing::HasSubstr("the planner of rank 0 makes a global plan, but that of rank 1 makes none"));
   }
 }
 
@@ -307,7 +307,7 @@ TEST_P(GlobalPlanners, ThatLeaveNothingToAnybodyAreNamed) {
     auto save = trainer.checkpointer().save(1, trainer.state, planners[trainer.rank]);
     return save.ok() ? save->wait_committed(kPatience).status() : save.status();
   });
-  for (const Status& each : outcome) EXPECT_EQ(each.message(), "no rank holds anything that is to be saved");
+  for (const Status& each : outcome) EXPECT_EQ(each.message(), "no rank holds anything to save");
 }
 
 INSTANTIATE_TEST_SUITE_P(InModeCollective, GlobalPlanners, ::testing::Values(SaveMode::collective),

@@ -60,12 +60,13 @@ TEST_F(RunAgain, AfreshOverACheckpointIsAWarningThatNamesIt) {
   begin();
   save_all(1, 50);
   end();
-  EXPECT_THAT(read_file(scratch_.file("a.log")), Not(HasSubstr("starts afresh")));
+  EXPECT_THAT(read_file(scratch_.file("a.log")), Not(HasSubstr("without having loaded a checkpoint")));
   begin();
   save_all(2, 1);
   end();
-  EXPECT_THAT(read_file(scratch_.file("a.log")),
-              HasSubstr("this run starts afresh at step 1, though the root has step 50 (g1a1)"));
+  EXPECT_THAT(
+      read_file(scratch_.file("a.log")),
+      HasSubstr("this run saves step 1 without having loaded a checkpoint, but the root has step 50 (g1a1)"));
 }
 
 TEST_F(RunAgain, FromTheLatestIsNoWarning) {
@@ -76,7 +77,7 @@ TEST_F(RunAgain, FromTheLatestIsNoWarning) {
   ASSERT_TRUE(trainer_->checkpointer().load_or_start(trainer_->state)->has_value());
   save_all(2, 51);
   end();
-  EXPECT_THAT(read_file(scratch_.file("a.log")), Not(HasSubstr("starts afresh")));
+  EXPECT_THAT(read_file(scratch_.file("a.log")), Not(HasSubstr("without having loaded a checkpoint")));
 }
 
 TEST_F(RunAgain, CommitsItsOwnBytesForAStepThatTheRunBeforeCommitted) {

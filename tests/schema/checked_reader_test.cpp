@@ -50,7 +50,7 @@ TEST(CheckedReader, ReadsMessagesOfSeveralSegments) {
   ASSERT_GT(message.getSegmentsForOutput().size(), 1u);
   Bytes bytes = framed_bytes(message);
   EXPECT_TRUE(read_all(bytes).ok());
-  EXPECT_THAT(read_all(bytes, {1 << 20, 1}).message(), HasSubstr("segments claimed"));
+  EXPECT_THAT(read_all(bytes, {1 << 20, 1}).message(), HasSubstr("segments are announced"));
 }
 
 TEST(PagedMessageBuilder, GivesTheMessageInPartsAsItIsInOne) {
@@ -84,7 +84,7 @@ TEST(CheckedReader, RefusesAbsurdSegmentTables) {
   for (uint32_t words : {0xffffffffu, 0u, static_cast<uint32_t>(message.size() / 8)}) {
     Bytes absurd = message;
     store_le32(absurd.data() + 4, words);
-    EXPECT_THAT(read_all(absurd).message(), HasSubstr("words claimed")) << words;
+    EXPECT_THAT(read_all(absurd).message(), HasSubstr("the segments announce")) << words;
   }
 }
 
@@ -141,7 +141,7 @@ TEST(BoundedSize, NamesWhatIsTooLong) {
   EXPECT_EQ(*bounded_size(text, 11, "name"), 11u);
   Status status = bounded_size(text, 10, "name").status();
   EXPECT_EQ(status.code(), Code::too_large);
-  EXPECT_EQ(status.message(), "name: 11 items, at most 10 are allowed");
+  EXPECT_EQ(status.message(), "name: 11 items are too many: at most 10 are allowed");
 }
 
 TEST(CanonicalFraming, GivesEqualBytesForEqualValues) {

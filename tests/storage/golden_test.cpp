@@ -178,7 +178,8 @@ TEST(GoldenV1, AFileOfANewerFormatIsRefusedNamingBothVersions) {
     }
     const Status status = read(*storage);
     EXPECT_EQ(status.code(), Code::version) << path;
-    EXPECT_THAT(status.message(), testing::HasSubstr("this file has format 2, this program reads up to 1"))
+    EXPECT_THAT(status.message(),
+                testing::HasSubstr("this file has format 2, but this program reads only formats up to 1"))
         << path;
   }
 }

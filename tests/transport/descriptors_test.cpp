@@ -84,7 +84,7 @@ TEST_P(Descriptors, BeyondTheBoundOfPeersARefusalSaysSo) {
   ASSERT_TRUE(first.handler.wait_up(first.transport->connect(listener.address())));
   Status why = second.handler.wait_lost(second.transport->connect(listener.address()));
   EXPECT_EQ(why.code(), Code::busy);
-  EXPECT_THAT(why.message(), HasSubstr("1 peers are the most that this node takes"));
+  EXPECT_THAT(why.message(), HasSubstr("this node accepts at most 1 peers"));
   EXPECT_EQ(settle_at_refusals(listener, 1), 1u);
   EXPECT_EQ(listener.transport->stats().peers_lost, 0u);
 }

@@ -122,8 +122,9 @@ class Flood : public OfEachTransport {
       refused = self.refused();
       return !refused.empty();
     }));
-    EXPECT_THAT(refused.front().message(), HasSubstr("connections that prove nothing"));
-    EXPECT_THAT(refused.front().message(), HasSubstr("of them from 127.0.0.1"));
+    EXPECT_THAT(refused.front().message(),
+                HasSubstr("connections that had not proved that they belong to this job"));
+    EXPECT_THAT(refused.front().message(), HasSubstr("of them came from 127.0.0.1"));
   }
 };
 

@@ -142,7 +142,8 @@ TEST(Handshake, NamesBothSchemaVersionsWhereTheyDiffer) {
   Outcome outcome = run(sides);
   EXPECT_EQ(outcome.connector_failure.code(), Code::version);
   EXPECT_EQ(outcome.listener_failure.code(), Code::version);
-  EXPECT_EQ(outcome.connector_failure.message(), "schema version 2 was offered, this side speaks version 1");
+  EXPECT_EQ(outcome.connector_failure.message(),
+            "the peer speaks version 2 of the schema, but this side speaks version 1");
 }
 
 TEST(Handshake, DoesNotTakeAnOldProofForANewChallenge) {

@@ -122,7 +122,7 @@ TEST_P(Hostile, FrameThatIsCutEndsItsSession) {
         client.send(header_of(client, transport::FrameKind::message, 64),
                     ByteView(make_message(64, 1)).first(24));
       },
-      Code::corrupt, "64 bytes of payload claimed, 24 are there");
+      Code::corrupt, "the header announces 64 bytes of payload, but 24 came");
 }
 
 TEST_P(Hostile, AbsurdSegmentTableEndsItsSession) {
@@ -132,7 +132,7 @@ TEST_P(Hostile, AbsurdSegmentTableEndsItsSession) {
         store_le32(message.data(), 0xffffffff);
         client.send(header_of(client, transport::FrameKind::message, 64), message);
       },
-      Code::corrupt, "4294967296 segments claimed");
+      Code::corrupt, "4294967296 segments are announced");
 }
 
 TEST_P(Hostile, EagerMessageOverTheBoundEndsItsSession) {
@@ -160,7 +160,7 @@ TEST_P(Hostile, RendezvousLongerThanItsHeaderSaysEndsItsSession) {
       [&](RawClient& client) {
         client.announce(header_of(client, transport::FrameKind::chunk, 1 << 20), 1 << 21);
       },
-      Code::corrupt, "1048576 bytes of payload claimed, 2097152 are there");
+      Code::corrupt, "the header announces 1048576 bytes of payload, but 2097152 came");
 }
 
 TEST_P(Hostile, FrameWithoutTheTagIsDropped) {
@@ -297,7 +297,7 @@ TEST_P(Hostile, OneWithANewerSchemaHearsBothVersions) {
   client.send_to_door(header, hello);
   EXPECT_TRUE(client.wait_closed());
   EXPECT_EQ(client.refusal(),
-            Status(Code::version, "schema version 2 was offered, this side speaks version 1"));
+            Status(Code::version, "the peer speaks version 2 of the schema, but this side speaks version 1"));
   EXPECT_EQ(listener_.transport->stats().handshakes_refused, 1u);
   expect_good_peer_unharmed();
 }

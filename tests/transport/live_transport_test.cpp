@@ -337,7 +337,7 @@ TEST_P(LiveTransport, StopsAfterSendingWhatIsQueued) {
   EXPECT_TRUE(pair.listener.handler.wait_messages(pair.to_connector, 200));
   Status why = pair.listener.handler.wait_lost(pair.to_connector);
   EXPECT_EQ(why.code(), Code::unavailable);
-  EXPECT_THAT(why.message(), HasSubstr("closed by the peer: the node stops"));
+  EXPECT_THAT(why.message(), HasSubstr("closed by the peer: the node is stopping"));
   EXPECT_TRUE(pair.connector.handler.record(pair.to_listener).lost.empty())
       << "no callback for what stop ends";
   EXPECT_EQ(pair.connector.transport->send(pair.to_listener, make_message(8, 0)).code(), Code::unavailable);

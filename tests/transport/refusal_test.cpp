@@ -59,9 +59,9 @@ INSTANTIATE_TEST_SUITE_P(
             Case{"AnotherRoot", [](transport::TransportOptions& o) { o.identity.root_id = {}; },
                  "roots differ"},
             Case{"AnotherJob", [](transport::TransportOptions& o) { o.identity.job_id = "job-2"; },
-                 "jobs differ: 'job-2' was offered, this side is 'job-1'"},
+                 "jobs differ: the peer belongs to 'job-2', but this side to 'job-1'"},
             Case{"AnotherGeneration", [](transport::TransportOptions& o) { o.identity.generation = 4; },
-                 "generations differ: 4 was offered, this side is in 3"}),
+                 "generations differ: the peer is in 4, but this side is in 3"}),
         kEachTransport()),
     [](const auto& tested) {
       return std::string(std::get<0>(tested.param).name) + "By" +

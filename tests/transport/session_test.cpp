@@ -98,7 +98,7 @@ TEST(Session, EndsWithANamedErrorForATruncatedFrame) {
   Bytes message = make_message(64, 1);
   EXPECT_FALSE(wire.listener.on_frame(wire.connector.seal(64, 0, 64, false), ByteView(message).first(40), 0));
   expect_ended(wire.listener, Code::corrupt,
-               "connector (here:2): malformed frame: 64 bytes of payload claimed, 40");
+               "connector (here:2): malformed frame: the header announces 64 bytes of payload, but 40");
   EXPECT_EQ(wire.listener.take_malformed_frames(), 1u);
   wire.exchange();
   expect_ended(wire.connector, Code::corrupt, "closed by the peer: malformed frame");
@@ -128,7 +128,7 @@ TEST(Session, EndsForMessagesOutOfOrder) {
   Bytes message = make_message(64, 1);
   wire.connector.seal(64, 0, 64, false);  // lost on the way
   wire.listener.on_frame(wire.connector.seal(64, 0, 64, false), message, 0);
-  expect_ended(wire.listener, Code::corrupt, "out of order: message 1 at 0, expected message 0 at 0");
+  expect_ended(wire.listener, Code::corrupt, "out of order: message 1 at 0, but message 0 at 0 was expected");
 }
 
 TEST(Session, EndsForAMessageBetweenTheChunksOfAnother) {

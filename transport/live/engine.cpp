@@ -186,7 +186,7 @@ bool Engine::has_stopped() {
     if (in_time && !idle) return false;
     stage_ = Stage::parting;
     stop_at_ms_ = monotonic_ms() + parting_ms_;
-    end_all(Status(Code::unavailable, "the node stops"));
+    end_all(Status(Code::unavailable, "the node is stopping"));
     service_marked();
     return false;
   }

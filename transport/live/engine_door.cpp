@@ -29,7 +29,7 @@ Status Engine::open_poll() {
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kWakeKey}};
   if (poll_fd_.get() < 0 || wake_fd_.get() < 0 ||
       epoll_ctl(poll_fd_.get(), EPOLL_CTL_ADD, wake_fd_.get(), &event) != 0) {
-    return Status(Code::io, "no epoll descriptor can be had");
+    return Status(Code::io, "cannot make an epoll descriptor");
   }
   shared_.set_wake([this] {
     const uint64_t one = 1;
@@ -157,7 +157,7 @@ void Engine::make_room(Peer& goes) {
   if (flood_.by_host.size() < kHostsToName || flood_.by_host.contains(goes.host)) ++flood_.by_host[goes.host];
   ++flood_.closed;
   next_due_ms_ = std::min(next_due_ms_, flood_.report_at_ms);
-  close_unproven(goes, Status(Code::unavailable, "closed to make room for others"));
+  close_unproven(goes, Status(Code::unavailable, "closed to make room for other connections"));
 }
 
 // Closes at once: the descriptor is free when this returns.
@@ -181,7 +181,9 @@ void Engine::close_late_unproven() {
   while (!unproven_.empty()) {
     Peer& oldest = *find(unproven_.front());
     if (now_ms_ < oldest.came_at_ms + life_ms) return;
-    close_unproven(oldest, Status(Code::unavailable, fmt::format("proved nothing within {} ms", life_ms)));
+    close_unproven(oldest,
+                   Status(Code::unavailable,
+                          fmt::format("it did not prove within {} ms that it belongs to this job", life_ms)));
   }
 }
 
@@ -191,7 +193,8 @@ void Engine::report_flood() {
   auto worst = std::max_element(flood_.by_host.begin(), flood_.by_host.end(),
                                 [](const auto& a, const auto& b) { return a.second < b.second; });
   std::string text = fmt::format(
-      "connections that prove nothing: {} were closed to make room ({} are kept at most), {} of them from {}",
+      "closed {} connections that had not proved that they belong to this job, to make room for others ({} "
+      "are kept at most); {} of them came from {}",
       flood_.closed, options_.limits.unproven_sessions, worst->second, worst->first);
   const uint64_t closed = flood_.closed;
   shared_.count([&](TransportStats& stats) { stats.handshakes_refused += closed; });
@@ -210,7 +213,7 @@ Status Engine::prove(Peer& peer) {
     peer.session->end(base::out_of_descriptors());
   } else if (known_peers() > options_.limits.peers) {
     peer.session->end(
-        Status(Code::busy, fmt::format("{} peers are the most that this node takes", options_.limits.peers)));
+        Status(Code::busy, fmt::format("this node accepts at most {} peers", options_.limits.peers)));
   }
   return ok_status();
 }

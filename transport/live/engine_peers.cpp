@@ -39,10 +39,10 @@ void Engine::begin_connect(PeerId id, const std::string& address) {
   Peer& peer = add(id, true, address);
   auto parsed = base::parse_host_port(address);
   if (!parsed.ok()) return break_link(peer, parsed.status());
-  if (parsed->port == 0)
-    return break_link(peer, Status(Code::invalid_argument, "port 0 cannot be connected to"));
+  if (parsed->port == 0) return break_link(peer, Status(Code::invalid_argument, "cannot connect to port 0"));
   if (known_peers() > options_.limits.peers) {
-    return break_link(peer, Status(Code::busy, fmt::format("{} peers are the most", options_.limits.peers)));
+    return break_link(
+        peer, Status(Code::busy, fmt::format("this node has at most {} peers", options_.limits.peers)));
   }
   if (auto socket = resolve(*parsed, true); socket.ok()) return connect_stream(peer, *socket);
   resolver_->ask(*parsed, [shared = &shared_, id](Result<SocketAddress> answer) {

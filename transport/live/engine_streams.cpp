@@ -30,7 +30,7 @@ void Engine::begin_stream(Peer& peer, base::OwnedFd socket) {
   peer.stream_interest = EPOLLIN | (peer.stream->tls().wants_to_write() ? EPOLLOUT : 0u);
   epoll_event event{.events = peer.stream_interest, .data = {.u64 = peer.id}};
   if (epoll_ctl(poll_fd_.get(), EPOLL_CTL_ADD, peer.stream->tls().fd(), &event) != 0) {
-    break_link(peer, Status(Code::unavailable, "the connection cannot be watched"));
+    break_link(peer, Status(Code::unavailable, "cannot watch the connection"));
   }
   mark(peer);
 }
@@ -123,7 +123,7 @@ void Engine::take_frame(Peer& peer, bool is_malformed) {
   }
   if (session.on_frame(header, payload, now_ms_)) count_received(peer, payload.size());
   // The position of the next frame is unknown.
-  if (is_malformed) session.end(Status(Code::corrupt, "what came is no frame"));
+  if (is_malformed) session.end(Status(Code::corrupt, "the peer sent something that is not a frame"));
 }
 
 // The first chunk of a message waits until the whole message has room, and nothing is read before. Later
@@ -138,7 +138,7 @@ void Engine::take_announcement(Peer& peer) {
   peer.announced_bytes = decode_frame_header(header)->payload_bytes;
   if (!session.on_announced(header, peer.announced_bytes, now_ms_)) {
     peer.stream->ignore_rest();
-    return session.end(Status(Code::corrupt, "a chunk without the session's tag"));
+    return session.end(Status(Code::corrupt, "a chunk came without the tag of the session"));
   }
   if (session.announced_first_chunk()) {
     turns_.ask(peer.id, session.announced_message_bytes());

@@ -19,10 +19,10 @@ void Engine::choose_data_path(Peer& peer) {
   const TransportKind asked = options_.network.transport;
   if (asked != TransportKind::automatic && asked != used) {
     return peer.session->end(
-        Status(Code::refused, fmt::format("the transports differ: the listener uses {}, the connector was "
-                                          "started with {}; start all nodes with the same --transport "
-                                          "(SHOAL_TRANSPORT)",
-                                          to_string(used), to_string(asked))));
+        Status(Code::refused,
+               fmt::format("the transports differ: the listener uses {}, but the connector was started with "
+                           "{}; start all nodes with the same --transport (SHOAL_TRANSPORT)",
+                           to_string(used), to_string(asked))));
   }
   if (by_ucx) {
     connect_data(peer);
@@ -44,7 +44,7 @@ void Engine::offer_data_port(Peer& peer) {
   }
   if (Status ready = renew_worker(peer); !ready.ok()) return peer.session->end(ready);
   if (Status opened = open_data_port(peer); !opened.ok()) {
-    return peer.session->end(opened.with_context("a port for data"));
+    return peer.session->end(opened.with_context("cannot open a port for data"));
   }
   peer.is_expected = true;
   by_tag_[peer.session->incoming_tag()] = &peer;

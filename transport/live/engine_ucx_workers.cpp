@@ -23,7 +23,7 @@ Status Engine::open_worker() {
                          UcxWorker::create(*this, {devices_, to_string(options_.network.ports)}));
   epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
   if (epoll_ctl(poll_fd_.get(), EPOLL_CTL_ADD, worker->event_fd(), &event) != 0) {
-    return Status(Code::io, "UCX's descriptor cannot be watched");
+    return Status(Code::io, "cannot watch the descriptor of UCX");
   }
   worker_.swap(worker);
   interfaces_ = std::move(interfaces);

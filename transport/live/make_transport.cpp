@@ -19,15 +19,15 @@ Status check_options(const TransportOptions& options) {
   const TransportLimits& limits = options.limits;
   if (options.token.empty()) return bad("the job's token is empty");
   if (options.token.size() > kMaxTokenBytes)
-    return bad(fmt::format("a token has at most {} bytes", kMaxTokenBytes));
+    return bad(fmt::format("a token must have at most {} bytes", kMaxTokenBytes));
   if (options.identity.job_id.size() > base::kMaxJobIdBytes || !is_clean_utf8(options.identity.job_id)) {
-    return bad(fmt::format("a job's id is clean UTF-8 of at most {} bytes", base::kMaxJobIdBytes));
+    return bad(fmt::format("a job id must be clean UTF-8 of at most {} bytes", base::kMaxJobIdBytes));
   }
   if (options.identity.name.size() > kMaxPeerNameBytes || !is_clean_utf8(options.identity.name)) {
-    return bad(fmt::format("a node's name is clean UTF-8 of at most {} bytes", kMaxPeerNameBytes));
+    return bad(fmt::format("the name of a node must be clean UTF-8 of at most {} bytes", kMaxPeerNameBytes));
   }
   if (limits.heartbeat_interval_ms == 0 || limits.peer_lost_after_ms <= 2 * limits.heartbeat_interval_ms) {
-    return bad("a peer is lost only after more than two heartbeat intervals");
+    return bad("the timeout for a silent peer must be longer than two heartbeat intervals");
   }
   return ok_status();
 }

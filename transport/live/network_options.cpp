@@ -17,7 +17,7 @@ Result<TransportKind> parse_transport_kind(const std::string& text) {
   if (text == "tcp") return TransportKind::tcp;
   if (text == "ucx") return TransportKind::ucx;
   return Status(Code::invalid_argument,
-                fmt::format("'{}' is no transport: expected {}", text, kTransportKinds));
+                fmt::format("'{}' is not a transport: expected {}", text, kTransportKinds));
 }
 
 const char* to_string(TransportKind kind) {
@@ -98,8 +98,9 @@ Result<PortRange> parse_port_range(const std::string& text) {
     if (last_error == std::errc() && rest == end && ports.first != 0 && ports.first <= ports.last)
       return ports;
   }
-  return Status(Code::invalid_argument,
-                fmt::format("'{}' is no range of ports: expected FIRST-LAST, for example 7100-7199", text));
+  return Status(
+      Code::invalid_argument,
+      fmt::format("'{}' is not a range of ports: expected FIRST-LAST, for example 7100-7199", text));
 }
 
 std::string to_string(const PortRange& ports) {

@@ -25,7 +25,7 @@ Status Shared::send(PeerId peer, Bytes message) {
   if (Status fits = check_segment_table(message); !fits.ok()) {
     return fits.code() == Code::too_large ? fits : Status(Code::invalid_argument, fits.message());
   }
-  if (refuses_) return Status(Code::unavailable, "the transport stops");
+  if (refuses_) return Status(Code::unavailable, "the transport is stopping");
   bool wake = false;
   SHOAL_RETURN_IF_ERROR(queues_.push(peer, std::move(message), wake));
   if (!wake) return ok_status();

@@ -18,7 +18,7 @@ Result<SocketAddress> resolve(const base::HostPort& address, bool numeric_only) 
   addrinfo* found = nullptr;
   int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) {
-    return Status(Code::unavailable, "the host " + address.host + " is not known: " + gai_strerror(error));
+    return Status(Code::unavailable, "cannot resolve host " + address.host + ": " + gai_strerror(error));
   }
   // IPv4 only, one rule for both transports. UCX 1.13's TCP uses IPv4 by default; a listener on an IPv6
   // address then makes it write past the end of memory.
@@ -26,8 +26,7 @@ Result<SocketAddress> resolve(const base::HostPort& address, bool numeric_only) 
   while (chosen != nullptr && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
   if (chosen == nullptr) {
     freeaddrinfo(found);
-    return Status(Code::invalid_argument,
-                  address.host + " has only IPv6 addresses: nodes reach each other by IPv4");
+    return Status(Code::invalid_argument, address.host + " has only IPv6 addresses, but nodes need IPv4");
   }
   SocketAddress out;
   out.bytes = chosen->ai_addrlen;

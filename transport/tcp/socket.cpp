@@ -25,7 +25,7 @@ Status system_error(const std::string& what) {
 
 Result<base::OwnedFd> new_socket(const SocketAddress& address) {
   base::OwnedFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return system_error("no socket");
+  if (socket.get() < 0) return system_error("cannot make a socket");
   return socket;
 }
 
@@ -34,7 +34,7 @@ Result<base::OwnedFd> bound_socket(const SocketAddress& address) {
   int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), address.get(), address.bytes) != 0 || ::listen(socket.get(), kBacklog) != 0) {
-    return system_error("cannot be listened on");
+    return system_error("cannot listen on it");
   }
   return socket;
 }
@@ -76,7 +76,7 @@ Result<base::OwnedFd> begin_connecting(const SocketAddress& address) {
   SHOAL_ASSIGN_OR_RETURN(base::OwnedFd socket, new_socket(address));
   send_at_once(socket.get());
   if (::connect(socket.get(), address.get(), address.bytes) != 0 && errno != EINPROGRESS) {
-    return system_error("cannot be connected to");
+    return system_error("cannot connect to it");
   }
   return socket;
 }
@@ -87,7 +87,7 @@ Result<bool> finish_connecting(const base::OwnedFd& socket) {
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
   if (error != 0) {
     errno = error;
-    return system_error("cannot be connected to");
+    return system_error("cannot connect to it");
   }
   sockaddr_storage peer;
   socklen_t peer_bytes = sizeof peer;
@@ -107,7 +107,7 @@ Result<Listener> Listener::listen(const SocketAddress& address, const PortRange&
     if (errno != EADDRINUSE) return socket.status();
   }
   return Status(Code::unavailable,
-                fmt::format("every port of {} is in use: give more ports with --ports (SHOAL_PORTS)",
+                fmt::format("every port of {} is in use: set a wider range with --ports (SHOAL_PORTS)",
                             to_string(ports)));
 }
 

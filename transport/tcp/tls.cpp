@@ -112,7 +112,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create(ByteView token, const Roo
               SSL_SESSION_set_protocol_version(out->key_, TLS1_3_VERSION) == 1;
     SSL_free(any);
   }
-  if (!is_good) return Status(Code::io, "TLS cannot be set up: " + describe(ERR_get_error()));
+  if (!is_good) return Status(Code::io, "cannot set up TLS: " + describe(ERR_get_error()));
   return out;
 }
 
@@ -299,7 +299,7 @@ Result<size_t> TlsStream::write(ByteView from) {
     records_written_ = 0;
     // TLS sends the update before the next record.
     if (SSL_key_update(tls_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) return moved;
-    return Status(Code::unavailable, "TLS has no further key: " + describe(ERR_peek_error()));
+    return Status(Code::unavailable, "TLS cannot update its key: " + describe(ERR_peek_error()));
   }
   SHOAL_RETURN_IF_ERROR(failure(result, "the connection"));
   return 0;
@@ -350,7 +350,7 @@ Status TlsStream::handshake_failure(unsigned long error) {
       if (is_connector) return Status(Code::refused, "the listener has another token than this side");
       break;
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
-      if (is_connector) return Status(Code::refused, "the roots differ: the listener has another one");
+      if (is_connector) return Status(Code::refused, "the roots differ: the listener uses another one");
       break;
     case SSL_R_BINDER_DOES_NOT_VERIFY:
     case SSL_R_BAD_PSK:
@@ -358,13 +358,13 @@ Status TlsStream::handshake_failure(unsigned long error) {
     case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_NO_SUITABLE_KEY_SHARE:
-      if (!is_connector) return Status(Code::refused, "the roots differ, or the connector is no node");
+      if (!is_connector) return Status(Code::refused, "the roots differ, or the connector is not a node");
       break;
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
-      return Status(Code::unavailable, "the other side is no node of a job: it showed a certificate");
+      return Status(Code::unavailable, "the other side is not a node of a job: it showed a certificate");
     case SSL_R_WRONG_VERSION_NUMBER:
       return Status(is_connector ? Code::unavailable : Code::refused,
-                    "what came is not TLS: the other side is no node, or of an older version");
+                    "the other side does not speak TLS: it is not a node, or it is an older version");
     default:
       break;
   }

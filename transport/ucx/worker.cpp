@@ -54,7 +54,7 @@ Result<std::shared_ptr<UcxWorker>> UcxWorker::create(UcxEvents& events, const Pl
 Status UcxWorker::open(const Places& places) {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return ucx_error(Code::io, "UCX's configuration", status);
+  if (status != UCS_OK) return ucx_error(Code::io, "cannot read the configuration of UCX", status);
   set_unless_in_environment(config, "TLS", kTransports);
   // Without this setting a connection may use any device: UCX assumes that any two TCP interfaces can reach
   // each other, and sends into a network that does not contain the peer.
@@ -102,7 +102,7 @@ Status UcxWorker::set_handler() {
   handler.cb = &UcxWorker::on_active_message;
   handler.arg = this;
   ucs_status_t status = ucp_worker_set_am_recv_handler(worker_, &handler);
-  if (status != UCS_OK) return ucx_error(Code::io, "UCX takes no active messages", status);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX does not accept active messages", status);
   return ok_status();
 }
 
@@ -123,11 +123,11 @@ Result<uint16_t> UcxWorker::listen(const sockaddr* address, unsigned address_byt
     worker.events_.on_connection_request(worker, request);
   };
   ucs_status_t status = ucp_listener_create(worker_, &params, &listener_);
-  if (status != UCS_OK) return ucx_error(Code::unavailable, "cannot be listened on", status);
+  if (status != UCS_OK) return ucx_error(Code::unavailable, "cannot listen on it", status);
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   status = ucp_listener_query(listener_, &attributes);
-  if (status != UCS_OK) return ucx_error(Code::io, "UCX does not name its port", status);
+  if (status != UCS_OK) return ucx_error(Code::io, "UCX does not report its port", status);
   const sockaddr_storage& bound = attributes.sockaddr;
   if (bound.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
   return ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
@@ -149,7 +149,7 @@ Result<ucp_ep_h> UcxWorker::make_endpoint(ucp_ep_params_t params, UcxLink& link)
   };
   ucp_ep_h endpoint = nullptr;
   ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
-  if (status != UCS_OK) return ucx_error(Code::unavailable, "cannot be connected to", status);
+  if (status != UCS_OK) return ucx_error(Code::unavailable, "cannot connect to it", status);
   return endpoint;
 }
 

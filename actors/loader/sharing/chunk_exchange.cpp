@@ -181,18 +181,19 @@ void ChunkExchange::came(TimeNs now, const wire::ChunkData& message, EffectWrite
 void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
   if (waits_for_header(chunk, got)) return;
   held_[chunk].state = State::checking;
-  operations_.start(check_of(plan_, plan_.chunks[chunk], got), out,
-                    [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](
-                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      if (alive.expired()) return;
-                      if (result.ok()) {
-                        if (!is_header(chunk)) bytes_received_ += got->size;
-                        return arrived(now, chunk, got, then_out);
-                      }
-                      then_out.warning(result.status().to_string() + "; it is read from storage");
-                      ++given_up_;
-                      read(now, chunk, then_out);
-                    });
+  operations_.start(
+      check_of(plan_, plan_.chunks[chunk], got), out,
+      [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](TimeNs now, Result<OperationResult> result,
+                                                              EffectWriter& then_out) {
+        if (alive.expired()) return;
+        if (result.ok()) {
+          if (!is_header(chunk)) bytes_received_ += got->size;
+          return arrived(now, chunk, got, then_out);
+        }
+        then_out.warning(result.status().to_string() + "; this node reads the chunk from storage");
+        ++given_up_;
+        read(now, chunk, then_out);
+      });
 }
 
 void ChunkExchange::not_there(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out) {

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kTicksPerDeadline = 5;
 constexpr int64_t kTicksOfSilence = 2;  // then this node announces the chunks that a peer waits for
-static_assert(kTicksOfSilence + 1 < kTicksPerDeadline, "and hears it in time");
+static_assert(kTicksOfSilence + 1 < kTicksPerDeadline,
+              "the announcement must arrive before the deadline of the peer");
 // A read that takes longer than this many deadlines, and than this many times the longest read so far, may
 // never end. Then this node no longer announces its chunk.
 constexpr int64_t kDeadlinesOfARead = 12;
@@ -37,8 +38,8 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   }
   if (late.empty()) return;
   for (uint32_t host : late) {
-    out.warning("a load that is shared: " + settings_.addresses[host] +
-                " has sent nothing in time, and is asked no more");
+    out.warning("shared load: " + settings_.addresses[host] +
+                " has sent nothing in time; this node requests no more chunks from it");
     for (uint32_t group = 0; group < plan_.groups.size(); ++group) {
       if (plan_.groups[group] == nullptr) continue;
       const std::vector<uint32_t>& hosts = *plan_.groups[group];
@@ -96,8 +97,8 @@ void ChunkExchange::give_up_takers(TimeNs now, EffectWriter& out) {
   for (auto& [peer, taker] : takers_) {
     if (now - taker.last_left < settings_.deadline) continue;
     taker.last_left = now;  // so that it is reported once
-    const std::string why = "it has taken in nothing of a load that is shared in time";
-    out.warning("the session with a peer ends: " + why);
+    const std::string why = "the peer has received nothing of a shared load in time";
+    out.warning("this node ends the session with a peer: " + why);
     out.end_session(peer, Status(Code::unavailable, why));
   }
 }

@@ -47,14 +47,13 @@ Result<std::optional<std::string>> first_save_warning(storage::Storage& storage,
   if (above.empty()) return std::optional<std::string>();
   if (loaded) {
     return std::optional(fmt::format(
-        "this run loaded {} and saves step {}, though the root has {}, committed later and never loaded by "
-        "it: "
-        "what is saved now becomes the latest; if that is not meant, end the job and load the latest",
+        "this run loaded {} and saves step {}, but the root has {}, committed later and not loaded by this "
+        "run: this save becomes the latest; if you do not want this, end the job and load the latest",
         to_string(*loaded), first.key.step, name_some(above)));
   }
   return std::optional(fmt::format(
-      "this run starts afresh at step {}, though the root has {}, which it has not loaded: what is saved now "
-      "becomes the latest; if that is not meant, end the job and load the latest, or use another root",
+      "this run saves step {} without having loaded a checkpoint, but the root has {}: this save becomes the "
+      "latest; if you do not want this, end the job and load the latest, or use another root",
       first.key.step, name_some(above)));
 }
 
@@ -113,8 +112,8 @@ void FirstSaveWatch::look(const FirstSave& first) {
 
 void FirstSaveWatch::cannot_look(const std::exception& why) {
   warn_(
-      fmt::format("no memory or thread to see whether this run saves over checkpoints that it has not "
-                  "loaded: {}",
+      fmt::format("cannot check whether this run saves over checkpoints that it has not loaded, for lack of "
+                  "memory or threads: {}",
                   why.what()));
 }
 

@@ -122,7 +122,7 @@ void LocalServer::Connection::read_loop() {
 
 Status LocalServer::Connection::attach() {
   SHOAL_ASSIGN_OR_RETURN(auto first, socket_.receive(static_cast<int>(server_.options_.attach_timeout_ms)));
-  if (!first) return Status(Code::deadline_exceeded, "no Attach came in time");
+  if (!first) return Status(Code::deadline_exceeded, "the client sent no Attach in time");
   if (std::get_if<local::StatusRequest>(&first->message) != nullptr) {
     send(std::make_shared<const local::LocalMessage>(local::StatusReport{server_.events_.status()}));
     return Status(Code::unavailable, "answered");
@@ -157,7 +157,7 @@ bool is_of_a_save(const local::LocalMessage& message) {
 
 Status LocalServer::Connection::handle(local::ReceivedLocal received) {
   if (server_.options_.read_only && is_of_a_save(received.message)) {
-    return Status(Code::refused, "this node only reads the root: nothing is saved by it");
+    return Status(Code::refused, "this node only reads the root, and saves nothing");
   }
   if (const auto* slab = std::get_if<local::Slab>(&received.message)) {
     SHOAL_RETURN_IF_ERROR(server_.slabs_.add(id_, *slab, std::move(received.fd)));
@@ -176,7 +176,7 @@ Status LocalServer::Connection::handle(local::ReceivedLocal received) {
                std::is_same_v<Message, local::List> || std::is_same_v<Message, local::Ping>;
       },
       received.message);
-  if (!is_ours) return Status(Code::invalid_argument, "a message that no client sends here");
+  if (!is_ours) return Status(Code::invalid_argument, "a client must not send this message");
   server_.events_.from_client(id_, std::make_shared<const local::LocalMessage>(std::move(received.message)));
   return ok_status();
 }

@@ -158,26 +158,27 @@ void LocalServer::fail_all(const Status& why) {
 
 Status LocalServer::check_attach(const local::Attach& attach) {
   if (attach.schema_version != local::kLocalSchemaVersion) {
-    return Status(Code::version, fmt::format("the client speaks local schema {}, this node {}",
+    return Status(Code::version, fmt::format("the client speaks version {} of the local schema, but this "
+                                             "node speaks version {}: use the same version of Shoal for both",
                                              attach.schema_version, local::kLocalSchemaVersion));
   }
   if (attach.read_only != options_.read_only) return of_another_kind(attach);
   if (attach.job_id != options_.job_id) {
-    return of_another_run(
-        fmt::format("this node serves job '{}', the client is of job '{}'", options_.job_id, attach.job_id));
+    return of_another_run(fmt::format("this node serves job '{}', but the client belongs to job '{}'",
+                                      options_.job_id, attach.job_id));
   }
   if (attach.world_size == 0 || attach.rank >= attach.world_size) {
     return Status(Code::invalid_argument,
-                  fmt::format("rank {} of world size {}", attach.rank, attach.world_size));
+                  fmt::format("rank {} is outside a world of {} ranks", attach.rank, attach.world_size));
   }
   const auto& expected = options_.expected_ranks;
   if (!expected.empty() && std::find(expected.begin(), expected.end(), attach.rank) == expected.end()) {
-    return Status(Code::refused, fmt::format("rank {} is not one of this host", attach.rank));
+    return Status(Code::refused, fmt::format("rank {} does not belong to this host", attach.rank));
   }
   std::lock_guard lock(mutex_);
   if (world_size_ == 0) world_size_ = attach.world_size;
   if (attach.world_size == world_size_) return ok_status();
-  std::string what = fmt::format("the world size of this job is {}, rank {} says {}", world_size_,
+  std::string what = fmt::format("the world size of this job is {}, but rank {} says {}", world_size_,
                                  attach.rank, attach.world_size);
   // If ranks are attached, the client belongs to their run, and its world size is wrong.
   return ranks_.empty() ? of_another_run(std::move(what)) : Status(Code::refused, std::move(what));
@@ -185,17 +186,16 @@ Status LocalServer::check_attach(const local::Attach& attach) {
 
 // The client can only have found this node through SHOAL_SOCKET, which it has from its parent process.
 Status LocalServer::of_another_kind(const local::Attach& attach) const {
-  constexpr const char* kRemedy = "unset SHOAL_SOCKET, so that it finds or starts a node of its own";
+  constexpr const char* kRemedy = "unset SHOAL_SOCKET, so that the client finds or starts its own node";
   if (options_.read_only) {
-    return Status(Code::refused,
-                  fmt::format("the node at {} only reads, for job '{}', and the client of job '{}' is to "
-                              "save: {}, or open it with read_only",
-                              options_.socket_file, options_.job_id, attach.job_id, kRemedy));
+    return Status(Code::refused, fmt::format("the node at {} only reads, for job '{}', but the client of job "
+                                             "'{}' saves: {}, or open the root with read_only",
+                                             options_.socket_file, options_.job_id, attach.job_id, kRemedy));
   }
-  return Status(Code::refused,
-                fmt::format("the node at {} serves job '{}', which saves, and the client of job "
-                            "'{}' only reads: {}",
-                            options_.socket_file, options_.job_id, attach.job_id, kRemedy));
+  return Status(
+      Code::refused,
+      fmt::format("the node at {} serves job '{}', which saves, but the client of job '{}' only reads: {}",
+                  options_.socket_file, options_.job_id, attach.job_id, kRemedy));
 }
 
 Status LocalServer::of_another_run(std::string what) {

@@ -35,7 +35,7 @@ Status bad_slab(const local::Slab& slab, std::string_view why) {
 }  // namespace
 
 Status SlabTable::add(ClientId client, const local::Slab& slab, base::OwnedFd fd) {
-  if (!fd.valid()) return bad_slab(slab, "no descriptor came with it");
+  if (!fd.valid()) return bad_slab(slab, "the client sent no descriptor with it");
   SHOAL_RETURN_IF_ERROR(
       local::check_slab(fd.get(), slab.bytes).with_context(fmt::format("slab {}", slab.slab_id)));
   View view;
@@ -53,7 +53,7 @@ Status SlabTable::add(ClientId client, const local::Slab& slab, base::OwnedFd fd
   auto last = slabs_.upper_bound({client, std::numeric_limits<uint32_t>::max()});
   bool is_new = slabs_.find({client, slab.slab_id}) == slabs_.end();
   if (is_new && static_cast<size_t>(std::distance(first, last)) >= local::kMaxSlabsPerClient) {
-    return bad_slab(slab, fmt::format("over {} slabs", local::kMaxSlabsPerClient));
+    return bad_slab(slab, fmt::format("a client may have at most {} slabs", local::kMaxSlabsPerClient));
   }
   slabs_[{client, slab.slab_id}] = std::move(view);
   return ok_status();

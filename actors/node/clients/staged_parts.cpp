@@ -43,7 +43,7 @@ class StagedParts::Source final : public PartSource {
     if (!is_over) {
       outcome =
           Status(Code::deadline_exceeded,
-                 fmt::format("its trainer has not copied the next part within {} s: it is stopped",
+                 fmt::format("its trainer has not copied the next part within {} s",
                              std::chrono::duration_cast<std::chrono::seconds>(parts_.patience_).count()));
     }
     parts_.asked_.erase(number);
@@ -62,7 +62,7 @@ class StagedParts::Source final : public PartSource {
 Status StagedParts::gone(ClientId client) const {
   if (is_closed_) return Status(Code::unavailable, "the node was stopped while the save was staged in parts");
   if (here_.contains(client)) return ok_status();
-  return Status(Code::unavailable, "its trainer went away while it staged in parts");
+  return Status(Code::unavailable, "its trainer disconnected while it staged in parts");
 }
 
 Result<std::unique_ptr<PartSource>> StagedParts::open(ClientId client, uint32_t slab_id,

@@ -180,8 +180,8 @@ Status StagingBudget::too_little(const Part& part, const HostMemory& memory) con
   const local::StagingRequest& wanted = *part.place.holder->wanted;
   const bool is_own_limit = wanted.bytes_max < part.portion;
   return Status(Code::no_space, "a save of this rank takes " + human_bytes(wanted.bytes) +
-                                    " of memory to be staged, or to be staged in parts " +
-                                    human_bytes(least_bytes()) + "; " +
+                                    " of memory to stage, or at least " + human_bytes(least_bytes()) +
+                                    " to stage in parts; only " +
                                     human_bytes(std::min(part.portion, wanted.bytes_max)) +
                                     " are left for it: " + (is_own_limit ? wanted.because : memory.because) +
                                     "; free memory on this host, or raise that limit");
@@ -307,7 +307,7 @@ void StagingBudget::relieve(TimeNs now, const HostMemory& memory, std::vector<De
     holder.is_giving_back = true;
     out.push_back({client, std::nullopt,
                    "the host is short of memory: " + human_bytes(holder.resident()) +
-                       " of staging memory that was not used for a while are given back: " + memory.because});
+                       " of staging memory that was not used for a while is given back: " + memory.because});
   }
 }
 

@@ -49,7 +49,8 @@ Result<std::string> own_address_towards(const std::string& peer, const transport
   sockaddr_in own{};
   socklen_t bytes = sizeof own;
   if (!is_known || getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) {
-    return Status(Code::unavailable, fmt::format("no address of this host: {}", std::strerror(errno)));
+    return Status(Code::unavailable,
+                  fmt::format("cannot find an address of this host: {}", std::strerror(errno)));
   }
   char text[INET_ADDRSTRLEN] = {};
   inet_ntop(AF_INET, &own.sin_addr, text, sizeof text);

@@ -112,7 +112,7 @@ void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
   auto up = up_.find(kCoordinatorNode);
   bool exists = up != up_.end() && up->second.epoch >= epoch;
   if (!exists && (epoch > epoch_ || address != coordinator_)) {
-    drain_coordinator(Status(Code::unavailable, "a later coordinator is followed"));
+    drain_coordinator(Status(Code::unavailable, "this node now follows a later coordinator"));
     failures_ = 0;
     connect_not_before_ = 0;
     coordinator_ = address;
@@ -199,7 +199,7 @@ std::optional<std::string> PeerLinks::unreachable_line() {
   std::lock_guard lock(mutex_);
   const bool is_reached = coordinates_ || (is_welcome_ && up_.contains(kCoordinatorNode));
   const std::string address =
-      via_.empty() ? coordinator_ : fmt::format("{} by its relay {}", coordinator_, via_);
+      via_.empty() ? coordinator_ : fmt::format("{} through the relay {}", coordinator_, via_);
   return notice_.due(steady_now(), is_reached, address,
                      coordinator_lost_.ok() ? "no answer" : coordinator_lost_.message());
 }

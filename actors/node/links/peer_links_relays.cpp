@@ -21,7 +21,7 @@ void PeerLinks::on_link(transport::PeerId peer, LinkMessage message) {
 
 void PeerLinks::on_relay_message(NodeId relay, LinkMessage message) {
   if (std::holds_alternative<link::ServeAsRelay>(message)) {  // another coordinator sent it to this one
-    send_link(relay, link::RelayFailed{"this node coordinates"});
+    send_link(relay, link::RelayFailed{"this node is the coordinator"});
   } else if (const auto* ready = std::get_if<link::RelayReady>(&message)) {
     tree_.serves(relay, ready->address, ready->children_max);
   } else if (const auto* failed = std::get_if<link::RelayFailed>(&message)) {
@@ -38,7 +38,7 @@ void PeerLinks::on_relay_message(NodeId relay, LinkMessage message) {
 
 void PeerLinks::child_up(NodeId relay, const link::ChildUp& child) {
   if (events_ == nullptr || !tree_.child_up(relay, child.child, next_node_, child.incarnation)) {
-    return send_link(relay, link::DropChild{child.child, "the relay has no place for it"});
+    return send_link(relay, link::DropChild{child.child, "the relay is full"});
   }
   auto through = up_.find(relay);
   transport::Identity identity = through == up_.end() ? transport::Identity() : through->second;
@@ -57,7 +57,7 @@ void PeerLinks::on_coordinator_link(LinkMessage message) {
   } else if (const auto* serve = std::get_if<link::ServeAsRelay>(&message)) {
     auto followed = up_.find(kCoordinatorNode);
     if (relay_ == nullptr || followed == up_.end()) {
-      return send_link(kCoordinatorNode, link::RelayFailed{"this node serves nobody"});
+      return send_link(kCoordinatorNode, link::RelayFailed{"this node does not accept other nodes"});
     }
     relay_->open(coordinator_, followed->second, serve->children_max);
   } else if (auto* to = std::get_if<link::ToChild>(&message)) {
@@ -70,8 +70,9 @@ void PeerLinks::on_coordinator_link(LinkMessage message) {
 // Roles do not notice, unless the relay cannot be reached either.
 void PeerLinks::go_by(const link::UseRelay& received) {
   if (!via_.empty()) return;  // only the coordinator itself sends nodes to relays
-  drain_coordinator(
-      Status(Code::unavailable, received.address.empty() ? received.cause : "goes by way of a relay"));
+  drain_coordinator(Status(Code::unavailable, received.address.empty()
+                                                  ? received.cause
+                                                  : "this node now connects through a relay"));
   connect_not_before_ = 0;
   changed_.notify_all();
   if (!received.address.empty()) {

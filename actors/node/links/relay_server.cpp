@@ -103,8 +103,9 @@ void RelayServer::change(std::unique_lock<std::mutex>& lock) {
     auto received = start_listening(*wanted, &transport);
     answer =
         encode_link(received.ok() ? *received : LinkMessage(link::RelayFailed{received.status().message()}));
-    settings_.log(received.ok() ? fmt::format("serves as a relay at {}", transport->listen_address())
-                                : fmt::format("cannot serve as a relay: {}", received.status().to_string()));
+    settings_.log(received.ok()
+                      ? fmt::format("this node serves as a relay at {}", transport->listen_address())
+                      : fmt::format("this node cannot serve as a relay: {}", received.status().to_string()));
   }
   lock.lock();
   queue_.clear();  // of the earlier children

@@ -69,7 +69,7 @@ class RelayServer final : private transport::TransportHandler {
 
   const Settings settings_;
   const SendUp send_up_;
-  RefusalLines refusals_{"the relay's door"};
+  RefusalLines refusals_{"the listener of the relay"};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Grant> wanted_;

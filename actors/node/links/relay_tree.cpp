@@ -142,8 +142,8 @@ void RelayTree::forget_promise(const Nonce& incarnation) {
 
 std::string RelayTree::no_relay_cause() const {
   const std::string direct = std::to_string(direct_max_) + " nodes are connected to the coordinator";
-  if (asked_ > 0) return direct + ", and a relay is about to be ready";
-  if (!last_failure_.empty()) return direct + ", and no relay can be had: " + last_failure_;
+  if (asked_ > 0) return direct + ", and a relay is starting";
+  if (!last_failure_.empty()) return direct + ", and no relay can be started: " + last_failure_;
   return direct + ", and their relays are full";
 }
 

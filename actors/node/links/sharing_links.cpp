@@ -71,19 +71,19 @@ Result<std::string> SharingLinks::listen() {
   std::lock_guard opening(opening_);
   {
     std::lock_guard lock(mutex_);
-    if (ends_) return Status(Code::unavailable, "this node stops");
+    if (ends_) return Status(Code::unavailable, "this node is stopping");
     if (transport_) return address_;
   }
   auto transport = open();
   if (!transport.ok()) {
-    settings_.log(fmt::format("cannot share what is loaded: {}", transport.status().to_string()));
+    settings_.log(fmt::format("this node cannot share loads: {}", transport.status().to_string()));
     return Status(Code::unavailable, transport.status().message());
   }
   std::lock_guard lock(mutex_);
   transport_ = std::move(*transport);
   address_ = reachable_address(transport_->listen_address(), settings_.host_name);
   sender_ = base::vital_thread([this] { run(); });
-  settings_.log(fmt::format("shares what is loaded at {}", address_));
+  settings_.log(fmt::format("this node shares loads at {}", address_));
   return address_;
 }
 
@@ -236,7 +236,7 @@ void SharingLinks::close_idle() {
   const TimeNs before = steady_now() - TimeNs{settings_.idle_ms} * kMillisecond;
   for (auto& [peer, session] : sessions_) {
     if (session.held.empty() && session.last_message < before) {
-      end(peer, session, Status(Code::unavailable, "nothing is shared any more"));
+      end(peer, session, Status(Code::unavailable, "no load is shared any more"));
     }
   }
 }
@@ -264,7 +264,8 @@ void SharingLinks::on_message(transport::PeerId peer, Bytes message) {
   auto decoded = decode_wire(message);
   Status wrong = decoded.status();
   if (decoded.ok() && !is_between_loaders(*decoded)) {
-    wrong = Status(Code::refused, fmt::format("{} is not said here", describe(*decoded->body)));
+    wrong = Status(Code::refused, fmt::format("a node must not send {} in a session for shared loads",
+                                              describe(*decoded->body)));
   }
   NodeId from = kThisNode;
   {
@@ -273,7 +274,7 @@ void SharingLinks::on_message(transport::PeerId peer, Bytes message) {
     if (found == sessions_.end() || found->second.is_ending || !transport_ || ends_) return;
     Session& session = found->second;
     if (!wrong.ok()) {
-      settings_.log(fmt::format("{} is let go: {}", session.name, wrong.message()));
+      settings_.log(fmt::format("this node ends the session with {}: {}", session.name, wrong.message()));
       return end(peer, session, wrong);
     }
     session.last_message = steady_now();

@@ -110,7 +110,7 @@ class SharingLinks final : private transport::TransportHandler {
 
   const Settings settings_;
   const Receive receive_;
-  RefusalLines refusals_{"the door for shared loads"};
+  RefusalLines refusals_{"the listener for shared loads"};
   std::mutex opening_;  // held while the transport opens; lock it before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;

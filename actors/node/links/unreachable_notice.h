@@ -32,8 +32,8 @@ class UnreachableNotice {
     pause_ = std::min(2 * pause_, kReportUnreachableMostNs);
     next_ = now + pause_;
     const TimeNs seconds = (now - *since_) / (1'000 * kMillisecond);
-    return "cannot reach the coordinator at " + address + " for " + std::to_string(seconds) + " s: " + cause +
-           "; trying again";
+    return "this node cannot reach the coordinator at " + address + " for " + std::to_string(seconds) +
+           " s: " + cause + "; it tries again";
   }
 
  private:

@@ -89,7 +89,8 @@ void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage&
     if (!done->outcome.ok()) add_error(now, "load: " + done->outcome.to_string());
     if (done->damaged.count != 0) add_error(now, "load: " + to_string(done->damaged.named.at(0)));
   } else if (const auto* found = std::get_if<local::Found>(&message)) {
-    // The only answer to a Load for which nothing was chosen. Latest gets a Found too, and is no load.
+    // The only answer to a Load that chose no checkpoint. Latest is also answered by a Found, but is not a
+    // load.
     if (!found->outcome.ok() && found->outcome.code() != Code::not_found) {
       add_error(now, "load: " + found->outcome.to_string());
     }

@@ -73,14 +73,14 @@ void add_node(const NodeMetrics& node, Families& out) {
   out.gauge("shoal_peers", "Nodes connected to this one now.", node.peers);
   out.gauge("shoal_attached_ranks", "Trainers attached to this node now.", node.activity.ranks_attached);
   out.gauge("shoal_storage_oldest_call_seconds",
-            "Age of the oldest call on storage that has not returned; 0 without one.",
+            "Age of the oldest storage call that has not returned; 0 if there is none.",
             static_cast<double>(node.storage_oldest_call_ns) / 1e9);
   out.counter("shoal_warnings_total", "Warnings that this node logged.", node.activity.warnings);
 }
 
 void add_saves(const ActivityCounts& activity, Families& out) {
   const local::NodeCounts& counts = activity.node;
-  out.counter("shoal_saves_begun_total", "Attempts at saving that this node heard of.", counts.saves_begun);
+  out.counter("shoal_saves_begun_total", "Save attempts that this node has seen.", counts.saves_begun);
   out.counter("shoal_saves_committed_total", "Attempts that became checkpoints.", counts.saves_committed);
   out.counter("shoal_saves_aborted_total", "Attempts that were aborted.", counts.saves_aborted);
   out.gauge("shoal_saves_in_flight", "Attempts that are not decided yet.", activity.saves_in_flight);
@@ -88,7 +88,7 @@ void add_saves(const ActivityCounts& activity, Families& out) {
   out.counter("shoal_written_bytes_total", "Bytes of tensors and objects that this host made durable.",
               counts.bytes_written);
   out.begin("shoal_commit_seconds", "histogram",
-            "Time from the first staged bytes that this node heard of to the commit.");
+            "Time from the first staged bytes that this node has seen to the commit.");
   uint64_t sum = 0;
   const auto& counted = activity.commit_seconds.counts;
   for (size_t i = 0; i < kCommitSecondsBuckets.size(); ++i) {
@@ -102,20 +102,20 @@ void add_saves(const ActivityCounts& activity, Families& out) {
   if (!activity.last_commit) return;
   const local::CommitStatus& last = *activity.last_commit;
   out.gauge("shoal_last_commit_step", "Step of the newest checkpoint.", last.key.step);
-  out.gauge("shoal_last_commit_seconds", "How long that one took.",
+  out.gauge("shoal_last_commit_seconds", "Duration of the save of the newest checkpoint.",
             static_cast<double>(last.duration_ms) / 1e3);
-  out.gauge("shoal_last_commit_bytes", "Payload of that one.", last.payload_bytes);
+  out.gauge("shoal_last_commit_bytes", "Payload of the newest checkpoint.", last.payload_bytes);
 }
 
 void add_loads(const local::NodeCounts& counts, Families& out) {
-  out.counter("shoal_loads_begun_total", "Loads that trainers of this host asked for.", counts.loads_begun);
+  out.counter("shoal_loads_begun_total", "Loads that trainers of this host requested.", counts.loads_begun);
   out.counter("shoal_loads_done_total", "Loads that ended well.", counts.loads_done);
   out.counter("shoal_loads_failed_total", "Loads that failed after a checkpoint had been found.",
               counts.loads_failed);
   out.counter("shoal_read_bytes_total",
               "Bytes of shards read and verified for loads, by the node or by its trainers.",
               counts.bytes_read);
-  out.begin("shoal_shared_bytes_total", "counter", "Bytes that nodes passed on to each other in loads.");
+  out.begin("shoal_shared_bytes_total", "counter", "Bytes that nodes sent to each other in loads.");
   out.sample({{"direction", "sent"}}, counts.bytes_to_peers);
   out.sample({{"direction", "received"}}, counts.bytes_from_peers);
 }
@@ -129,7 +129,7 @@ void add_transport(const NodeStats& stats, Families& out) {
   out.sample({{"direction", "sent"}}, transport.sent.bytes);
   out.sample({{"direction", "received"}}, transport.received.bytes);
   out.begin("shoal_transport_sent_bytes_total", "counter",
-            "Bytes sent, by size of message: eager, or in chunks.");
+            "Bytes sent, by size of message: eager or in chunks.");
   out.sample({{"protocol", "eager"}}, transport.sent_eager.bytes);
   out.sample({{"protocol", "rendezvous"}}, transport.sent_rendezvous.bytes);
   out.begin("shoal_transport_frames_by_kind_total", "counter",
@@ -142,10 +142,10 @@ void add_transport(const NodeStats& stats, Families& out) {
   out.counter("shoal_peers_lost_total", "Sessions with other nodes that ended.", transport.peers_lost);
   out.counter("shoal_handshakes_refused_total", "Connections refused in the handshake.",
               transport.handshakes_refused);
-  out.counter("shoal_malformed_frames_total", "Frames that were none.", transport.malformed_frames);
-  out.counter("shoal_sends_dropped_total", "Messages to other nodes for which there was no room.",
+  out.counter("shoal_malformed_frames_total", "Malformed frames received.", transport.malformed_frames);
+  out.counter("shoal_sends_dropped_total", "Messages to other nodes dropped because a queue was full.",
               stats.sends_dropped);
-  out.counter("shoal_messages_dropped_total", "Messages of other nodes that found a full mailbox.",
+  out.counter("shoal_messages_dropped_total", "Messages from other nodes dropped because a mailbox was full.",
               stats.host.wire_dropped);
   out.counter("shoal_events_total", "Events that the roles of this node handled.", stats.host.events);
 }

@@ -134,7 +134,7 @@ TEST_F(CollectiveSave, ARankThatNeverAsksIsNamedAtTheDeadline) {
   job_.run(kPatience);
   host_.run_for(200'000 * kMillisecond);
   job_.run(kPatience);
-  expect_aborted(1, {0, 4, 14}, "rank 15 did not say what it holds within 2 min");
+  expect_aborted(1, {0, 4, 14}, "rank 15 did not report its layout within 2 min");
 }
 
 TEST_F(CollectiveSave, ARankThatWasToldAndStagesNothingIsNamed) {
@@ -143,7 +143,7 @@ TEST_F(CollectiveSave, ARankThatWasToldAndStagesNothingIsNamed) {
   job_.run(kPatience);
   host_.run_for(200'000 * kMillisecond);
   job_.run(kPatience);
-  expect_aborted(1, {0, 15}, "rank 7 was told what to write and did not report");
+  expect_aborted(1, {0, 15}, "rank 7 received its plan but did not report");
 }
 
 TEST_F(CollectiveSave, AHostOfOtherOptionsIsRefusedByName) {

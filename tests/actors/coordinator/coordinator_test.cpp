@@ -194,7 +194,7 @@ TEST_F(ACoordinatorByItself, RefusesAHostOfAnotherWorldSizeWhenTheRosterStands) 
   role_.receive(kOther, RoleKind::planner, other);
   ASSERT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
   EXPECT_EQ(role_.sent<wire::JoinRejected>(kOther)[0].cause,
-            "host host1 says a world of 3 ranks, the roster of this run has 2");
+            "host host1 declares a world of 3 ranks, but the roster of this run has 2");
 }
 
 TEST_F(ACoordinatorByItself, SendsTheRosterAgainOnlyToWhoAsksAfterItMustHaveCome) {
@@ -256,7 +256,7 @@ TEST_F(ACoordinatorOfSmallMessages, RefusesARosterThatFitsIntoNoMessageNamingSiz
   EXPECT_EQ(role_.started<operation::PublishRoster>(), 0u);
   ASSERT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
   EXPECT_THAT(role_.sent<wire::JoinRejected>(kOther)[0].cause,
-              HasSubstr("bytes, a message takes at most 5000"));
+              HasSubstr("bytes, but a message takes at most 5000"));
 }
 
 class ASupersededCoordinator : public ACoordinatorByItself {
@@ -347,7 +347,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
   EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
-              HasSubstr("only 1 of 2 ranks said what they hold"));
+              HasSubstr("only 1 of 2 ranks reported their layouts"));
 }
 
 TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
@@ -368,7 +368,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
   const std::string cause = std::get<storage::Tombstone>(*publish->body).cause;
-  EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was told to stop"));
+  EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was stopped"));
   role_.handle(event::OperationDone{id, aborted(key, cause)});
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
   EXPECT_TRUE(role_.drained);

@@ -115,7 +115,7 @@ TEST_F(Epochs, WithoutAnyCoordinatorEveryRankIsToldOnceNoneHasComeInTime) {
   EXPECT_TRUE(job_.trainers[0]->decided().empty());
   run_for(2'000 * kMillisecond);
   expect_outcome(1, Code::aborted);
-  EXPECT_THAT(job_.trainers[0]->decided().at({1, 1}).outcome.message(), HasSubstr("heard no decision"));
+  EXPECT_THAT(job_.trainers[0]->decided().at({1, 1}).outcome.message(), HasSubstr("received no decision"));
 }
 
 // Regression: such a save was aborted, though every rank had written it.

@@ -124,7 +124,7 @@ TEST_F(PlanGathering, ARankThatOffersNothingIsNamedAtTheDeadline) {
   for (Rank rank = 0; rank < kRanks - 1; ++rank) job_.trainers[rank]->save(1);
   host_.run_for(200'000 * kMillisecond);
   job_.run(kPatience);
-  expect_aborted(1, {0, 4, 6}, "rank 7 did not say what its planner holds within 2 min");
+  expect_aborted(1, {0, 4, 6}, "rank 7 did not send its local plan within 2 min");
 }
 
 TEST_F(PlanGathering, RanksWithoutAGlobalPlanAmongThemAreNamedAtOnce) {
@@ -138,7 +138,7 @@ TEST_F(PlanGathering, RanksWithoutAGlobalPlanAmongThemAreNamedAtOnce) {
   for (Rank rank : {6, 7}) job_.trainers[rank]->declare(options);
   save_all(1);
   job_.run(kPatience);
-  expect_aborted(1, {0, 4, 6}, "have a global plan of their own, those of host");
+  expect_aborted(1, {0, 4, 6}, "make a global plan, but those of host");
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);
 }
 
@@ -146,7 +146,7 @@ TEST_F(PlanGathering, HostsThatNameDifferentCoordinatorRanksAreNamed) {
   for (Rank rank : {6, 7}) job_.trainers[rank]->exchange_first(0);
   save_all(1);
   job_.run(kPatience);
-  expect_aborted(1, {0, 4, 6}, "coordinator_rank is");
+  expect_aborted(1, {0, 4, 6}, "sets coordinator_rank");
 }
 
 // The node of the planner dies before any rank has its result, and its ranks connect to the next node. To

@@ -216,24 +216,25 @@ TEST_F(RunnerTest, WhereRuleAndHeaderDisagreeBothAreNamed) {
   ref.dtype = DType::i32;
   Status status = read_with(ref);
   EXPECT_EQ(status.code(), Code::corrupt);
-  EXPECT_EQ(
-      status.message(),
-      "'w' [0:1536, 0:256], written by rank 0: /root/step-00000003/g1a1/rank-00000.safetensors: 'w': the "
-      "rule says I32 [0:1536, 0:256], the header F32 [0:1536, 0:256]");
+  EXPECT_EQ(status.message(),
+            "'w' [0:1536, 0:256], written by rank 0: /root/step-00000003/g1a1/rank-00000.safetensors: 'w': "
+            "the planning rule expects I32 [0:1536, 0:256], but the header has F32 [0:1536, 0:256]");
   ref = *ref_of(write, 0, written);
   ref.box.offsets[0] = 1;
   EXPECT_THAT(read_with(ref).message(),
-              HasSubstr("the rule says F32 [1:1537, 0:256], the header F32 [0:1536"));
+              HasSubstr("the planning rule expects F32 [1:1537, 0:256], but the header has F32 [0:1536"));
   ref = *ref_of(write, 0, written);
   ref.kind = LayoutEntry::Kind::object;
-  EXPECT_THAT(read_with(ref).message(), HasSubstr("the rule says an object, the header F32"));
+  EXPECT_THAT(read_with(ref).message(),
+              HasSubstr("the planning rule expects an object, but the header has F32"));
   ref = *ref_of(write, 1, written);
   ref.kind = LayoutEntry::Kind::tensor;
-  EXPECT_THAT(read_with(ref).message(), HasSubstr("'rng': the rule says U8 [], the header an object"));
+  EXPECT_THAT(read_with(ref).message(),
+              HasSubstr("'rng': the planning rule expects U8 [], but the header has an object"));
   ref = *ref_of(write, 0, written);
   ref.piece_key = "v";
   EXPECT_EQ(read_with(ref).code(), Code::corrupt);
-  EXPECT_THAT(read_with(ref).message(), HasSubstr("rank-00000.safetensors: 'v': the header has no such key"));
+  EXPECT_THAT(read_with(ref).message(), HasSubstr("rank-00000.safetensors: 'v': the header lacks this key"));
 }
 
 TEST_F(RunnerTest, KeepsABoundedNumberOfShardsOpen) {
@@ -352,7 +353,7 @@ TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
   ASSERT_OK(storage->remove(storage::decision_path(kKey)));
   const Status refused = runner.run(abort_of(kKey, GiveUp::unproven, "left undecided")).status();
   EXPECT_EQ(refused.code(), Code::corrupt);
-  EXPECT_THAT(refused.message(), HasSubstr("manifest.shoal: gone, though the catalog has step 3"));
+  EXPECT_THAT(refused.message(), HasSubstr("manifest.shoal is missing, but the catalog lists step 3"));
   EXPECT_EQ(run(operation::SweepAttempt{kKey}).status().code(), Code::refused);
   // Gone with all that lay there, it was deleted.
   ASSERT_OK(storage->remove(storage::shard_path(kKey, 0, 0)));
@@ -597,7 +598,8 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
     if (allowed.contains(name)) continue;
     const Status refused = reader.run(each).status();
     EXPECT_EQ(refused.code(), Code::refused) << name;
-    EXPECT_THAT(refused.message(), HasSubstr(std::string(name) + " is not for a job that only reads"));
+    EXPECT_THAT(refused.message(),
+                HasSubstr(std::string(name) + " a job that only reads must not start the operation"));
   }
   operation::PublishLoadChoice choice{7, 1, {true, kKey, {}}, storage::ChoiceOf::reader};
   ASSERT_OK(reader.run(choice).status());

@@ -175,8 +175,8 @@ TEST_F(FallbackChoice, PassesOverADamagedManifestAndADamagedShard) {
                             3};
   EXPECT_EQ(*choice.passed_over, expected);
   EXPECT_THAT(loader_.log,
-              testing::Contains(HasSubstr("latest loads step 10 (g1a1): the newer step 30 (g1a1) is "
-                                          "not loaded, since it is damaged: manifest.shoal")));
+              testing::Contains(HasSubstr("load(latest) chooses step 10 (g1a1): it passes over the newer "
+                                          "step 30 (g1a1), which is damaged: manifest.shoal")));
 }
 
 TEST_F(FallbackChoice, OfNothingButDamageIsCorruptAndPublishesNothing) {
@@ -186,7 +186,7 @@ TEST_F(FallbackChoice, OfNothingButDamageIsCorruptAndPublishesNothing) {
   EXPECT_TRUE(loader_.starts.empty());
   EXPECT_EQ(notified().code(), Code::corrupt);
   EXPECT_THAT(notified().message(),
-              HasSubstr("every checkpoint of this root is damaged (2), the newest is step 30"));
+              HasSubstr("every checkpoint of this root is damaged (2); the newest is step 30"));
 }
 
 TEST_F(FallbackChoice, TakesWhatCannotBeReadForNoDamage) {
@@ -194,7 +194,8 @@ TEST_F(FallbackChoice, TakesWhatCannotBeReadForNoDamage) {
   finish_verifying(kNewest, Status(Code::io, "the disk does not answer"));
   EXPECT_TRUE(loader_.starts.empty());
   EXPECT_EQ(notified().code(), Code::io);
-  EXPECT_THAT(notified().message(), HasSubstr("step 30 (g1a1) was not verified: the disk does not answer"));
+  EXPECT_THAT(notified().message(),
+              HasSubstr("step 30 (g1a1) could not be verified: the disk does not answer"));
 }
 
 TEST_F(FallbackChoice, TakesADecisionThatCannotBeReadForNoDamage) {
@@ -298,7 +299,7 @@ TEST_F(LoaderChoice, LooksAgainWhenADecisionIsAnotherThanItSaw) {
 TEST_F(LoaderChoice, OfACheckpointThatWasDeletedSinceIsToBeMadeAgain) {
   const Status notified = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
   EXPECT_EQ(notified.code(), Code::unavailable);
-  EXPECT_THAT(notified.message(), HasSubstr("step 10 (g1a1) was deleted since it was chosen: too late"));
+  EXPECT_THAT(notified.message(), HasSubstr("step 10 (g1a1) was deleted after this load chose it: too late"));
 }
 
 TEST_F(LoaderChoice, OfACheckpointThatWasAbortedSinceSaysSo) {
@@ -326,7 +327,7 @@ TEST_F(LoaderChoice, WithoutAnyCheckpointSaysThatThereIsNone) {
   finish_listing({});
   expect<operation::PublishLoadChoice>();
   finish(OperationResult(storage::LoadChoice{}));
-  EXPECT_EQ(notified(), Status(Code::not_found, "there is no committed checkpoint in this root"));
+  EXPECT_EQ(notified(), Status(Code::not_found, "this root has no committed checkpoint"));
 }
 
 TEST_F(LoaderChoice, OfWhatIsTheLatestIsNotThatThereIsNoneWhenADecisionVanishes) {
@@ -358,7 +359,8 @@ TEST_F(ReaderChoice, OfACheckpointThatWasDeletedSinceIsFollowedByAnother) {
   const Status notified = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
   EXPECT_EQ(notified.code(), Code::aborted)
       << "a client that hears unavailable asks for the same choice again";
-  EXPECT_THAT(notified.message(), testing::HasSubstr("load again, which chooses what is the newest then"));
+  EXPECT_THAT(notified.message(),
+              testing::HasSubstr("load again to choose what is now the newest checkpoint"));
 }
 
 // Another job may be writing it: a reader that waited for its decision would publish one in the end.

@@ -168,7 +168,7 @@ TEST_F(LoaderFiles, OfWhichTheClientSaysWhatCannotBeEndTheLoad) {
   const auto range = static_cast<uint32_t>(ranges_.size());
   read({{range, 0, 1}});
   ASSERT_EQ(ends().size(), 1u);
-  EXPECT_THAT(ends()[0].outcome.message(), HasSubstr("was not to read"));
+  EXPECT_THAT(ends()[0].outcome.message(), HasSubstr("was not asked to read"));
 }
 
 TEST_F(LoaderFiles, PartsOfABlockAreNone) {

@@ -254,7 +254,7 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   EXPECT_EQ(refusal_of(local).code(), Code::corrupt) << "a rank without its word of what it knows";
   local = sample_local_plans();
   local.world_size = 5;
-  EXPECT_EQ(refusal_of(local).message(), "message of a node: rank 5 of a world of 5");
+  EXPECT_EQ(refusal_of(local).message(), "message of a node: rank 5 is outside a world of 5 ranks");
   wire::GlobalPlan global = sample_global_plan();
   global.parts[1].rank = 2;
   EXPECT_EQ(refusal_of(global).code(), Code::corrupt) << "another rank's plan";
@@ -272,7 +272,7 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a stage that there is not";
   join = sample_join();
   join.world_size = 7;
-  EXPECT_EQ(refusal_of(join).message(), "message of a node: rank 7 of a world of 7");
+  EXPECT_EQ(refusal_of(join).message(), "message of a node: rank 7 is outside a world of 7 ranks");
   join.world_size = 0;
   EXPECT_EQ(refusal_of(join).code(), Code::corrupt);
   join = sample_join();
@@ -297,7 +297,7 @@ TEST(Wire, RostersThatDoNotFitTheirLayoutsAreRefused) {
   world.layouts[0] = *std::move(builder).build();
   wire::RosterUpdate roster = sample_roster();
   roster.world = std::make_shared<const World>(world);
-  EXPECT_THAT(refusal_of(roster).message(), HasSubstr("a layout is not the one that it names"));
+  EXPECT_THAT(refusal_of(roster).message(), HasSubstr("a layout does not match its id"));
   world.layouts.clear();
   roster.world = std::make_shared<const World>(world);
   EXPECT_THAT(refusal_of(roster).message(), HasSubstr("0 layouts are given for a roster of 1"));
@@ -309,7 +309,8 @@ TEST(Wire, RostersThatDoNotFitTheirLayoutsAreRefused) {
 TEST(Wire, FilesThatNoPlanAccountsForAreRefused) {
   wire::ShardsWritten written = sample_written();
   written.files[0].rank = 1;
-  EXPECT_THAT(refusal_of(written).message(), HasSubstr("a file of rank 1 without its plan"));
+  EXPECT_THAT(refusal_of(written).message(),
+              HasSubstr("a file of rank 1 came without the plan of that rank"));
   written = sample_written();
   std::swap(written.files[1], written.files[2]);
   EXPECT_EQ(refusal_of(written).code(), Code::corrupt) << "files out of order";

@@ -102,7 +102,7 @@ TEST_F(AJob, WhoseReplicasShareOutAnewAbortsOneSaveByNameAndCommitsTheNext) {
       committed_.push_back(step);
     } else {
       ++aborted;
-      EXPECT_THAT(job_.cause(step), HasSubstr("which gives it another share"));
+      EXPECT_THAT(job_.cause(step), HasSubstr("which assigns it other pieces"));
     }
     job_.save_all(++step, holdings);
     job_.run_for(kSecond);
@@ -115,7 +115,7 @@ TEST_F(AJob, WithLayoutsThatMakeNoRosterAbortsByNameAtOnceAndGoesOnWhenTheyDo) {
   job_.save_all(2, {kMomentum, kMomentum, kPlain, kMomentum});  // no rank holds one part of w.momentum
   job_.run_for(kSecond);
   EXPECT_EQ(job_.outcome(2), Code::aborted);
-  EXPECT_THAT(job_.cause(2), HasSubstr("no roster can be made of the layouts of this save"));
+  EXPECT_THAT(job_.cause(2), HasSubstr("cannot make a roster of the layouts of this save"));
   EXPECT_THAT(job_.cause(2), HasSubstr("w.momentum"));
   job_.save_all(3, kMomentum);
   job_.run_for(kSecond);

@@ -80,7 +80,7 @@ TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBeforeItEverAttached) {
   run_for(1'000 * kMillisecond);
   for (size_t n : {0, 1}) {
     EXPECT_EQ(notified(n, 1).message(),
-              "rank 2: its trainer ended before it had staged this save: exit status 7");
+              "rank 2: its trainer ended before it staged this save: exit status 7");
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
@@ -119,7 +119,7 @@ TEST_F(ThreeHosts, AreToldWhichRanksNeverCame) {
   run_for(2'000 * kMillisecond);
   for (size_t n : {0, 1}) {
     EXPECT_THAT(notified(n, 1).message(),
-                AllOf(HasSubstr("only 2 of 3 ranks said what they hold"), HasSubstr("rank 1 never came"),
+                AllOf(HasSubstr("only 2 of 3 ranks reported their layouts"), HasSubstr("rank 1 did not join"),
                       HasSubstr("rank 0 is on host host0, rank 2 is on host host2")));
   }
 }
@@ -148,7 +148,7 @@ TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
   const auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_EQ(decision->tombstone().cause,
-            "rank 2: the node of its host is stopping, and it has not staged this save");
+            "rank 2: the node of its host is stopping, and the rank has not staged this save");
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
 }
 
@@ -215,7 +215,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   const auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_THAT(decision->tombstone().cause,
-              HasSubstr("rank 2 did not report before the coordinator was told to stop"));
+              HasSubstr("rank 2 did not report before the coordinator was stopped"));
   EXPECT_TRUE(host_.drained(0) && host_.drained(1));
 }
 
@@ -367,7 +367,7 @@ TEST_F(ThreeHosts, AbortWhatWaitsForACoordinatorWhoseHostDied) {
   for (size_t n : {1, 2}) {
     EXPECT_EQ(notified(n, 1).code(), Code::aborted);
     EXPECT_THAT(notified(n, 1).message(),
-                HasSubstr("heard no decision within 15.00 s: it has lost the coordinator"));
+                HasSubstr("received no decision within 15.00 s: it lost the coordinator"));
   }
 }
 
@@ -388,7 +388,7 @@ TEST_F(ThreeHosts, AbortWhatWaitsForAHostThatDiedWithTheCoordinatorBeforeTheNext
   run_for(10'000 * kMillisecond);
   EXPECT_EQ(notified(1, 1).message(), "nothing yet");
   run_for(10'000 * kMillisecond);
-  EXPECT_EQ(notified(1, 1).message(), "the host of rank 2 is lost: no node has spoken for it within 15.00 s");
+  EXPECT_EQ(notified(1, 1).message(), "the host of rank 2 is lost: no node has joined for it within 15.00 s");
 }
 
 TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {

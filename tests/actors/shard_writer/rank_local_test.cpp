@@ -190,7 +190,7 @@ TEST_F(RankLocal, IsAbortedWhereTheHostOfTheCoordinatorDies) {
   EXPECT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
   host_.run_for(6'000 * kMillisecond);
   job_.run(1);
-  expect_aborted(1, {4, 15}, "host host0 (ranks 0, 1, 2, 3), that of the coordinator, is lost");
+  expect_aborted(1, {4, 15}, "the coordinator's host host0 (ranks 0, 1, 2, 3) is lost");
 }
 
 TEST_F(RankLocal, IsCommittedWhereAHostDiesThatHasPublished) {

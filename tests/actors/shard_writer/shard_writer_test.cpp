@@ -284,10 +284,9 @@ TEST_F(AShardWriterByItself, GivesUpASaveWhoseCoordinatorStaysAway) {
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   role_.pass(2'000 * kMillisecond);
   OperationId id = 0;
-  EXPECT_EQ(
-      tombstone_cause(&id),
-      "host host0 heard no decision within 15.00 s: it has lost the coordinator (gone), and none has come "
-      "back");
+  EXPECT_EQ(tombstone_cause(&id),
+            "host host0 received no decision within 15.00 s: it lost the coordinator (gone), and no "
+            "coordinator came back");
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   role_.pass(10'000 * kMillisecond);
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
@@ -337,7 +336,7 @@ TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHa
                      : OperationResult(std::make_shared<const storage::Decision>(std::move(committed))));
     ASSERT_EQ(notified().size(), 1u);
     EXPECT_EQ(notified()[0].ok(), is != Is::not_named) << notified()[0].to_string();
-    const std::string received = is == Is::not_named ? "another process of this rank had saved it" : "";
+    const std::string received = is == Is::not_named ? "another process of this rank saved it" : "";
     EXPECT_THAT(notified()[0].message(), HasSubstr(received));
     EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty()) << "nothing is to be swept";
   }
@@ -474,8 +473,7 @@ TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNo
   const auto notified = role_.notified<local::Decided>(kClient);
   ASSERT_EQ(notified.size(), 1u);
   EXPECT_EQ(notified[0].outcome.code(), Code::aborted);
-  EXPECT_THAT(notified[0].outcome.message(),
-              HasSubstr("step 5 (g1a1) was committed before this rank had written"));
+  EXPECT_THAT(notified[0].outcome.message(), HasSubstr("step 5 (g1a1) was committed before this rank wrote"));
 }
 
 // Its trainers find the node that was started again one after the other.
@@ -503,7 +501,7 @@ TEST_F(AShardWriterByItself, TellsARankThatOffersACommittedSaveLaterThatItIsComm
   root_answers(Status(Code::not_found, "its folder has gone"));  // this node has seen that it was committed
   EXPECT_THAT(notified(1), ElementsAre(ok_status()));
   EXPECT_EQ(role_.notified<local::Decided>(kClient + 1)[0].checkpoint->key, key);
-  EXPECT_THAT(role_.log, Contains(HasSubstr("nothing of it is in the root: its folder has gone")));
+  EXPECT_THAT(role_.log, Contains(HasSubstr("the root holds nothing of it: its folder has gone")));
 }
 
 TEST_F(AShardWriterByItself, BelievesTheRootWhereATombstoneStandsForWhatItHeardIsCommitted) {

@@ -316,8 +316,8 @@ TEST_F(LaunchTest, ANodeThatIsStartedAgainInAnEmptiedRootMakesNoNewOne) {
   std::filesystem::rename(root(), root() + ".moved");
   std::filesystem::create_directory(root());
   ASSERT_EQ(kill(wait_for_child(process.pid(), "node"), SIGKILL), 0);
-  EXPECT_TRUE(
-      process.wait_for_errors("holds no run: ROOT_ID is not there; a node that goes on with a run makes"));
+  EXPECT_TRUE(process.wait_for_errors(
+      "holds no run: ROOT_ID does not exist; a node that continues a run does not create"));
   EXPECT_TRUE(std::filesystem::is_empty(root()));
   process.send_signal(SIGTERM);
   process.wait();

@@ -189,7 +189,7 @@ class ARankThatNeverCame : public TrainerTest {
     for (const char* rank : {"rank 0: ", "rank 2: "}) {
       EXPECT_THAT(end.err, HasSubstr(std::string(rank) + "aborted: step 1: rank 1: ")) << end.err;
     }
-    EXPECT_THAT(end.err, HasSubstr("its trainer ended before it had staged this save: " + how));
+    EXPECT_THAT(end.err, HasSubstr("its trainer ended before it staged this save: " + how));
   }
   std::string others;  // what the others do first
 };

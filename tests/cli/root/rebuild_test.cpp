@@ -90,7 +90,7 @@ TEST(Rebuild, LeavesTheCatalogOfARunningNodeAndForeignFoldersAlone) {
   EXPECT_TRUE(fs::exists(copy.beside("home/thesis.txt")));
   end = run_shoal({"rebuild", copy.beside("none")});
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.err, HasSubstr("none is not there"));
+  EXPECT_THAT(end.err, HasSubstr("none does not exist"));
 }
 
 }  // namespace

@@ -127,10 +127,10 @@ TEST_F(RetentionCommands, ATagMovesOnlyOnRequest) {
   expect_refusal(shoal({"tag", "best", "--step", "4"}), "tag 'best' already names step 1 (g1a1)");
   ASSERT_EQ(shoal({"tag", "best", "--step", "4", "--move"}).status, 0);
   EXPECT_THAT(shoal({"show", "--step", "best"}).out, HasSubstr("step 4 (g2a1)"));
-  expect_refusal(shoal({"tag", "1st", "--step", "4"}), "'1st' is no tag");
-  expect_refusal(shoal({"tag", "../x", "--step", "4"}), "is no tag");
+  expect_refusal(shoal({"tag", "1st", "--step", "4"}), "'1st' is not a valid tag");
+  expect_refusal(shoal({"tag", "../x", "--step", "4"}), "is not a valid tag");
   expect_refusal(shoal({"tag", "other", "--step", "2"}), "no such checkpoint");
-  expect_refusal(shoal({"pin", "--remove", "../ROOT_ID"}), "is no name");
+  expect_refusal(shoal({"pin", "--remove", "../ROOT_ID"}), "is not a valid name");
 }
 
 TEST_F(RetentionCommands, AnEmptyOrMissingNameIsRefusedInsteadOfListing) {

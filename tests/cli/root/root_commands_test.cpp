@@ -288,7 +288,7 @@ TEST(Verify, CountsADamagedManifest) {
 TEST(BadInput, IsAOneLineErrorWithItsCause) {
   TemporaryFolder empty;
   for (const char* command : {"ls", "show", "verify"}) {
-    expect_one_line_error(run_shoal({command, empty.path() + "/none"}), "none is not there");
+    expect_one_line_error(run_shoal({command, empty.path() + "/none"}), "none does not exist");
     expect_one_line_error(run_shoal({command, empty.path()}), "holds no run");
     expect_one_line_error(run_shoal({command, kGolden + "/ROOT_ID"}), "ROOT_ID");
   }

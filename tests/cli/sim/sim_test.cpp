@@ -119,7 +119,7 @@ TEST(Sim, StoresFullPayloadsWithTheTraceOfACountedRun) {
   }
   const ProcessEnd refused = run_shoal({"sim", "--model", "gpt2", "--ranks", "8192", "--payload", "full"});
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.err, HasSubstr("8192 ranks, at most 4096 have true bytes"));
+  EXPECT_THAT(refused.err, HasSubstr("8192 ranks, but at most 4096 may have true bytes"));
 }
 
 TEST(Sim, SweepsOverMeshesApartBySemicolons) {
@@ -253,9 +253,9 @@ TEST(Sim, RefusesBeforeAnythingRuns) {
   };
   EXPECT_THAT(refusal({"sim", "--ranks", "100", "--mesh", "tp=8"}), HasSubstr("makes 8 ranks, not 100"));
   EXPECT_THAT(refusal({"sim", "--profile", "tape"}),
-              HasSubstr("no profile 'tape'; built in: lustre, nvme, obj"));
+              HasSubstr("no profile 'tape'; built-in profiles are lustre, nvme, obj"));
   EXPECT_THAT(refusal({"sim", "--model", "gpt7"}), HasSubstr("no model 'gpt7'"));
-  EXPECT_THAT(refusal({"sim", "--sweep", "mesh=1"}), HasSubstr("'1' is none of dp="));
+  EXPECT_THAT(refusal({"sim", "--sweep", "mesh=1"}), HasSubstr("'1' must begin with dp="));
   EXPECT_THAT(refusal({"sim", "--sweep", "ranks"}), HasSubstr("write KEY=VALUE,VALUE..."));
   EXPECT_THAT(refusal({"sim", "--load", "--load-ranks", "7", "--load-mesh", "dp=2"}), HasSubstr("not 7"));
   EXPECT_THAT(refusal({"sim", "--timeline", "/nowhere/t.csv"}), HasSubstr("/nowhere/t.csv"));

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const Status kNone(Code::not_found, "there is no committed checkpoint in this root");
+const Status kNone(Code::not_found, "this root has no committed checkpoint");
 constexpr AttemptKey kKey = {2, 40, 1};
 
 class NoCheckpoint : public testing::Test {

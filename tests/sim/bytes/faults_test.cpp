@@ -282,7 +282,7 @@ TEST_P(InEachMode, OptimizerStateOfSomeReplicasOnlyCommitsOrNamesTheShareThatCha
     }
     ++aborted;
     EXPECT_EQ(outcome.code(), Code::aborted);
-    EXPECT_THAT(outcome.message(), HasSubstr("which gives it another share"));
+    EXPECT_THAT(outcome.message(), HasSubstr("which assigns it other pieces"));
     EXPECT_TRUE(n == 3 || n == 5) << "nobody's layout changed: " << outcome.to_string();
   }
   EXPECT_EQ(aborted > 0, GetParam() == SaveMode::collective_free);
@@ -403,7 +403,7 @@ TEST_P(InEachMode, WhateverRanksHoldIsCommittedOrNamed) {
         job.expect_keys(step);
         loadable.push_back(step);
       } else if (covered.ok()) {
-        EXPECT_THAT(outcome.message(), HasSubstr("which gives it another share"));
+        EXPECT_THAT(outcome.message(), HasSubstr("which assigns it other pieces"));
         EXPECT_EQ(GetParam(), SaveMode::collective_free);
         EXPECT_TRUE(n % 3 == 0 || (n % 3 == 1 && overlaps));
         ++other_share;

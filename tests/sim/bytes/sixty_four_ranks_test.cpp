@@ -143,8 +143,8 @@ TEST_F(SixtyFourRanks, AreAllToldWhenTheCoordinatorIsGoneForGood) {
   for (Rank rank : {8u, 63u}) {
     const Status& outcome = job_.trainers[rank]->decided().at({1, 1}).outcome;
     EXPECT_EQ(outcome.code(), Code::aborted);
-    EXPECT_THAT(outcome.message(), HasSubstr("heard no decision within 15.00 s"));
-    EXPECT_THAT(outcome.message(), HasSubstr("it has lost the coordinator"));
+    EXPECT_THAT(outcome.message(), HasSubstr("received no decision within 15.00 s"));
+    EXPECT_THAT(outcome.message(), HasSubstr("it lost the coordinator"));
   }
 }
 

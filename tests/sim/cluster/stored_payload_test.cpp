@@ -232,10 +232,11 @@ TEST(FullPayloads, AreRefusedWhereMemoryOrRanksDoNotSuffice) {
   EXPECT_TRUE(validate_scenario(scenario).ok()) << validate_scenario(scenario).to_string();
   scenario.load_ranks = 8192;
   EXPECT_THAT(validate_scenario(scenario).message(),
-              HasSubstr("the job that loads has 8192 ranks, at most 4096 have true bytes"));
+              HasSubstr("the job that loads has 8192 ranks, but at most 4096 may have true bytes"));
   scenario.load_ranks = 0;
   scenario.ranks = 8192;
-  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("8192 ranks, at most 4096 have true bytes"));
+  EXPECT_THAT(validate_scenario(scenario).message(),
+              HasSubstr("8192 ranks, but at most 4096 may have true bytes"));
   scenario.ranks = 64;
   scenario.mesh = "dp=8,dp_replicate=8,pp=1,tp=1";
   EXPECT_TRUE(validate_scenario(scenario).ok()) << validate_scenario(scenario).to_string();
@@ -243,7 +244,7 @@ TEST(FullPayloads, AreRefusedWhereMemoryOrRanksDoNotSuffice) {
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("2 saves of gpt2, 13"));
 
   EXPECT_THAT(parse_scenario("ranks = 16\npayload = \"half\"\n", "s.toml").status().message(),
-              HasSubstr("s.toml:2: payload is counted or full, not 'half'"));
+              HasSubstr("s.toml:2: payload must be counted or full, not 'half'"));
   EXPECT_THAT(parse_scenario("ranks = 16\npayload = \"full\"\n", "s.toml").status().message(),
               HasSubstr("s.toml:2: payload full: 2 saves of llama3-405b"));
   auto read = parse_scenario("ranks = 16\nmodel = \"gpt2\"\npayload = \"full\"\n", "s.toml");

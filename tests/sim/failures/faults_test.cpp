@@ -30,7 +30,7 @@ std::string full_text(const std::string& kind) {
     auto fault = parsed(text);
     if (fault.ok()) return text;
     std::erase_if(lines, [&](const std::string& line) {
-      const std::string key = "'" + line.substr(0, line.find(' ')) + "' means nothing here";
+      const std::string key = "'" + line.substr(0, line.find(' ')) + "' is not known here";
       return fault.status().message().find(key) != std::string::npos;
     });
   }
@@ -53,14 +53,14 @@ TEST(Faults, AreReadBackAsTheyArePrinted) {
 TEST(Faults, AreRefusedByFileLineAndReason) {
   auto refusal = [](const std::string& text) { return parsed("[[failure]]\n" + text).status().message(); };
   EXPECT_THAT(refusal("at_ms = 3\nhost = 1\nkind = \"melts\"\n"),
-              HasSubstr("f.toml:1: kind = 'melts' of a failure; there are dies, stalls,"));
+              HasSubstr("f.toml:1: kind = 'melts' is not a kind of failure; known kinds are dies, stalls,"));
   EXPECT_THAT(refusal("at_ms = 3\nkind = \"dies\"\n"),
-              HasSubstr("f.toml:1: a failure that 'dies' has a host"));
-  EXPECT_THAT(refusal("kind = \"dies\"\nhost = 1\n"), HasSubstr("a failure has an at_ms"));
+              HasSubstr("f.toml:1: a failure of kind 'dies' needs the key host"));
+  EXPECT_THAT(refusal("kind = \"dies\"\nhost = 1\n"), HasSubstr("a failure needs the key at_ms"));
   EXPECT_THAT(refusal("at_ms = 3\nkind = \"dies\"\nhost = 1\nfor_ms = 3\n"),
-              HasSubstr("f.toml:5: 'for_ms' means nothing here"));
+              HasSubstr("f.toml:5: 'for_ms' is not known here"));
   EXPECT_THAT(refusal("at_ms = 3\nkind = \"loses\"\nhost = 1\nfor_ms = 3\npermille = 1001\n"),
-              HasSubstr("f.toml:6: permille = 1001: it lies between 1 and 1000"));
+              HasSubstr("f.toml:6: permille = 1001: it must lie between 1 and 1000"));
   EXPECT_THAT(refusal("at_ms = -3\nkind = \"dies\"\nhost = 1\n"), HasSubstr("f.toml:2: at_ms = -3"));
   EXPECT_THAT(check_fault({Kind::dies, 5, 3, 0, 8}, 8, 64).message(),
               HasSubstr("hosts 3 to 10 die at 5 ms: there are 8 hosts"));
@@ -170,7 +170,7 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   const SaveReport notified = simulated(of_eight_hosts({fault})).saves[1];
   EXPECT_EQ(notified.aborted_ranks, 63u);
   EXPECT_THAT(notified.cause,
-              HasSubstr("rank 13: unavailable: its trainer ended before it had staged this save: signal 9"));
+              HasSubstr("rank 13: unavailable: its trainer ended before it staged this save: signal 9"));
   EXPECT_LT(notified.committed.greatest, seconds(5));
   fault.kind = Kind::vanishes;
   const SaveReport silent = simulated(of_eight_hosts({fault})).saves[1];

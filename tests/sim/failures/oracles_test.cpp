@@ -136,14 +136,14 @@ TEST_F(AnOracle, SeesAnAnswerThatTheRootDoesNotHold) {
   const auto answered = root_.decision(step(1));
   root_.decisions.clear();
   all.answered(10, answered);
-  expect(all, "one-decision", "and the root has none");
+  expect(all, "one-decision", "but the root has no decision");
 }
 
 TEST_F(AnOracle, SeesWhatIsToldAndDoesNotStand) {
   Oracles committed = oracles();
   abort(step(1), "no");
   committed.notified(10, 2, step(1), ok_status());
-  expect(committed, "notified-of-what-exists", "rank 2 was told of step 1 (g1a1) that it is committed");
+  expect(committed, "notified-of-what-exists", "rank 2 was notified that step 1 (g1a1) is committed");
   Oracles aborted = oracles();
   aborted.notified(10, 2, step(2), Status(Code::aborted, "no"));
   expect(aborted, "notified-of-what-exists", "and nothing stands");
@@ -156,7 +156,7 @@ TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
   Oracles all(std::move(facts), root_);
   abort(step(1), "host host3 is lost");
   all.notified(10, 2, step(1), Status(Code::aborted, "host host3 is lost"));
-  expect(all, "needless-abort", "rank 2 was told of step 1 (g1a1) that it is aborted: host host3 is lost");
+  expect(all, "needless-abort", "rank 2 was notified that step 1 (g1a1) is aborted: host host3 is lost");
 }
 
 TEST_F(AnOracle, SeesFilesThatAreNotThereOrNotWhole) {
@@ -199,7 +199,8 @@ TEST_F(AnOracle, SeesLatestNameWhatIsNotCommittedOrGoBack) {
   backwards.answered(10, root_.decision(step(3)));
   root_.names_latest = step(1);
   backwards.finish(20);
-  expect(backwards, "latest-goes-forward", "latest was step 3 (g1a1), now it is step 1 (g1a1)");
+  expect(backwards, "latest-goes-forward",
+         "the latest checkpoint was step 3 (g1a1), but now it is step 1 (g1a1)");
 }
 
 // A read of the file of a rank, as a committed attempt has it.
@@ -231,14 +232,14 @@ TEST_F(AnOracle, OfALoadSeesWhatIsReadThatIsNotCommitted) {
   for (uint64_t other : {2, 3}) {
     LoadOracles chooses(0, root_, std::nullopt);
     chooses.answered(10, chosen(step(other)));
-    expect(chooses, "load-is-committed", "is chosen, which is not");
+    expect(chooses, "load-is-committed", "which is not committed");
     LoadOracles reads(0, root_, std::nullopt);
     reads.asked(20, read_of(step(other), 0));
-    expect(reads, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
+    expect(reads, "load-is-committed", "rank-0 of " + to_string(step(other)) + ", which is not");
     EXPECT_EQ(reads.violation()->at, 20);
     LoadOracles shares(0, root_, std::nullopt);
     shares.asked(20, actors::operation::ReadChunk{read_of(step(other), 0).ranges});
-    expect(shares, "load-is-committed", "rank-0 is read of " + to_string(step(other)) + ", which is not");
+    expect(shares, "load-is-committed", "rank-0 of " + to_string(step(other)) + ", which is not");
   }
 }
 
@@ -246,23 +247,24 @@ TEST_F(AnOracle, OfALoadSeesFilesThatAreNotThoseOfTheCheckpoint) {
   commit(step(1));
   LoadOracles stranger(0, root_, std::nullopt);
   stranger.asked(20, read_of(step(1), kRanks));
-  expect(stranger, "load-is-committed", "rank-4 is read, which step 1 (g1a1) does not list");
+  expect(stranger, "load-is-committed", "rank-4, which step 1 (g1a1) does not list");
   root_.files[{2, 0}] = 163;
   LoadOracles cut(0, root_, std::nullopt);
   cut.asked(20, read_of(step(1), 2));
-  expect(cut, "load-is-committed", "rank-2 is read as 164 bytes, and has 163");
+  expect(cut, "load-is-committed", "rank-2 as 164 bytes, but it has 163");
 }
 
 TEST_F(AnOracle, OfALoadSeesLatestGoBack) {
   commit(step(2));
   commit(step(1));
   LoadOracles names(0, root_, step(2));
-  expect(names, "latest-goes-forward", "latest was step 2 (g1a1), now it is step 1 (g1a1)");
+  expect(names, "latest-goes-forward",
+         "the latest checkpoint was step 2 (g1a1), but now it is step 1 (g1a1)");
   root_.names_latest = step(2);
   for (const auto& older : {std::optional(step(1)), std::optional<AttemptKey>()}) {
     LoadOracles chooses(0, root_, step(2));
     chooses.answered(10, chosen(older));
-    expect(chooses, "load-is-newest", "is chosen, and step 2 (g1a1) is the newest");
+    expect(chooses, "load-is-newest", "but step 2 (g1a1) is the newest");
   }
 }
 
@@ -281,7 +283,7 @@ TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
   expect(messages, "bounds", "from node 3 to node 0");
   Oracles slabs = oracles();
   slabs.slabs(10, 3, static_cast<uint32_t>(-1));  // freed twice
-  expect(slabs, "bounds", "rank 3 has -1 of 2 slabs in use");
+  expect(slabs, "bounds", "rank 3 uses -1 slabs of 2");
 }
 
 TEST_F(AnOracle, CountsFromWhenANodeHearsOfASave) {

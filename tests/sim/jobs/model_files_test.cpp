@@ -147,7 +147,7 @@ TEST_F(ModelFiles, OfAManifestAreItsLayouts) {
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr(folder_ + "/manifest.shoal is of 16 ranks"));
   scenario.ranks = 16;
   scenario.mesh = "dp=16";
-  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("it takes no mesh"));
+  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("leave out the mesh"));
 
   bytes = storage::encode_decision(
       {{1, 5, 1}, Nonce{}, RootId{}, 0, storage::Tombstone{storage::Tombstone::Reason::aborted, "why"}});
@@ -159,29 +159,30 @@ TEST_F(ModelFiles, OfAManifestAreItsLayouts) {
 
 TEST_F(ModelFiles, AreRefusedByFileAndReason) {
   EXPECT_THAT(refusal(path("nowhere")), HasSubstr(path("nowhere") + ": no such file or folder"));
-  EXPECT_THAT(refusal(folder_), HasSubstr("neither a .safetensors file nor manifest.shoal lies in it"));
+  EXPECT_THAT(refusal(folder_), HasSubstr("it holds neither a .safetensors file nor manifest.shoal"));
   EXPECT_THAT(refusal_of_header("{}"), HasSubstr("the model is empty"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[0,4],"data_offsets":[0,0]}})"),
               HasSubstr("the model is empty"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[3],"data_offsets":[0,8]}})"),
               HasSubstr("tensor 'a'"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[3],"data_offsets":[0,8]}})"),
-              HasSubstr("its shape makes 12 bytes, its offsets 8"));
+              HasSubstr("its shape takes 12 bytes, but its offsets span 8"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[99],"data_offsets":[0,396]}})"),
               HasSubstr("its bytes lie outside the file"));
   EXPECT_THAT(
       refusal_of_header(R"({"a": {"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})"),
-      HasSubstr("its shape is absurd"));
+      HasSubstr("its shape is too large"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[-3],"data_offsets":[0,0]}})"),
               HasSubstr("'a'"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F99","shape":[1],"data_offsets":[0,4]}})"),
               HasSubstr("F99"));
-  EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[1]}})"), HasSubstr("data_offsets lack"));
+  EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[1]}})"),
+              HasSubstr("data_offsets are missing"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","colour":[1]}})"),
               HasSubstr("'colour' means nothing"));
   EXPECT_THAT(
       refusal_of_header(R"({"layers.123456789.a": {"dtype":"F32","shape":[1],"data_offsets":[0,4]}})"),
-      HasSubstr("layer 123456789 of at most 10000"));
+      HasSubstr("layer 123456789 is too high, at most 10000"));
   EXPECT_THAT(refusal_of_header(R"({"__metadata__": {"DCP_SHARDING_INFO": "{}"}})"),
               HasSubstr("pieces of tensors"));
   EXPECT_THAT(refusal_of_header("nonsense"), HasSubstr("bad.safetensors"));
@@ -189,15 +190,15 @@ TEST_F(ModelFiles, AreRefusedByFileAndReason) {
   EXPECT_THAT(refusal(path("bad.safetensors")), HasSubstr("too short for a safetensors file"));
   write("bad.safetensors", std::string(8, '\x7f') + "{}");
   EXPECT_THAT(refusal(path("bad.safetensors")),
-              HasSubstr("its header is said to have 9187201950435737471 bytes"));
+              HasSubstr("its header is announced with 9187201950435737471 bytes"));
   write_tensors("bad.safetensors", kEmbedding, 1600);
   write_tensors("copy.safetensors", kEmbedding, 1600);
   EXPECT_THAT(refusal(folder_),
-              HasSubstr("tensor 'model.embed_tokens.weight' stands in " + path("bad.safetensors")));
+              HasSubstr("tensor 'model.embed_tokens.weight' is also in " + path("bad.safetensors")));
   EXPECT_THAT(parse_scenario("ranks = 8\nmodel = \"" + path("none/") + "\"\n", "s.toml").status().message(),
               HasSubstr("s.toml:2: " + path("none/") + ": no such file"));
   EXPECT_THAT(parse_scenario("optimizer = \"sgd\"\n", "s.toml").status().message(),
-              HasSubstr("s.toml:1: optimizer is adam or none, not 'sgd'"));
+              HasSubstr("s.toml:1: optimizer must be adam or none, not 'sgd'"));
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST(Stragglers, HoldEveryRankOfACollectiveSaveByTheirNetwork) {
 TEST(Stragglers, AreRefusedWithReason) {
   for (const char* text : {"", "3", "0.01", "0.01:", ":3", "1.5:3", "0.01:0.5", "0.01:1001", "-1:3",
                            "0.0001:3", "0.01:3x", "1e3:4", "0.:3"}) {
-    EXPECT_THAT(parse_stragglers(text).status().message(), HasSubstr("is no FRACTION:FACTOR")) << text;
+    EXPECT_THAT(parse_stragglers(text).status().message(), HasSubstr("is not FRACTION:FACTOR")) << text;
   }
   auto parsed = parse_stragglers("0.125:2.5");
   ASSERT_TRUE(parsed.ok());
@@ -119,10 +119,10 @@ TEST(Stragglers, AreRefusedWithReason) {
   EXPECT_THAT(refusal("[stragglers]\nhosts_permille = 10\ndisk = 3\n"),
               HasSubstr("s.toml:3: 'disk' means nothing"));
   EXPECT_THAT(refusal("[stragglers]\ncopy_permille = 3000\n"),
-              HasSubstr("s.toml:1: stragglers have no hosts"));
+              HasSubstr("s.toml:1: stragglers need the key hosts"));
   EXPECT_THAT(refusal("[stragglers]\nhosts_permille = 10\ncopy_permille = 999\n"),
-              HasSubstr("s.toml:3: copy_permille = 999: it lies between 1000 and 1000000"));
-  EXPECT_THAT(refusal("[stragglers]\nhosts_permille = 1001\n"), HasSubstr("it lies between 0 and 1000"));
+              HasSubstr("s.toml:3: copy_permille = 999: it must lie between 1000 and 1000000"));
+  EXPECT_THAT(refusal("[stragglers]\nhosts_permille = 1001\n"), HasSubstr("it must lie between 0 and 1000"));
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST_F(CatalogRecovery, BelievesTheRootWhereTheCatalogSaysOtherwise) {
   ASSERT_OK(opened.status());
   expect_whole(**opened);
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("decided otherwise"));
+  EXPECT_THAT(warnings_[0], HasSubstr("another decision of"));
   EXPECT_TRUE(fs::exists(path_ + ".aside"));
 }
 
@@ -159,8 +159,8 @@ TEST_F(CatalogRecovery, NoticesARootPutBackFromAnOlderCopyAtTheFirstStart) {
     ASSERT_OK(opened.status());
     expect_whole(**opened);
     ASSERT_EQ(warnings_.size(), 1u);
-    EXPECT_THAT(warnings_[0], HasSubstr("put back from an older copy"));
-    ASSERT_OK((*opened)->record(sample_tombstone(later))) << "the same key, decided otherwise this time";
+    EXPECT_THAT(warnings_[0], HasSubstr("restored from an older copy"));
+    ASSERT_OK((*opened)->record(sample_tombstone(later))) << "the same key, another decision of this time";
     ASSERT_OK(publish_decision(*root_, sample_tombstone(later)).status());
   }
   auto again = open(path_);
@@ -185,7 +185,8 @@ TEST_F(CatalogRecovery, TheJobGoesOnWhereNoCatalogCanBeMade) {
   ASSERT_OK(opened.status());
   EXPECT_EQ(*opened, nullptr);
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("the job goes on without a catalog: catalog /proc/nothing/catalog: "));
+  EXPECT_THAT(warnings_[0],
+              HasSubstr("the job continues without a catalog: catalog /proc/nothing/catalog: "));
 }
 
 // While it lives, no file grows beyond so many bytes: every write of RocksDB's own fails, as on a full disk.
@@ -226,7 +227,7 @@ TEST_F(CatalogRecovery, TheJobGoesOnWhereTheDiskOfTheCatalogIsFull) {
         EXPECT_FALSE(rebuild_catalog(path_, true, kRun, *root_).ok());
       }
       ASSERT_EQ(warnings_.size(), 1u);
-      EXPECT_THAT(warnings_[0], HasSubstr("the job goes on without a catalog: "));
+      EXPECT_THAT(warnings_[0], HasSubstr("the job continues without a catalog: "));
       auto later = open(path_);
       ASSERT_OK(later.status());
       expect_whole(**later);

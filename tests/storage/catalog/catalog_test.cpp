@@ -89,7 +89,7 @@ TEST_P(CatalogContract, RefusesToUnmakeADecision) {
   ASSERT_OK(catalog().record(sample_manifest()));
   Status status = catalog().record(sample_tombstone());
   EXPECT_EQ(status.code(), Code::refused);
-  EXPECT_EQ(status.message(), "step 1000 (g3a1) was decided otherwise before");
+  EXPECT_EQ(status.message(), "the catalog already holds another decision of step 1000 (g3a1)");
   EXPECT_TRUE((*catalog().find({3, 1000, 1}))->state == AttemptInfo::State::committed) << "and goes on";
 }
 
@@ -135,7 +135,7 @@ TEST(RocksDbCatalog, OfANewerFormatIsRefusedNamingBothVersions) {
   ASSERT_TRUE(db->Close().ok());
   const Status status = open_rocksdb_catalog(folder.path(), nonce_of(77)).status();
   EXPECT_EQ(status.code(), Code::version);
-  EXPECT_THAT(status.message(), HasSubstr("it has format 2, this program reads up to 1"));
+  EXPECT_THAT(status.message(), HasSubstr("it has format 2, but this program reads only formats up to 1"));
 }
 
 TEST(RocksDbCatalog, IsOpenInOneProcessOnly) {

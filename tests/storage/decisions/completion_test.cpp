@@ -235,7 +235,7 @@ TEST_F(Completion, NeedsARosterThatReadsBack) {
   Bytes roster = memory_->read("generations/3.roster", 1 << 20).value();
   for (size_t at : {size_t{70}, size_t{80}, size_t{90}}) roster[at] ^= std::byte{0x5a};
   ASSERT_OK(memory_->replace("generations/3.roster", roster));
-  expect_unproven(Code::not_found, "holds no roster of generation 3");
+  expect_unproven(Code::not_found, "holds no readable roster of generation 3");
 }
 
 // Regression: a rank without a shard may have staged more than the roster says. It then waits for a roster
@@ -336,11 +336,11 @@ TEST_F(CompletionOfASmallModel, TakesNoRecordOfARankThatHasAShard) {
   StagedRecord both = read_staged_record(*memory_, kKey, without_[0]).value();
   both.rank = writer;
   ASSERT_OK(write_staged_record(*memory_, both));
-  expect_unproven(Code::not_found, "and a shard of that rank");
+  expect_unproven(Code::not_found, "but so does a shard of that rank");
   ASSERT_OK(memory_->remove(staged_record_path(kKey, writer)));
   both.rank = 4;
   ASSERT_OK(write_staged_record(*memory_, both));
-  expect_unproven(Code::not_found, "rank-00004.staged is there, and the roster has 4 ranks");
+  expect_unproven(Code::not_found, "rank-00004.staged exists, but the roster has only 4 ranks");
 }
 
 TEST_F(CompletionOfASmallModel, NeedsTheSameMetadataOfRanksThatWriteNothing) {

@@ -156,7 +156,7 @@ TEST(Decision, OfANewerFormatIsRefusedNamingBothVersions) {
   auto newer = seal_record({"SHOALDEC", "decision", 2, kMaxDecisionBytes}, 1, as_view("unknown"));
   Status status = decode_decision(*newer, "/root/d").status();
   EXPECT_EQ(status.code(), Code::version);
-  EXPECT_EQ(status.message(), "/root/d: this file has format 2, this program reads up to 1");
+  EXPECT_EQ(status.message(), "/root/d: this file has format 2, but this program reads only formats up to 1");
   EXPECT_EQ(read_decision_state(*newer, newer->size(), "/root/d").status().code(), Code::version);
 }
 
@@ -201,11 +201,12 @@ TEST(Decision, IsNotWrittenWithFilesThatNoReaderAccepts) {
     EXPECT_EQ(bytes.status().code(), Code::invalid_argument);
     return bytes.status().message();
   };
-  EXPECT_THAT(refused([](Manifest& m) { m.files[3].name = "../x"; }), HasSubstr("'../x' is no name"));
+  EXPECT_THAT(refused([](Manifest& m) { m.files[3].name = "../x"; }),
+              HasSubstr("'../x' is not a valid name"));
   EXPECT_THAT(refused([](Manifest& m) { m.files[3].name = "manifest.shoal"; }),
-              HasSubstr("no name for a shard"));
+              HasSubstr("this is not a name for a shard"));
   EXPECT_THAT(refused([](Manifest& m) { m.files[3].name = partial_name("x", {}); }),
-              HasSubstr("no name for a shard"));
+              HasSubstr("this is not a name for a shard"));
   EXPECT_THAT(refused([](Manifest& m) { m.files[3].rank = 4; }), HasSubstr("rank 4 is not in the world"));
   EXPECT_THAT(refused([](Manifest& m) { m.files[2].contents = kMaxFilesPerRank; }),
               HasSubstr("file index 16"));
@@ -213,15 +214,15 @@ TEST(Decision, IsNotWrittenWithFilesThatNoReaderAccepts) {
               HasSubstr("not the name of that rank's file"));
   EXPECT_THAT(refused([](Manifest& m) { std::swap(m.files[0], m.files[1]); }), HasSubstr("out of order"));
   EXPECT_THAT(refused([](Manifest& m) { m.files[1] = m.files[0]; }), HasSubstr("out of order"));
-  EXPECT_THAT(refused([](Manifest& m) { m.files[3].name = m.files[0].name; }), HasSubstr("is given twice"));
+  EXPECT_THAT(refused([](Manifest& m) { m.files[3].name = m.files[0].name; }), HasSubstr("is listed twice"));
   EXPECT_THAT(refused([](Manifest& m) { m.files[3].size = ~uint64_t{0}; }),
               HasSubstr("larger than any file"));
-  EXPECT_THAT(refused([](Manifest& m) { m.payload_bytes = 1 << 20; }), HasSubstr("more payload"));
+  EXPECT_THAT(refused([](Manifest& m) { m.payload_bytes = 1 << 20; }), HasSubstr("its payload is larger"));
   EXPECT_THAT(refused([](Manifest& m) { m.options.unit_bytes = 1; }), HasSubstr("unit"));
-  EXPECT_THAT(refused([](Manifest& m) { m.rule_version = 0; }), HasSubstr("planning rule 0"));
-  EXPECT_THAT(refused([](Manifest& m) { m.world = nullptr; }), HasSubstr("without a world"));
+  EXPECT_THAT(refused([](Manifest& m) { m.rule_version = 0; }), HasSubstr("its planning rule is 0"));
+  EXPECT_THAT(refused([](Manifest& m) { m.world = nullptr; }), HasSubstr("the manifest has no world"));
   auto piece = [](Manifest& m) -> FilePiece& { return std::get<1>(m.files[3].contents)[0]; };
-  EXPECT_THAT(refused([&](Manifest& m) { piece(m).fqn = "unknown"; }), HasSubstr("no layout knows"));
+  EXPECT_THAT(refused([&](Manifest& m) { piece(m).fqn = "unknown"; }), HasSubstr("that is in no layout"));
   EXPECT_THAT(refused([&](Manifest& m) { piece(m).key = ""; }), HasSubstr("shard key"));
   EXPECT_THAT(refused([&](Manifest& m) { piece(m).box.sizes[0] = 9; }), HasSubstr("weight"));
 }

@@ -120,12 +120,12 @@ TEST(RankManifest, OfWhatNoRankWritesIsRefused) {
     change(manifest);
     return encode_rank_manifest(manifest).status().message();
   };
-  EXPECT_THAT(refusal([](auto& m) { m.world_size = 2; }), HasSubstr("rank 2 of a world of 2"));
+  EXPECT_THAT(refusal([](auto& m) { m.world_size = 2; }), HasSubstr("rank 2 is outside a world of 2 ranks"));
   EXPECT_THAT(refusal([](auto& m) { m.files[0].rank = 1; }), HasSubstr("is not number 0 of rank 2"));
   EXPECT_THAT(refusal([](auto& m) { m.options.mode = SaveMode::collective_free; }),
-              HasSubstr("not rank-local"));
+              HasSubstr("not those of a rank-local save"));
   EXPECT_THAT(refusal([](auto& m) { m.options.dedupe = Dedupe::balanced; }), HasSubstr("set dedupe to none"));
-  EXPECT_THAT(refusal([](auto& m) { m.payload_bytes = 1 << 20; }), HasSubstr("more payload"));
+  EXPECT_THAT(refusal([](auto& m) { m.payload_bytes = 1 << 20; }), HasSubstr("its payload is larger"));
 }
 
 TEST_F(RankManifests, AreACheckpointOnceAllAreThere) {
@@ -205,12 +205,12 @@ TEST_F(RankManifests, OfTwoWorldSizesAreNone) {
   put(other, {2, 8});
   const Status status = complete_rank_local(*memory_, kKey, {}).status();
   EXPECT_EQ(status.code(), Code::corrupt);
-  EXPECT_THAT(status.message(), HasSubstr("of a world of 4 and of a world of 8"));
+  EXPECT_THAT(status.message(), HasSubstr("manifests of two worlds, of 4 and of 8 ranks"));
   EXPECT_FALSE(inspect_attempt(*memory_, kKey)->is_complete_set());
 }
 
 TEST_F(RankManifests, WithOneOfAnotherRankUnderItsNameAreNone) {
-  expect_damaged(manifest_of(1), "rank-00002-of-00004.manifest.shoal: holds the manifest of rank 1 of 4");
+  expect_damaged(manifest_of(1), "rank-00002-of-00004.manifest.shoal: it holds the manifest of rank 1 of 4");
 }
 
 TEST_F(RankManifests, WithOneOfAnotherGenerationAreNone) {
@@ -236,7 +236,7 @@ TEST_F(RankManifests, ThatLeaveAPartOfAValueToNobodyAreNone) {
   LayoutBuilder builder;
   builder.add_value("step", DType::i64, {}, Mesh::contiguous({4}), true);
   other.layout = std::move(builder).build().value();
-  expect_damaged(other, "what its ranks wrote makes no checkpoint");
+  expect_damaged(other, "the files of its ranks do not make a checkpoint");
 }
 
 TEST_F(RankManifests, ThatContradictEachOtherAreNone) {

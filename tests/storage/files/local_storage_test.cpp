@@ -243,10 +243,10 @@ TEST_F(OnDisk, SaysThatTheRootIsNotThere) {
   std::string root = folder_.path() + "/missing";
   Status status = LocalStorage::open(posix_, root, random_128()).status();
   EXPECT_EQ(status.code(), Code::not_found);
-  EXPECT_EQ(status.message(), "root " + root + " is not there");
+  EXPECT_EQ(status.message(), "root " + root + " does not exist");
   std::ofstream(root) << "a file";
   EXPECT_EQ(LocalStorage::open(posix_, root, random_128()).status().message(),
-            "root " + root + " is no folder");
+            "root " + root + " is not a folder");
 }
 
 TEST_F(OnDisk, FollowsASymbolicLinkToTheRootButNoneBelowIt) {
@@ -275,7 +275,8 @@ TEST_F(OnDisk, IsNotHeldByAFifoUnderAFileName) {
   ASSERT_EQ(mkfifo((folder_.path() + "/fifo").c_str(), 0666), 0);
   auto storage = opened(folder_.path());
   EXPECT_EQ(storage->read("fifo", 100).status().code(), Code::corrupt);
-  EXPECT_EQ(storage->read("fifo", 100).status().message(), folder_.path() + "/fifo: no regular file");
+  EXPECT_EQ(storage->read("fifo", 100).status().message(),
+            folder_.path() + "/fifo: it is not a regular file");
 }
 
 // Runs `body` in a child without root's powers; its text comes back.

@@ -18,10 +18,9 @@ TEST(LostRootId, IsNotReplacedWhereAttemptsLie) {
   for (bool create : {true, false}) {
     Status status = open_root(*memory, create, nonce_of(6)).status();
     EXPECT_EQ(status.code(), Code::refused);
-    EXPECT_EQ(
-        status.message(),
-        "root /root has lost its ROOT_ID, for step-00000010 lies there: `shoal restore-id /root` puts it "
-        "back from the checkpoints");
+    EXPECT_EQ(status.message(),
+              "root /root has lost its ROOT_ID, although step-00000010 exists: `shoal restore-id /root` "
+              "restores it from the checkpoints");
   }
 }
 
@@ -99,7 +98,7 @@ TEST(DamagedGenerations, ThatAreFoldersAreNamed) {
   ASSERT_OK(memory->create_exclusive("generations/2/x", as_view("x")).status());
   Status status = claim_generation(*memory, "job-b", nonce_of(2)).status();
   EXPECT_EQ(status.code(), Code::corrupt);
-  EXPECT_THAT(status.message(), HasSubstr("/root/generations/2: no regular file"));
+  EXPECT_THAT(status.message(), HasSubstr("/root/generations/2: it is not a regular file"));
 }
 
 // The records as a live run knows them; its node restores them before the next commit.
@@ -162,7 +161,7 @@ TEST_F(LostClaims, AreNotPutAboveTheEpochOfALaterRun) {
   const Status status = restore_claims(*memory_, claims_).status();
   EXPECT_EQ(status.code(), Code::refused);
   EXPECT_THAT(status.message(),
-              HasSubstr("/root/epochs/2 is gone, and a later run has claimed generation 2"));
+              HasSubstr("/root/epochs/2 is missing, and a later run has claimed generation 2"));
   EXPECT_EQ((*highest_epoch(*memory_))->epoch, 1u);
 }
 
@@ -172,7 +171,7 @@ TEST_F(LostClaims, ThatSomebodyElseHasMadeMeanwhileAreRefusedByName) {
   ASSERT_OK(open_root(*memory_, true, nonce_of(78)).status());
   Status status = restore_claims(*memory_, claims_).status();
   EXPECT_EQ(status.code(), Code::refused);
-  EXPECT_THAT(status.message(), HasSubstr("/root/ROOT_ID names another run's root now"));
+  EXPECT_THAT(status.message(), HasSubstr("/root/ROOT_ID now names the root of another run"));
   claims_.root_id = nonce_of(78);
   EXPECT_EQ(claim_generation(*memory_, "job-b", nonce_of(2))->generation, 1u);
   status = restore_claims(*memory_, claims_).status();

@@ -44,7 +44,7 @@ TEST(Root, IsMadeOnceAndThenFound) {
   MemoryStorage memory;
   Status missing = open_root(*memory, false, {}).status();
   EXPECT_EQ(missing.code(), Code::not_found);
-  EXPECT_EQ(missing.message(), "root /root holds no run: ROOT_ID is not there");
+  EXPECT_EQ(missing.message(), "root /root holds no run: ROOT_ID does not exist");
   auto made = open_root(*memory, true, nonce_of(5));
   ASSERT_OK(made.status());
   EXPECT_EQ(*made, nonce_of(5));
@@ -105,7 +105,7 @@ TEST(Root, OnStorageWithoutExclusiveCreateIsRefusedByName) {
   LyingStorage lying(*memory);
   Status status = probe_storage(lying, nonce_of(5));
   EXPECT_EQ(status.code(), Code::refused);
-  EXPECT_EQ(status.message(), "root /root cannot hold checkpoints: it creates the same name twice");
+  EXPECT_EQ(status.message(), "root /root cannot hold checkpoints: it allows creating the same name twice");
 }
 
 TEST(Epochs, AreClaimedOnce) {
@@ -257,7 +257,7 @@ TEST(Records, UnderAnotherNumbersNameAreRefused) {
   ASSERT_OK(claim_epoch(*memory, {1, "host:1", "job", nonce_of(1)}).status());
   ASSERT_OK(memory->create_exclusive("epochs/2", *memory->read("epochs/1", 10'000)).status());
   EXPECT_THAT(highest_epoch(*memory).status().message(),
-              HasSubstr("it holds number 1, not that of its name"));
+              HasSubstr("it holds number 1, which is not the number in its name"));
 }
 
 TEST(Generations, BelongToOneRunEachAlsoWhereAJobIdIsUsedAgain) {
@@ -300,7 +300,7 @@ TEST(Generations, OfWhichNoneIsLeftNameTheFileOrFolderThatHasTheHighestNumber) {
 TEST(Generations, AreJoinedByARestartedNodeOfTheirRunUntilALaterRunBegins) {
   MemoryStorage memory;
   auto absent = rejoin_generation(*memory, 1, "job-a", nonce_of(1)).status();
-  EXPECT_EQ(absent.message(), "/root: generation 1 is none of job job-a");
+  EXPECT_EQ(absent.message(), "/root: generation 1 does not belong to job job-a");
   ASSERT_OK(claim_generation(*memory, "job-a", nonce_of(1)).status());
   auto same = rejoin_generation(*memory, 1, "job-a", nonce_of(2));
   ASSERT_OK(same.status());
@@ -608,7 +608,7 @@ TEST(ReportedFiles, AreComparedWithTheFolder) {
             "/root/step-00001000/g3a1/rank-00001.safetensors has 101 bytes, 7 were reported");
   files[1] = {shard_file_name(2, 0), 100, {}, 2, 0u};
   EXPECT_EQ(check_files_present(*memory, key, files).message(),
-            "/root/step-00001000/g3a1/rank-00002.safetensors is not there");
+            "/root/step-00001000/g3a1/rank-00002.safetensors does not exist");
 }
 
 }  // namespace

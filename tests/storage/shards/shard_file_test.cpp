@@ -252,10 +252,10 @@ TEST(WriteShard, RefusesPiecesThatMakeNoShard) {
   EXPECT_THAT(message_of(twice), HasSubstr("'a' is given twice"));
   SampleShard wrong_bytes = small_sample();
   wrong_bytes.pieces[0].bytes += 1;
-  EXPECT_THAT(message_of(wrong_bytes), HasSubstr("'layers.0.weight': 48 bytes given, 49 announced"));
+  EXPECT_THAT(message_of(wrong_bytes), HasSubstr("'layers.0.weight': 48 bytes were given, but 49 announced"));
   SampleShard wrong_data = small_sample();
   wrong_data.data[0].pop_back();
-  EXPECT_THAT(message_of(wrong_data), HasSubstr("47 bytes given, 48 announced"));
+  EXPECT_THAT(message_of(wrong_data), HasSubstr("47 bytes were given, but 48 announced"));
   SampleShard outside = small_sample();
   outside.pieces[0].box.offsets[0] = 5;
   EXPECT_EQ(write(*memory, outside).status().code(), Code::invalid_argument);

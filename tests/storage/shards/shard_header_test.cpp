@@ -62,7 +62,7 @@ TEST(ShardHeader, ReadsAnotherFqnThanTheKey) {
 }
 
 TEST(ShardHeader, IsRefusedWithoutShoalsKeys) {
-  expect_corrupt(parse_shard_header("{}", 0).status(), "no '__metadata__': this is no Shoal shard");
+  expect_corrupt(parse_shard_header("{}", 0).status(), "it has no '__metadata__': this is not a Shoal shard");
   expect_corrupt(parse_shard_header(R"({"__metadata__":{}})", 0).status(), "no 'shoal' in '__metadata__'");
   expect_corrupt(parse_shard_header(R"({"__metadata__":{"shoal":"","DCP_SHARDING_INFO":""}})", 0).status(),
                  "no 'shoal_digests'");
@@ -74,9 +74,10 @@ TEST(ShardHeader, OfANewerFormatIsRefusedNamingBothVersions) {
   Parts parts;
   parts.shoal = R"({\"version\":2,\"news\":{}})";
   EXPECT_EQ(parts.status().code(), Code::version);
-  EXPECT_EQ(parts.status().message(), "shoal: this file has format 2, this program reads up to 1");
+  EXPECT_EQ(parts.status().message(),
+            "shoal: this file has format 2, but this program reads only formats up to 1");
   parts.shoal = R"({\"version\":0,\"objects\":[]})";
-  expect_corrupt(parts.status(), "no such version");
+  expect_corrupt(parts.status(), "this version does not exist");
 }
 
 TEST(ShardHeader, IsRefusedWhenItIsNoJson) {
@@ -84,7 +85,7 @@ TEST(ShardHeader, IsRefusedWhenItIsNoJson) {
                            "{,}", "{\"__metadata__\":[]}", "\xef\xbb\xbf{}"}) {
     expect_corrupt(parse_shard_header(text, 0).status(), "");
   }
-  expect_corrupt(parse_shard_header("{\"a\xff\":{}}", 0).status(), "no UTF-8");
+  expect_corrupt(parse_shard_header("{\"a\xff\":{}}", 0).status(), "not UTF-8");
   expect_corrupt(parse_shard_header("{\"\\ud800\":{}}", 0).status(), "surrogate");
   expect_corrupt(parse_shard_header("{\"\\x41\":{}}", 0).status(), "escape");
   expect_corrupt(parse_shard_header("{\"a\nb\":{}}", 0).status(), "control character");
@@ -109,35 +110,36 @@ TEST(ShardHeader, NamesTheTensorThatIsWrong) {
       const Case& c : std::vector<Case>{
           {R"("a":{"dtype":"U9","shape":[4],"data_offsets":[0,4]})", "'a': dtype 'U9' is not known"},
           {R"("a":{"dtype":"F4","shape":[4],"data_offsets":[0,4]})", "'a': dtype 'F4' is not known"},
-          {R"("a":{"dtype":"U8","shape":[5],"data_offsets":[0,4]})", "'a': 4 bytes are not what its shape"},
-          {R"("a":{"dtype":"F32","shape":[4],"data_offsets":[0,4]})", "'a': 4 bytes are not what its shape"},
+          {R"("a":{"dtype":"U8","shape":[5],"data_offsets":[0,4]})", "'a': 4 bytes do not match its shape"},
+          {R"("a":{"dtype":"F32","shape":[4],"data_offsets":[0,4]})", "'a': 4 bytes do not match its shape"},
           {R"("a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]})",
-           "'a': 0 bytes are not what"},
+           "'a': 0 bytes do not match"},
           {R"("a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]})",
-           "'a': 0 bytes are not what"},
-          {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,5]})", "'a': data_offsets are no range"},
-          {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]})", "'a': data_offsets are no range"},
-          {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0]})", "'a': data_offsets are no range"},
+           "'a': 0 bytes do not match"},
+          {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,5]})", "'a': data_offsets are not a range"},
+          {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]})", "'a': data_offsets are not a range"},
+          {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0]})", "'a': data_offsets are not a range"},
           {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,18446744073709551616]})",
            "a number beyond 64 bits"},
           {R"("a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]})", "an unsigned number expected"},
           {R"("a":{"dtype":"U8","shape":[4.0],"data_offsets":[0,4]})", "',' or ']' expected"},
           {R"("a":{"dtype":"U8","shape":[04],"data_offsets":[0,4]})", "leading zeros"},
           {R"("a":{"dtype":"U8","shape":[3],"data_offsets":[1,4]})",
-           "'a': data_offsets begin at 1, where the tensor"},
+           "'a': data_offsets begin at 1, but the previous tensor"},
           {R"("a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]})",
            "the tensors end at data byte 3, the file at 4"},
           {R"("a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]})",
-           "'b': data_offsets begin at 2, where the tensor before ends at 3"},
+           "'b': data_offsets begin at 2, but the previous tensor ends at 3"},
           {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[0],"data_offsets":[4,4]})",
            "'a': is given twice"},
           {R"("a":{"dtype":"U8","shape":[4],"shape":[4],"data_offsets":[0,4]})",
            "'a': 'shape' is given twice"},
           {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"more":1})", "'a': unknown field 'more'"},
           {R"("a":{"dtype":"U8","shape":[4]})", "'a': dtype, shape or data_offsets is missing"},
-          {R"("":{"dtype":"U8","shape":[4],"data_offsets":[0,4]})", "a key that is empty"},
+          {R"("":{"dtype":"U8","shape":[4],"data_offsets":[0,4]})", "a key is empty"},
           {R"("a\u0000b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]})", "control characters"},
-          {R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]})", "a key that is no tensor of this file"},
+          {R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]})",
+           "a key does not name a tensor of this file"},
           {R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I8","shape":[3],"data_offsets":[1,4]})",
            "'b': is missing"},
           {R"("a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"I16","shape":[1],"data_offsets":[2,4]})",
@@ -176,9 +178,9 @@ TEST(ShardHeader, NamesTheShardingThatIsWrong) {
            {R"({\"a\":{\"saved_offsets\":[2],\"global_shape\":[8],\"x\":1}})", "'a': unknown field 'x'"},
            {R"({\"a\":{\"saved_offsets\":[2],\"global_shape\":[8]},\"a\":{}})", "'a': is given twice"},
            {R"({\"b\":{\"saved_offsets\":[2],\"global_shape\":[8]}})",
-            "a key that is no tensor of this file"},
+            "a key does not name a tensor of this file"},
            {R"({\"a\":{\"saved_offsets\":[2],\"global_shape\":[8],\"logical_fqn\":\"\"}})",
-            "'a': logical_fqn is no name"},
+            "'a': logical_fqn is not a valid name"},
            {R"({\"a\":{\"saved_offsets\":[2],\"global_shape\":[8]}} x)", "more text after the end"},
        }) {
     Parts parts;
@@ -193,11 +195,11 @@ TEST(ShardHeader, NamesTheObjectThatIsWrong) {
        {R"({\"version\":1,\"objects\":[\"b\"]})", R"({\"version\":1,\"objects\":[\"a\",\"a\"]})"}) {
     Parts parts;
     parts.shoal = objects;
-    expect_corrupt(parts.status(), "shoal: an object that is no U8 tensor");
+    expect_corrupt(parts.status(), "shoal: an object is not a U8 tensor");
   }
   Parts placed;
   placed.shoal = R"({\"version\":1,\"objects\":[\"a\"]})";
-  expect_corrupt(placed.status(), "'a': an object with a place in a tensor");
+  expect_corrupt(placed.status(), "'a': an object must have no place in a tensor");
   placed.sharding = R"({\"a\":{\"saved_offsets\":[0]}})";
   EXPECT_OK(placed.status());
 }
@@ -229,7 +231,8 @@ TEST(ShardHeader, ThatClaimsMoreBytesThanTheFileHasIsRefused) {
     store_le64(bytes.data(), claimed);
     ASSERT_OK(memory->create_exclusive("x", bytes).status());
     Status status = ShardReader::open(*memory, "x", nullptr, nullptr).status();
-    expect_corrupt(status, "/root/x: a header of " + std::to_string(claimed) + " bytes is claimed");
+    expect_corrupt(
+        status, "/root/x: it announces a header of " + std::to_string(claimed) + " bytes, but the file has");
   }
 }
 
@@ -238,7 +241,8 @@ TEST(ShardHeader, WhoseDataIsNotAlignedIsRefused) {
   Bytes bytes(8 + 100, std::byte{' '});
   store_le64(bytes.data(), 100);
   ASSERT_OK(memory->create_exclusive("x", bytes).status());
-  expect_corrupt(ShardReader::open(*memory, "x", nullptr, nullptr).status(), "no multiple of 4096");
+  expect_corrupt(ShardReader::open(*memory, "x", nullptr, nullptr).status(),
+                 "which is not a multiple of 4096");
 }
 
 void expect_same(const ParsedShardHeader& a, const ParsedShardHeader& b) {

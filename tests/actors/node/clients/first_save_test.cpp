@@ -37,10 +37,9 @@ class AFirstSave : public testing::Test {
 
 // Regression: step 1 became the latest instead of step 50 without a message.
 TEST_F(AFirstSave, OfARunThatLoadedNothingNamesTheCheckpointsThatItPasses) {
-  EXPECT_THAT(
-      stated_of(1, std::nullopt),
-      HasSubstr("this run starts afresh at step 1, though the root has step 50 (g1a1), step 40 (g1a1), "
-                "step 30 (g1a1), which it has not loaded"));
+  EXPECT_THAT(stated_of(1, std::nullopt),
+              HasSubstr("this run saves step 1 without having loaded a checkpoint, but the root has step 50 "
+                        "(g1a1), step 40 (g1a1), step 30 (g1a1): this save becomes the latest"));
 }
 
 TEST_F(AFirstSave, NamesNoMoreThanABound) {
@@ -54,10 +53,9 @@ TEST_F(AFirstSave, OfARunThatGoesOnFromTheNewestIsQuiet) {
 }
 
 TEST_F(AFirstSave, OfALowerStepThanOneThatWasNeverLoadedNamesBoth) {
-  EXPECT_THAT(
-      stated_of(31, AttemptKey{1, 30, 1}),
-      HasSubstr("this run loaded step 30 (g1a1) and saves step 31, though the root has step 50 (g1a1), "
-                "step 40 (g1a1), committed later"));
+  EXPECT_THAT(stated_of(31, AttemptKey{1, 30, 1}),
+              HasSubstr("this run loaded step 30 (g1a1) and saves step 31, but the root has step 50 (g1a1), "
+                        "step 40 (g1a1), committed later"));
 }
 
 // What was saved last is the latest, also where it has a lower step.
@@ -119,7 +117,7 @@ TEST_F(AWatch, WarnsOnceOfTheFirstSaveOfRank0) {
     for (uint64_t step : {8u, 9u}) watch.from_client(kRank0, staged(step));
   });
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_THAT(lines[0], HasSubstr("starts afresh at step 8"));
+  EXPECT_THAT(lines[0], HasSubstr("saves step 8 without having loaded a checkpoint"));
 }
 
 TEST_F(AWatch, IsQuietOfARunThatLoadedByWhicheverRank) {

@@ -158,7 +158,7 @@ TEST_F(Server, AStatusIsNotAskedForByATrainer) {
   serve();
   auto socket = attached();
   ASSERT_TRUE(socket->send(local::StatusRequest{}).ok());
-  EXPECT_THAT(failure_of(*socket).message(), HasSubstr("no client sends here"));
+  EXPECT_THAT(failure_of(*socket).message(), HasSubstr("a client must not send this message"));
 }
 
 TEST(AskingANode, SaysThatNobodyListens) {
@@ -228,13 +228,13 @@ TEST_F(Server, RefusesByNameWhoDoesNotBelong) {
   auto other_job = attach();
   other_job.job_id = "another";
   EXPECT_THAT(failure_after(other_job).message(),
-              HasSubstr("serves job 'job', the client is of job 'another'"));
+              HasSubstr("serves job 'job', but the client belongs to job 'another'"));
   auto newer = attach();
   newer.schema_version = 99;
   EXPECT_EQ(failure_after(newer).code(), Code::version);
   EXPECT_EQ(failure_after(attach(5, 5)).code(), Code::corrupt);
   EXPECT_EQ(failure_after(attach(0, 0)).code(), Code::corrupt);
-  EXPECT_THAT(failure_after(attach(3, 8)).message(), HasSubstr("rank 3 is not one of this host"));
+  EXPECT_THAT(failure_after(attach(3, 8)).message(), HasSubstr("rank 3 does not belong to this host"));
   EXPECT_THAT(failure_after(local::Latest{}).message(), HasSubstr("must be Attach"));
   auto first = attached(0);
   ASSERT_TRUE(heard_.wait_for("7 " + kAttach));
@@ -253,7 +253,7 @@ TEST_F(Server, OfAJobThatOnlyReadsTakesInReadersAloneAndNothingOfASave) {
   ASSERT_TRUE(socket->send(reader).ok());
   ASSERT_TRUE(socket->send(local::Latest{1}).ok());
   ASSERT_TRUE(socket->send(local::NotStaged{1, 1, Status(Code::io, "")}).ok());
-  EXPECT_THAT(failure_of(*socket).message(), HasSubstr("nothing is saved by it"));
+  EXPECT_THAT(failure_of(*socket).message(), HasSubstr("saves nothing"));
   ASSERT_TRUE(heard_.wait_for("2 lost"));
   EXPECT_THAT(heard_.lines(), ElementsAre("2 " + kAttach, "2 " + kLatest, "2 lost"));
 }

@@ -53,7 +53,7 @@ TEST_F(Parts, TakeNoAnswerOfAnotherClientOrSlab) {
   parts_.answered(kClient, {3, number, ok_status()});
   parts_.answered(kClient, {2, number + 1, ok_status()});
   parts_.client_lost(kClient);
-  EXPECT_THAT(source->wait(number).message(), HasSubstr("went away while it staged in parts"));
+  EXPECT_THAT(source->wait(number).message(), HasSubstr("disconnected while it staged in parts"));
 }
 
 TEST_F(Parts, EndEveryWaitWhereTheClientGoes) {

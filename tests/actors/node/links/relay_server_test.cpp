@@ -149,7 +149,7 @@ TEST_F(Relay, LetsInNobodyWithoutTheToken) {
   a.connect(address_);
   EXPECT_EQ(coordinator_.wait_for<actors::link::ChildUp>(1)[0].name, "a")
       << "the coordinator hears of no stranger";
-  EXPECT_THAT(warnings(), ::testing::Contains(HasSubstr("refused at the relay's door: ")));
+  EXPECT_THAT(warnings(), ::testing::Contains(HasSubstr("refused at the listener of the relay: ")));
 }
 
 TEST(RelayDoor, IsWithinThePorts) {

@@ -262,7 +262,7 @@ TEST(SharingLinks, LetInNobodyWithoutTheToken) {
   Visitor b(transport_options("b"));
   b.command(at_a, {wanted({2})});
   EXPECT_EQ(std::get<actors::wire::ChunkRequest>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
-  EXPECT_THAT(a.lines(), Contains(HasSubstr("refused at the door for shared loads: ")));
+  EXPECT_THAT(a.lines(), Contains(HasSubstr("refused at the listener for shared loads: ")));
 }
 
 TEST(SharingLinks, ListenWithinThePorts) {
@@ -292,14 +292,14 @@ TEST(SharingLinks, EndTheSessionOfWhoeverSaysAnythingElse) {
   for (const actors::WireMessage& message : not_said_here) {
     Visitor visitor(transport_options("visitor"));
     visitor.command(at_a, {message, wanted({66})});
-    EXPECT_THAT(visitor.wait_lost().message(), HasSubstr("is not said here"))
+    EXPECT_THAT(visitor.wait_lost().message(), HasSubstr("in a session for shared loads"))
         << actors::describe(*message.body);
   }
   Visitor b(transport_options("b"));
   b.command(at_a, {wanted({2})});
   EXPECT_EQ(std::get<actors::wire::ChunkRequest>(*a.wait_for(1)[0].message.body).chunks[0], 2u)
       << "the first heard";
-  EXPECT_THAT(a.lines(), Contains(HasSubstr("visitor is let go")));
+  EXPECT_THAT(a.lines(), Contains(HasSubstr("this node ends the session with visitor")));
 }
 
 TEST(SharingLinks, DropWhatCannotBeSent) {

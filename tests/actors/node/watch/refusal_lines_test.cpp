@@ -28,12 +28,13 @@ TEST(RefusalLines, TellOfAFloodWhateverElseIsRefused) {
 }
 
 TEST(RefusalLines, OfAFloodAreFewToo) {
-  RefusalLines lines("the relay's door");
+  RefusalLines lines("the listener of the relay");
   int written = 0;
   for (TimeNs now = 1; now < 100 * TimeNs{kRefusalLineMs} * kMillisecond; now += 1000 * kMillisecond) {
     const auto line = lines.line(now, "", kFlood);
     if (!line) continue;
-    EXPECT_THAT(*line, testing::StartsWith("refused at the relay's door: connections that prove nothing"));
+    EXPECT_THAT(*line,
+                testing::StartsWith("refused at the listener of the relay: connections that prove nothing"));
     ++written;
   }
   EXPECT_LE(written, 110);
