@@ -64,7 +64,8 @@ constexpr Setting kSettings[] = {
     {"drain-patience-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "5000",
      "Time after a request to stop until the node gives up a save that the remaining ranks cannot complete"},
     {"host-lost-ms", kNode, milliseconds, kDeadlines, kLeastHostLostMs, kMaxSettingTimeMs, "15000",
-     "Abort saves that wait for a host this long after its session broke, unless a node of it reconnects"},
+     "Abort saves that wait for a host this long after its session broke, unless its node or its trainers "
+     "come back"},
     {"find-coordinator-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "60000",
      "A starting node that cannot reach its coordinator ends after this time"},
     {"epoch-check-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "5000",
