@@ -45,6 +45,7 @@ struct SaveStatus {
   std::vector<Rank> awaited;
   uint64_t awaited_count = 0;  // number of all of them; `awaited` may be cut
   std::string trouble;         // the first error of this save on this node; empty: none
+  friend bool operator==(const SaveStatus&, const SaveStatus&) = default;
 };
 
 struct CommitStatus {
@@ -53,22 +54,26 @@ struct CommitStatus {
   uint64_t duration_ms = 0;  // from the first staged bytes that this node knows of to the decision
   uint64_t payload_bytes = 0;
   std::optional<Rank> slowest_rank;  // the last rank that staged, wrote or reported, as far as the node knows
+  friend bool operator==(const CommitStatus&, const CommitStatus&) = default;
 };
 
 struct ErrorStatus {
   uint64_t age_ms = 0;
   std::string line;
+  friend bool operator==(const ErrorStatus&, const ErrorStatus&) = default;
 };
 
 // A call on storage that has not returned (storage/files/call_watch.h).
 struct SlowCallStatus {
   std::string what;  // "fsync of /root/step-00000001"
   uint64_t age_ms = 0;
+  friend bool operator==(const SlowCallStatus&, const SlowCallStatus&) = default;
 };
 
 struct PeerStatus {
   std::string name;  // "host:pid"
   bool coordinates = false;
+  friend bool operator==(const PeerStatus&, const PeerStatus&) = default;
 };
 
 struct NodeCounts {  // since the node began
@@ -76,6 +81,7 @@ struct NodeCounts {  // since the node began
   uint64_t bytes_staged = 0, bytes_written = 0, bytes_read = 0;  // written and read: of shards
   uint64_t loads_begun = 0, loads_done = 0, loads_failed = 0;
   uint64_t bytes_to_peers = 0, bytes_from_peers = 0;  // of chunks that loads share
+  friend bool operator==(const NodeCounts&, const NodeCounts&) = default;
 };
 
 struct NodeStatus {
@@ -99,6 +105,7 @@ struct NodeStatus {
   std::vector<ErrorStatus> errors;         // oldest first
   std::vector<SlowCallStatus> slow_calls;  // oldest first
   NodeCounts counts;
+  friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 
 }  // namespace shoal::local
