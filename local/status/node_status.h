@@ -36,7 +36,8 @@ struct SaveStatus {
   uint32_t ranks_here = 0, ranks_staged = 0, ranks_written = 0;
   uint64_t bytes_staged = 0;    // in slabs of this host
   uint64_t bytes_to_write = 0;  // of the files that this host has started; grows while ranks stage
-  uint64_t bytes_written = 0;   // of these, passed to the file system; durable for the ranks_written ranks
+  // Of these, the payload of the files whose write has ended; durable for the ranks_written ranks.
+  uint64_t bytes_written = 0;
   // Totals of the whole job, at the coordinator's node; 0 elsewhere.
   uint32_t ranks_reported = 0;
   uint64_t bytes_reported = 0;
