@@ -25,8 +25,8 @@ void AttemptWatch::watch(TimeNs now, const AttemptKey& key, TimeNs unchanged_for
 
 void AttemptWatch::look(const AttemptKey& key, EffectWriter& out) {
   operations_.start(operation::InspectAttempt{key}, out,
-                    [this, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      looked(now, key, result_as<storage::AttemptInfo>(std::move(result)), then_out);
+                    [this, key](TimeNs now, Result<storage::AttemptInfo> result, EffectWriter& then_out) {
+                      looked(now, key, std::move(result), then_out);
                     });
 }
 
@@ -49,8 +49,7 @@ void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<storage::Att
 // lacked.
 void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& out) {
   operations_.start(operation::CompleteAttempt{key}, out,
-                    [this, key, is_over](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                    [this, key, is_over](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       if (decision.ok()) return finish(now, key, state_of(**decision), then_out);
                       const Status& why = decision.status();
                       Watched& watched = watched_.at(key);
@@ -73,8 +72,7 @@ void AttemptWatch::look_later(TimeNs now, const AttemptKey& key, EffectWriter& o
 
 void AttemptWatch::abort(const AttemptKey& key, std::string cause, EffectWriter& out) {
   operations_.start(abort_of(key, GiveUp::unproven, std::move(cause)), out,
-                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                    [this, key](TimeNs then_now, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       if (!decision.ok()) return finish(then_now, key, decision.status(), then_out);
                       finish(then_now, key, state_of(**decision), then_out);
                     });

@@ -55,21 +55,27 @@ struct Timeouts {
 inline constexpr uint64_t kDefaultLoadMemoryBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kMinLoadMemoryBytes = uint64_t{16} << 20;
 
-struct NodeConfig {  // what the roles of a node know when they start
-  uint32_t generation = 0;
-  uint32_t epoch = 0;
-  // The job only reads the root, while another job trains. Then `generation` is its number under readers/.
+// What the options of a node state for its roles. NodeOptions (actors/node/node.h) and NodeConfig both
+// contain it, and a node passes it on as a whole.
+struct RoleSettings {
+  // The job only reads the root, while another job trains. It claims a number under readers/ instead of a
+  // generation.
   bool read_only = false;
-  std::string job_id;                // that claimed the generation
-  std::string host;                  // name of this host, distinct in the job
-  int32_t pid = 0;                   // for clients (local::Attached)
+  std::string job_id;                // equal on all hosts of a run
   uint32_t world_size = 0;           // 0: the first client states it
   std::vector<Rank> expected_ranks;  // ranks of this host, if known; empty: those that attach
-  size_t message_bytes_max = transport::kMaxMessageBytes;  // bound of one message to another node
   uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // bound for all loads of this node (window_budget.h)
-  bool grants_staging = false;  // the node answers StagingRequest, and Attached says so
   Timeouts timeouts;
-  storage::RetentionPolicy retention;                                  // used by the coordinator
+  storage::RetentionPolicy retention;  // used by the coordinator
+};
+
+struct NodeConfig : RoleSettings {  // what the roles of a node know when they start
+  uint32_t generation = 0;          // of a job that only reads: its number under readers/
+  uint32_t epoch = 0;
+  std::string host;                                        // name of this host, distinct in the job
+  int32_t pid = 0;                                         // for clients (local::Attached)
+  size_t message_bytes_max = transport::kMaxMessageBytes;  // bound of one message to another node
+  bool grants_staging = false;  // the node answers StagingRequest, and Attached says so
   std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null
 };
 

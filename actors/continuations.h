@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -33,23 +34,38 @@ class Pending {
   std::vector<std::pair<uint64_t, Then>> pending_;
 };
 
+// The value of an operation's result, or the error that prevented it. Precondition: the result holds a T; a
+// result of another type is a fault of the host.
+template <class T>
+Result<T> result_as(Result<OperationResult> result) {
+  if (!result.ok()) return result.status();
+  SHOAL_CHECK(std::holds_alternative<T>(*result));
+  return std::get<T>(std::move(*result));
+}
+
 class PendingOperations {
  public:
-  using Then = std::function<void(TimeNs now, Result<OperationResult> result, EffectWriter& out)>;
-
-  void start(Operation operation, EffectWriter& out, Then then) {
+  // `then` takes the Answer of this operation, or the error: (TimeNs now, Result<Answer>, EffectWriter&).
+  // `started` may be a std::variant of operations that have the same Answer.
+  template <class Started, std::invocable<TimeNs, Result<AnswerOf<Started>>, EffectWriter&> Then>
+  void start(Started started, EffectWriter& out, Then then) {
     const OperationId id = ++last_;
-    pending_.add(id, std::move(then));
-    out.start(id, std::move(operation));
+    pending_.add(id, [then = std::move(then)](TimeNs now, Result<OperationResult> result,
+                                              EffectWriter& then_out) mutable {
+      then(now, result_as<AnswerOf<Started>>(std::move(result)), then_out);
+    });
+    out.start(id, as_operation(std::move(started)));
   }
   void done(TimeNs now, const event::OperationDone& event, EffectWriter& out) {
-    if (std::optional<Then> then = pending_.take(event.operation)) (*then)(now, event.result, out);
+    if (std::optional<Opened> opened = pending_.take(event.operation)) (*opened)(now, event.result, out);
   }
   bool empty() const { return pending_.empty(); }
 
  private:
+  using Opened = std::function<void(TimeNs now, Result<OperationResult> result, EffectWriter& out)>;
+
   OperationId last_ = 0;
-  Pending<Then> pending_;
+  Pending<Opened> pending_;
 };
 
 class PendingTimers {
@@ -93,14 +109,5 @@ class PendingSends {
   SendId last_ = 0;
   Pending<Then> pending_;
 };
-
-// The value of an operation's result, or the error that prevented it. Precondition: the result holds a T; a
-// result of another type is a fault of the host.
-template <class T>
-Result<T> result_as(Result<OperationResult> result) {
-  if (!result.ok()) return result.status();
-  SHOAL_CHECK(std::holds_alternative<T>(*result));
-  return std::get<T>(std::move(*result));
-}
 
 }  // namespace shoal::actors

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "actors/role.h"
+#include "base/visit.h"
 
 namespace shoal::actors {
 
@@ -88,17 +88,9 @@ class Backoff {
   TimeNs next_ = 0;
 };
 
-// For the events and messages that a role does not receive: `[](const OneOf<A, B> auto&) {}` names them, so
-// that a new alternative of the variant does not compile until somebody decides who handles it.
-template <class T, class... Ts>
-concept OneOf = (std::same_as<T, Ts> || ...);
-
-// Calls the overload of `visitor` for the alternative held.
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <class... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;
+// For the events and messages that a role does not receive: `[](const OneOf<A, B> auto&) {}` names them
+// (base/visit.h).
+using base::OneOf;
+using base::Overloaded;
 
 }  // namespace shoal::actors

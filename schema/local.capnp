@@ -369,10 +369,10 @@ struct LocalMessage {
     planGathering :group {       # mode collective, with planners that make a global plan; before planRequest
       step @81 :UInt64;
       attempt @82 :UInt32;
-      stage @83 :UInt8;          # 0 offered, 2 made: client -> node; 1 gathered, 3 told: node -> client
+      stage @83 :UInt8;          # 0 offered, 2 made: client -> node; 1 gathered, 3 delivered: node -> client
       coordinatorRank @84 :UInt32;
       options @85 :Layout.SaveOptions;
-      plans @86 :List(Data);     # offered, told: of this rank; gathered, made: of all ranks, by rank
+      plans @86 :List(Data);     # offered, delivered: of this rank; gathered, made: of all ranks, by rank
     }
     close @92 :UInt32;           # client -> node: close what the load of this request id kept open
     stagingRequest :group {      # client -> node, before it makes slabs: request memory for them

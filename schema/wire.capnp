@@ -130,6 +130,8 @@ struct Chunk {
   bytes @2 :Data;
 }
 
+# A new member of the union takes the next ordinal of this struct. A group is fine as long as
+# `capnp compile -ocapnp` prints 16 bytes, 5 ptrs; otherwise make a struct.
 struct Message {
   fromRole @0 :UInt8;      # RoleKind in actors/messages/messages.h
   toRole @1 :UInt8;
@@ -213,7 +215,8 @@ struct Message {
     }
     planGathering :group {             # mode collective, with planners that make a global plan
       key @47 :AttemptKey;
-      stage @48 :UInt8;                # 0 offered, 2 made: to the Coordinator; 1 gathered, 3 told: from it
+      stage @48 :UInt8;                # 0 offered, 2 made: to the Coordinator; 1 gathered, 3 delivered:
+                                       # from it
       host @49 :Text;                  # of the sending ShardWriter; empty if the Coordinator sends
       worldSize @50 :UInt32;
       options @51 :Layout.SaveOptions;

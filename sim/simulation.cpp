@@ -225,6 +225,14 @@ std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
   return nodes;
 }
 
+VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation) {
+  return {.mode = scenario.mode,
+          .ranks_of_node = place_ranks(scenario),
+          .world_size = scenario.ranks,
+          .max_direct_nodes = scenario.max_direct_nodes,
+          .generation = generation};
+}
+
 // The job that loads, from its start until all ranks have their bytes. It has its own clock.
 class RestartedJob {
  public:
@@ -301,8 +309,7 @@ class RestartedJob {
       : loaded_by_(scenario),
         mesh_(mesh),
         nodes_(static_cast<uint32_t>(place_ranks(scenario).size())),
-        cluster_(events_, profile, mix64(scenario.seed ^ generation), scenario.mode, place_ranks(scenario),
-                 scenario.ranks, scenario.max_direct_nodes, generation),
+        cluster_(events_, profile, mix64(scenario.seed ^ generation), nodes_of(scenario, generation)),
         series_([this] { return cluster_.coordinator_load(); }),
         loads_(events_, cluster_, profile, std::move(job)) {
     cluster_.counted_root().will_be_loaded();
@@ -415,10 +422,10 @@ uint64_t milestones_of(const Scenario& scenario) {
          uint64_t{loading_job(scenario).ranks} * scenario.loads * kMilestonesPerLoad;
 }
 
-Result<SimulationReport> simulate(const Scenario& message, const Profile& profile,
+Result<SimulationReport> simulate(const Scenario& asked, const Profile& profile,
                                   const SimulationListeners& listeners, SimulationWatch* watch) {
-  SHOAL_RETURN_IF_ERROR(validate_scenario(message));
-  SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_faults(message));
+  SHOAL_RETURN_IF_ERROR(validate_scenario(asked));
+  SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_faults(asked));
   SimulationReport report;
   report.scenario = scenario;
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
@@ -436,10 +443,8 @@ Result<SimulationReport> simulate(const Scenario& message, const Profile& profil
   for (uint32_t host : slow) job.copy_permille[host] = scenario.stragglers.copy_permille;
 
   EventHeap events;
-  const auto ranks_of_node = place_ranks(scenario);
-  report.nodes = static_cast<uint32_t>(ranks_of_node.size());
-  VirtualCluster cluster(events, profile, scenario.seed, scenario.mode, ranks_of_node, scenario.ranks,
-                         scenario.max_direct_nodes);
+  VirtualCluster cluster(events, profile, scenario.seed, nodes_of(scenario, kSimulatedGeneration));
+  report.nodes = static_cast<uint32_t>(cluster.nodes());
   for (uint32_t host : slow) {
     cluster.slow_down(host, scenario.stragglers.network_permille, scenario.stragglers.storage_permille);
   }

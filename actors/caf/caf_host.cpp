@@ -20,6 +20,8 @@
 
 #include "actors/caf/operation_pool.h"
 #include "actors/caf/timer_thread.h"
+#include "actors/operation_traits.h"
+#include "base/visit.h"
 #include "shoal/check.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -44,25 +46,7 @@ namespace shoal::actors {
 
 namespace {
 
-bool moves_bulk(const Operation& operation) {
-  return std::holds_alternative<operation::WriteShard>(operation) ||
-         std::holds_alternative<operation::ReadBatch>(operation) ||
-         std::holds_alternative<operation::ReadChunk>(operation) ||
-         std::holds_alternative<operation::CheckChunk>(operation) ||
-         std::holds_alternative<operation::CopyChunk>(operation) ||
-         std::holds_alternative<operation::ReadHeader>(operation) ||
-         std::holds_alternative<operation::CheckHeader>(operation) ||
-         std::holds_alternative<operation::LocateRanges>(operation) ||
-         std::holds_alternative<operation::ListCheckpoints>(operation) ||
-         std::holds_alternative<operation::SweepAttempt>(operation);
-}
-
-// Whether no decision and no shard waits for this operation.
-bool is_background(const Operation& operation) {
-  return std::holds_alternative<operation::PlanRetention>(operation) ||
-         std::holds_alternative<operation::DeleteCheckpoint>(operation) ||
-         std::holds_alternative<operation::RemoveRemains>(operation);
-}
+using base::Overloaded;
 
 class EventSink {  // receives the events of a role's actor
  public:
@@ -156,8 +140,19 @@ struct CafHost::Impl {
     try {
       return services.run(operation);
     } catch (const std::exception& error) {
-      return Status(Code::internal, fmt::format("{}: {}", operation_name(operation), error.what()));
+      return Status(Code::internal, fmt::format("{}: {}", traits_of(operation).name, error.what()));
     }
+  }
+  OperationPool& pool_of(ThreadClass threads) {
+    switch (threads) {
+      case ThreadClass::bulk:
+        return *bulk;
+      case ThreadClass::background:
+        return *background;
+      case ThreadClass::duty:
+        break;
+    }
+    return *duty;
   }
   void stop();
 
@@ -201,36 +196,32 @@ void CafHost::Impl::Seat::handle(const QueuedEvent& queued_event) noexcept {
   }
 }
 
-void CafHost::Impl::Seat::carry_out(Effect& effect) {
-  if (auto* send_effect = std::get_if<effect::Send>(&effect)) {
-    send(*send_effect);
-  } else if (auto* send_to = std::get_if<effect::SendTo>(&effect)) {
-    host_.services.send_to(send_to->address, send_to->message);
-  } else if (auto* to_role = std::get_if<effect::ToRole>(&effect)) {
-    host_.post(to_role->to, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(to_role->event)}));
-  } else if (auto* to_client = std::get_if<effect::ToClient>(&effect)) {
-    host_.services.to_client(to_client->client, to_client->message);
-  } else if (auto* forget = std::get_if<effect::ForgetClient>(&effect)) {
-    host_.services.forget_client(forget->client);
-  } else if (auto* set = std::get_if<effect::SetTimer>(&effect)) {
-    set_timer(*set);
-  } else if (auto* cancel = std::get_if<effect::CancelTimer>(&effect)) {
-    armed_.erase(cancel->timer);
-    if (host_.timers) host_.timers->cancel(kind_, cancel->timer);
-  } else if (auto* start_effect = std::get_if<effect::Start>(&effect)) {
-    start(*start_effect);
-  } else if (auto* redirect = std::get_if<effect::Redirect>(&effect)) {
-    host_.services.redirect(*redirect);
-  } else if (auto* end = std::get_if<effect::EndSession>(&effect)) {
-    host_.services.end_session(end->node, end->why);
-  } else if (auto* retire = std::get_if<effect::Retire>(&effect)) {
-    host_.coordinator_is_here = false;
-    host_.services.retired(retire->by);
-  } else if (std::holds_alternative<effect::Drained>(effect)) {
-    host_.services.drained(kind_);
-  } else if (auto* log = std::get_if<effect::Log>(&effect)) {
-    host_.services.log(kind_, *log);
-  }
+void CafHost::Impl::Seat::carry_out(Effect& any) {
+  HostServices& services = host_.services;
+  std::visit(
+      Overloaded{[&](const effect::Send& effect) { send(effect); },
+                 [&](const effect::SendTo& effect) { services.send_to(effect.address, effect.message); },
+                 [&](effect::ToRole& effect) {
+                   host_.post(effect.to,
+                              std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(effect.event)}));
+                 },
+                 [&](const effect::ToClient& effect) { services.to_client(effect.client, effect.message); },
+                 [&](const effect::ForgetClient& effect) { services.forget_client(effect.client); },
+                 [&](const effect::SetTimer& effect) { set_timer(effect); },
+                 [&](const effect::CancelTimer& effect) {
+                   armed_.erase(effect.timer);
+                   if (host_.timers) host_.timers->cancel(kind_, effect.timer);
+                 },
+                 [&](effect::Start& effect) { start(effect); },
+                 [&](const effect::Redirect& effect) { services.redirect(effect); },
+                 [&](const effect::EndSession& effect) { services.end_session(effect.node, effect.why); },
+                 [&](const effect::Retire& effect) {
+                   host_.coordinator_is_here = false;
+                   services.retired(effect.by);
+                 },
+                 [&](const effect::Drained&) { services.drained(kind_); },
+                 [&](const effect::Log& effect) { services.log(kind_, effect); }},
+      any);
 }
 
 void CafHost::Impl::Seat::send(const effect::Send& send) {
@@ -263,7 +254,7 @@ void CafHost::Impl::start_operation(RoleKind role, OperationId id, Operation ope
     post(role, std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(done)}));
   };
   if (options.virtual_time != nullptr) return finish(services.run(operation));
-  OperationPool& pool = moves_bulk(operation) ? *bulk : is_background(operation) ? *background : *duty;
+  OperationPool& pool = pool_of(traits_of(operation).threads);
   auto job = [this, finish, shared = std::make_shared<Operation>(std::move(operation))] {
     finish(run_guarded(*shared));
   };

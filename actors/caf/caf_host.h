@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "actors/operation_traits.h"
 #include "actors/role.h"
 #include "shoal/status.h"
 
 namespace shoal::actors {
 
-inline constexpr size_t kMaxQueuedEvents =
-    // Bound for each role. At the bound, messages of peers are dropped and clients wait.
-    16'384;
+// Bound for each role. At the bound, messages of peers are dropped and clients wait.
+inline constexpr size_t kMaxQueuedEvents = 16'384;
 // Bound of the encoded size of queued messages, of all roles together.
 inline constexpr size_t kMaxQueuedWireBytes = size_t{1} << 30;
 inline constexpr size_t kMaxQueuedOperations = 65'536;  // at the bound, a start fails with Code::busy
@@ -56,9 +56,10 @@ class VirtualTime {
 
 struct CafHostOptions {
   size_t workers = 3;
-  size_t bulk_threads = 4;        // for operations that move or delete the bytes of checkpoints
-  size_t duty_threads = 2;        // for all others, so that no decision waits for a shard
-  size_t background_threads = 2;  // for retention, which nobody waits for
+  // By ThreadClass (actors/operation_traits.h).
+  size_t bulk_threads = kBulkThreads;
+  size_t duty_threads = kDutyThreads;
+  size_t background_threads = kBackgroundThreads;
   size_t queued_events_max = kMaxQueuedEvents;
   size_t queued_wire_bytes_max = kMaxQueuedWireBytes;
   bool coordinator_is_here = false;     // then kCoordinatorNode is this node, until the role retires

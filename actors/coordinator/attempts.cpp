@@ -33,8 +33,7 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
   await_news(attempt, out);
   // An earlier coordinator or a node may have decided it.
   operations_.start(operation::ReadDecision{key}, out,
-                    [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                    [this, id](TimeNs then_now, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       with_attempt(id, [&](Attempt& opened) {
                         if (decision.ok()) return decided(opened, *decision, then_out);
                         if (!opened.may(AttemptTrigger::no_decision_found)) return;  // given up meanwhile
@@ -152,7 +151,7 @@ void Coordinator::commit(Attempt& attempt, const ExpectedPlans& under, EffectWri
   operations_.start(
       operation::CheckFiles{attempt.key(), std::move(files)}, out,
       [this, id = attempt.id(), body = std::shared_ptr<const storage::DecisionBody>(std::move(made))](
-          TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+          TimeNs, Result<operation::Done> result, EffectWriter& then_out) {
         with_attempt(id, [&](Attempt& checked) {
           if (Status status = result.status(); !status.ok()) {
             checked.on(AttemptTrigger::files_differ);
@@ -182,8 +181,7 @@ void Coordinator::publish_abort(const AttemptId& id, GiveUp why, const std::stri
 // Publishing a decision of an attempt that is closed by now changes nothing: the first one counts.
 void Coordinator::publish(const AttemptId& id, const operation::PublishDecision& made, EffectWriter& out) {
   operations_.start(
-      made, out, [this, id, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+      made, out, [this, id, made](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         const auto* tombstone = std::get_if<storage::Tombstone>(made.body.get());
         if (decision.ok() && tombstone != nullptr && (*decision)->committed()) {
           then_out.warning(to_string(made.key) + ": " + tombstone->cause +
@@ -233,7 +231,7 @@ void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage:
   ++outcomes_to_send_;
   operations_.start(
       operation::RecordDecision{decision}, out,
-      [this, key, outcome](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, key, outcome](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
         --outcomes_to_send_;
         if (!result.ok()) {
           // The catalog is an index of the root: the decision counts without it.
@@ -274,9 +272,8 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
   if (!reading_rosters_.insert(id).second) return;
   operations_.start(
       operation::ReadRoster{config_.generation, id}, out,
-      [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, id](TimeNs now, Result<storage::RosterRecord> record, EffectWriter& then_out) {
         reading_rosters_.erase(id);
-        auto record = result_as<storage::RosterRecord>(std::move(result));
         if (record.ok() && !rosters_.find(id)) {
           rosters_.add_older(std::make_shared<ExpectedPlans>(config_, record->world, record->options));
         } else if (!record.ok()) {
@@ -411,13 +408,13 @@ void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
   const storage::RosterRecord record{*world, options(), kRuleVersion};
   const bool is_first = !rosters_.newest();  // collective: the first save makes the first roster
   if_in_office(out, [this, id = attempt.id(), record, is_first](TimeNs, EffectWriter& then_out) {
-    operations_.start(operation::PublishRoster{config_.generation, record, is_first}, then_out,
-                      [this, id, record](TimeNs now, Result<OperationResult> result, EffectWriter& last_out) {
-                        auto published = result_as<storage::RosterRecord>(std::move(result));
-                        with_attempt(id, [&](Attempt& waiting) {
-                          roster_published(now, waiting, record.world->roster.id(), published, last_out);
-                        });
-                      });
+    operations_.start(
+        operation::PublishRoster{config_.generation, record, is_first}, then_out,
+        [this, id, record](TimeNs now, Result<storage::RosterRecord> published, EffectWriter& last_out) {
+          with_attempt(id, [&](Attempt& waiting) {
+            roster_published(now, waiting, record.world->roster.id(), published, last_out);
+          });
+        });
   });
 }
 

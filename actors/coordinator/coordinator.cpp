@@ -79,9 +79,9 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
   if (is_superseded()) return;
   operations_.start(
       operation::ReadEpoch{}, out,
-      [this, act = std::move(act)](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, act = std::move(act)](TimeNs now, Result<std::shared_ptr<const storage::EpochRecord>> highest,
+                                   EffectWriter& then_out) {
         if (is_superseded()) return;
-        auto highest = result_as<std::shared_ptr<const storage::EpochRecord>>(std::move(result));
         if (highest.ok() && (*highest)->epoch > config_.epoch) return retire(**highest, then_out);
         act(now, then_out);
       });
@@ -109,8 +109,7 @@ void Coordinator::send_superseded(NodeId to, EffectWriter& out) {
 
 void Coordinator::recover(EffectWriter& out) {
   operations_.start(operation::ReadRoster{config_.generation}, out,
-                    [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto record = result_as<storage::RosterRecord>(std::move(result));
+                    [this](TimeNs now, Result<storage::RosterRecord> record, EffectWriter& then_out) {
                       if (record.ok()) {
                         adopt_first_roster(now, *record, then_out);
                         await_all(now, then_out);
@@ -120,8 +119,7 @@ void Coordinator::recover(EffectWriter& out) {
                         on_join(node, join, then_out);
                     });
   operations_.start(operation::ListAttempts{}, out,
-                    [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto list = result_as<storage::AttemptList>(std::move(result));
+                    [this](TimeNs now, Result<storage::AttemptList> list, EffectWriter& then_out) {
                       if (!list.ok()) {
                         then_out.warning("cannot list the attempts: " + list.status().to_string());
                         return;
@@ -170,26 +168,25 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
     if (const auto* load = std::get_if<wire::JoinLoad>(&body)) loads_.join(now, from, *load, out);
     return;
   }
-  std::visit(Overloaded{[&](const wire::JoinRanks& join) { on_join(from, join, out); },
-                        [&](const wire::Layouts& layouts) { on_layouts(layouts, out); },
-                        [&](const wire::LayoutsStaged& staged) { on_layouts_staged(now, from, staged, out); },
-                        [&](const wire::LocalPlans& plans) { on_local_plans(now, from, plans, out); },
-                        [&](const wire::PlanGathering& plans) { on_plan_gather(now, from, plans, out); },
-                        [&](const wire::ShardsWritten& report) { on_report(now, from, report, out); },
-                        [&](const wire::SaveFailed& failed) { on_failed(now, from, failed, out); },
-                        [&](const wire::RanksEnded& gone) { on_ranks_ended(now, from, gone, out); },
-                        [&](const wire::JoinLoad& load) { loads_.join(now, from, load, out); },
-                        // The sender claims that a later coordinator exists; the root has the truth.
-                        [&](const wire::Superseded&) { if_in_office(out, [](TimeNs, EffectWriter&) {}); },
-                        // Messages to the other roles.
-                        [](const wire::LayoutRequest&) {}, [](const wire::RosterUpdate&) {},
-                        [](const wire::JoinRejected&) {}, [](const wire::Pending&) {},
-                        [](const wire::Decided&) {}, [](const wire::Undecided&) {},
-                        [](const wire::AttemptRoster&) {}, [](const wire::GlobalPlan&) {},
-                        [](const wire::LoadRoster&) {}, [](const wire::ChunkRequest&) {},
-                        [](const wire::ChunkData&) {}, [](const wire::ChunksUnavailable&) {},
-                        [](const wire::ChunksCancelled&) {}, [](const wire::ChunksPending&) {}},
-             body);
+  std::visit(
+      Overloaded{
+          [&](const wire::JoinRanks& join) { on_join(from, join, out); },
+          [&](const wire::Layouts& layouts) { on_layouts(layouts, out); },
+          [&](const wire::LayoutsStaged& staged) { on_layouts_staged(now, from, staged, out); },
+          [&](const wire::LocalPlans& plans) { on_local_plans(now, from, plans, out); },
+          [&](const wire::PlanGathering& plans) { on_plan_gather(now, from, plans, out); },
+          [&](const wire::ShardsWritten& report) { on_report(now, from, report, out); },
+          [&](const wire::SaveFailed& failed) { on_failed(now, from, failed, out); },
+          [&](const wire::RanksEnded& gone) { on_ranks_ended(now, from, gone, out); },
+          [&](const wire::JoinLoad& load) { loads_.join(now, from, load, out); },
+          // The sender claims that a later coordinator exists; the root has the truth.
+          [&](const wire::Superseded&) { if_in_office(out, [](TimeNs, EffectWriter&) {}); },
+          // Messages to the other roles.
+          [](const OneOf<wire::LayoutRequest, wire::RosterUpdate, wire::JoinRejected, wire::Pending,
+                         wire::Decided, wire::Undecided, wire::AttemptRoster, wire::GlobalPlan,
+                         wire::LoadRoster, wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable,
+                         wire::ChunksCancelled, wire::ChunksPending> auto&) {}},
+      body);
 }
 
 void Coordinator::on_layouts(const wire::Layouts& layouts, EffectWriter& out) {
@@ -250,18 +247,18 @@ void Coordinator::consider_first_roster(EffectWriter& out) {
 }
 
 void Coordinator::publish_first_roster(storage::RosterRecord record, EffectWriter& out) {
-  operations_.start(operation::PublishRoster{config_.generation, record}, out,
-                    [this, record](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto published = result_as<storage::RosterRecord>(std::move(result));
-                      if (published.ok()) return adopt_first_roster(now, *published, then_out);
-                      const Status why = published.status().with_context("cannot publish the roster");
-                      const TimeNs again_at = roster_retries_.next_at(now, why);
-                      if (again_at == 0) return refuse_all(why, then_out);
-                      then_out.warning(why.to_string());
-                      timers_.set(again_at, then_out, [this, record](TimeNs, EffectWriter& retry_out) {
-                        publish_first_roster(record, retry_out);
-                      });
-                    });
+  operations_.start(
+      operation::PublishRoster{config_.generation, record}, out,
+      [this, record](TimeNs now, Result<storage::RosterRecord> published, EffectWriter& then_out) {
+        if (published.ok()) return adopt_first_roster(now, *published, then_out);
+        const Status why = published.status().with_context("cannot publish the roster");
+        const TimeNs again_at = roster_retries_.next_at(now, why);
+        if (again_at == 0) return refuse_all(why, then_out);
+        then_out.warning(why.to_string());
+        timers_.set(again_at, then_out, [this, record](TimeNs, EffectWriter& retry_out) {
+          publish_first_roster(record, retry_out);
+        });
+      });
 }
 
 void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& record, EffectWriter& out) {

@@ -130,6 +130,9 @@ class Coordinator final : public Role {
   void await_news(Attempt& attempt, EffectWriter& out);
   void deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out);
   std::string what_is_missing(const Attempt& attempt) const;
+  // As every handler of a message about an attempt, in this order: notes the sender (nodes_, presence_),
+  // answers if the attempt is decided, opens it, takes the message, then looks for ended ranks if the attempt
+  // is new. What tells something new of an attempt moves its last_news, and with it the deadline.
   void on_report(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
   void take(TimeNs now, NodeId from, const wire::ShardsWritten& report, Attempt& attempt, EffectWriter& out);
   void take_early(TimeNs now, Attempt& attempt, EffectWriter& out);
@@ -238,7 +241,9 @@ class Coordinator final : public Role {
   RetentionDuty retention_;
   LoadGathering loads_;
   Sweeps sweeps_;
-  base::PagedSet<NodeId> nodes_;  // that have sent a message in this epoch and are not lost
+  // The nodes that take part in saves: each handler of a message about ranks or attempts inserts its sender.
+  // These nodes receive rosters, rejections, decisions and the end of this epoch. A lost node is erased.
+  base::PagedSet<NodeId> nodes_;
   RankPresence presence_;
 
   OfficeMachine office_{OfficeState::starting};

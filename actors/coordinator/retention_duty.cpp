@@ -15,13 +15,13 @@ void RetentionDuty::start_pass(EffectWriter& out) {
   }
   is_running_ = true;
   must_look_again_ = false;
-  operations_.start(operation::PlanRetention{config_.retention}, out,
-                    [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto plan = result_as<std::shared_ptr<const storage::RetentionPlan>>(std::move(result));
-                      if (plan.ok()) return planned(now, **plan, then_out);
-                      then_out.warning("retention: " + plan.status().to_string());
-                      end_pass(now, then_out);
-                    });
+  operations_.start(
+      operation::PlanRetention{config_.retention}, out,
+      [this](TimeNs now, Result<std::shared_ptr<const storage::RetentionPlan>> plan, EffectWriter& then_out) {
+        if (plan.ok()) return planned(now, **plan, then_out);
+        then_out.warning("retention: " + plan.status().to_string());
+        end_pass(now, then_out);
+      });
 }
 
 void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, EffectWriter& out) {
@@ -29,7 +29,7 @@ void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, Effe
        leases_.ended(now, config_.timeouts.lease_ttl_ms * kMillisecond, plan.leases)) {
     out.info("pin " + lease.name + " on " + to_string(lease.key) + " (" + lease.note + ") has ended");
     operations_.start(operation::RemovePin{lease.name, std::nullopt}, out,
-                      [](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      [](TimeNs, Result<operation::Done> result, EffectWriter& then_out) {
                         if (!result.ok()) then_out.warning("retention: " + result.status().to_string());
                       });
   }
@@ -52,8 +52,7 @@ void RetentionDuty::start_deletion(EffectWriter& out) {
   ++in_flight_;
   operations_.start(
       operation::DeleteCheckpoint{item.key, item.why}, out,
-      [this, item](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto deleted = result_as<storage::DeletionResult>(std::move(result));
+      [this, item](TimeNs now, Result<storage::DeletionResult> deleted, EffectWriter& then_out) {
         if (!deleted.ok()) {
           then_out.warning(to_string(item.key) + ": " + deleted.status().to_string());
         } else if (deleted->outcome == storage::DeletionResult::Outcome::held) {
@@ -72,7 +71,7 @@ void RetentionDuty::start_removal(EffectWriter& out) {
   remains_.pop_front();
   ++in_flight_;
   operations_.start(operation::RemoveRemains{folder}, out,
-                    [this](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
                       if (!result.ok()) then_out.warning("retention: " + result.status().to_string());
                       finished(now, then_out);
                     });

@@ -8,9 +8,7 @@ void Sweeps::sweep(const AttemptKey& key, EffectWriter& out) {
     return;
   }
   operations_.start(
-      operation::SweepAttempt{key}, out,
-      [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto bytes = result_as<uint64_t>(std::move(result));
+      operation::SweepAttempt{key}, out, [this, key](TimeNs, Result<uint64_t> bytes, EffectWriter& then_out) {
         if (!bytes.ok()) {
           then_out.warning("cannot sweep " + to_string(key) + ": " + bytes.status().to_string());
         } else if (*bytes != 0) {

@@ -54,7 +54,7 @@ class OperationRunner {
     std::function<int64_t()> unix_time_ns;
     // If set, called before a manifest is published; an error prevents the commit.
     storage::BeforeCommit before_commit = nullptr;
-    // For a job that only reads: operations that root_use calls `writes` return Code::refused.
+    // For a job that only reads: an operation with RootUse::writes returns Code::refused.
     bool read_only = false;
   };
   // catalog may be null (a node without a coordinator). RecordDecision then returns Code::unavailable.

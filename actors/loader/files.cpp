@@ -22,19 +22,18 @@ void Loader::give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter&
     ++load.own.in_progress;
     load.busy.begin(now);
     operations_.start(operation::LocateRanges{id.first, load.own.batches->ranges_of(batch, 0)}, out,
-                      [this, ref = ref_of(id), batch](TimeNs then_now, Result<OperationResult> result,
+                      [this, ref = ref_of(id), batch](TimeNs then_now, Result<LocatedRangesPtr> places,
                                                       EffectWriter& then_out) {
-                        if (find(ref) != nullptr) located(then_now, ref.key, batch, result, then_out);
+                        if (find(ref) != nullptr) located(then_now, ref.key, batch, places, then_out);
                       });
   }
 }
 
-void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<OperationResult>& result,
+void Loader::located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<LocatedRangesPtr>& places,
                      EffectWriter& out) {
   Load& load = loads_.at(id);
   load.busy.end(now);
   if (load.has_failed()) return;
-  const auto places = result_as<LocatedRangesPtr>(result);
   const std::vector<PlannedRead> reads = load.batch(batch).reads;
   local::FilesToRead message{id.second, batch, {}, {}};
   std::vector<uint32_t> notified;

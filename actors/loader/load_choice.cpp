@@ -37,8 +37,7 @@ void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) 
   }
   auto load = std::make_shared<Load>(Load{ordinal, std::move(then)});
   operations_.start(operation::ReadLoadChoice{config_.generation, ordinal, whose()}, out,
-                    [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto choice = result_as<storage::LoadChoice>(std::move(result));
+                    [this, load](TimeNs now, Result<storage::LoadChoice> choice, EffectWriter& then_out) {
                       if (choice.ok()) return chosen(now, load, *choice, then_out);
                       if (choice.status().code() != Code::not_found)
                         return load->then(now, choice.status(), then_out);
@@ -49,8 +48,7 @@ void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) 
 // Decides every attempt above the chosen one first, so that no attempt that began before the choice is
 // committed later.
 void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
-  auto then = [this, load](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-    auto list = result_as<storage::AttemptList>(std::move(result));
+  auto then = [this, load](TimeNs now, Result<storage::AttemptList> list, EffectWriter& then_out) {
     if (!list.ok()) return load->then(now, unreadable(list.status()), then_out);
     listed(now, load, std::move(*list), then_out);
   };
@@ -85,7 +83,7 @@ void LoadChooser::verify(const LoadPtr& load, const AttemptKey& key, EffectWrite
   out.info("load(latest) reads all of " + to_string(key) +
            ", because it may fall back to an older checkpoint if this one is damaged");
   operations_.start(operation::VerifyCheckpoint{key}, out,
-                    [this, load, key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, load, key](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
                       const Status outcome = result.status();
                       const bool is_gone = outcome.code() == Code::not_found;
                       if (!outcome.ok() && !is_damage(outcome)) {
@@ -107,8 +105,7 @@ void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<A
   decided.pop_back();
   operations_.start(operation::ReadDecision{last.key}, out,
                     [this, load, best, last, decided = std::move(decided)](
-                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                        TimeNs then_now, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       const bool vanished = decision.status().code() == Code::not_found;
                       if (load->falls_back() && decision.status().code() == Code::corrupt) {
                         load->damaged.insert_or_assign(last.key, decision.status());
@@ -173,8 +170,7 @@ void LoadChooser::publish(TimeNs now, const LoadPtr& load, const std::optional<A
   if (key) choice.key = *key;
   if (key) choice.passed_over = passed_over(*load, key);
   operations_.start(operation::PublishLoadChoice{config_.generation, load->ordinal, choice, whose()}, out,
-                    [load](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto existing = result_as<storage::LoadChoice>(std::move(result));
+                    [load](TimeNs then_now, Result<storage::LoadChoice> existing, EffectWriter& then_out) {
                       if (!existing.ok())
                         return load->then(then_now, unreadable(existing.status()), then_out);
                       chosen(then_now, load, *existing, then_out);
@@ -234,8 +230,7 @@ void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then 
   operations_.start(
       operation::ListAttemptsOfStep{step}, out,
       [this, step, tried = std::move(tried), then = std::move(then)](
-          TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto list = result_as<storage::AttemptList>(std::move(result));
+          TimeNs now, Result<storage::AttemptList> list, EffectWriter& then_out) {
         if (!list.ok()) return then(now, unreadable(list.status()), then_out);
         std::optional<AttemptKey> best;
         for (const storage::AttemptInfo& info : list->attempts) {
@@ -249,7 +244,7 @@ void LoadChooser::list_step(uint64_t step, Tried tried, EffectWriter& out, Then 
         if (left) {
           return operations_.start(
               operation::CompleteAttempt{*left}, then_out,
-              [this, step, left, why = tried.why, then](TimeNs, Result<OperationResult> completed,
+              [this, step, left, why = tried.why, then](TimeNs, Result<DecisionPtr> completed,
                                                         EffectWriter& left_out) {
                 list_step(step, {left, why.ok() ? completed.status() : why}, left_out, then);
               });

@@ -161,8 +161,7 @@ void Loader::on_latest(ClientId client, uint32_t request_id, std::optional<Attem
                        EffectWriter& out) {
   operations_.start(
       operation::ListNewestAttempts{}, out,
-      [=, this](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto list = result_as<storage::AttemptList>(std::move(result));
+      [=, this](TimeNs, Result<storage::AttemptList> list, EffectWriter& then_out) {
         if (!list.ok()) return refuse(client, request_id, not_of_none(list.status()), then_out);
         auto best = newest(*list);
         if (!best.ok()) return refuse(client, request_id, not_of_none(best.status()), then_out);
@@ -170,7 +169,7 @@ void Loader::on_latest(ClientId client, uint32_t request_id, std::optional<Attem
                                             : newest_left(*list, *best, config_.generation, tried);
         if (left) {
           return operations_.start(operation::CompleteAttempt{*left}, then_out,
-                                   [=, this](TimeNs, Result<OperationResult>, EffectWriter& last_out) {
+                                   [=, this](TimeNs, Result<DecisionPtr>, EffectWriter& last_out) {
                                      on_latest(client, request_id, left, last_out);
                                    });
         }
@@ -180,13 +179,13 @@ void Loader::on_latest(ClientId client, uint32_t request_id, std::optional<Attem
 }
 
 void Loader::on_list(ClientId client, const local::List& wanted, EffectWriter& out) {
-  operations_.start(
-      operation::ListCheckpoints{std::min(wanted.newest, kMaxListedCheckpoints)}, out,
-      [client, id = wanted.request_id](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto list = result_as<std::shared_ptr<const CheckpointList>>(std::move(result));
-        if (!list.ok()) return then_out.to_client(client, local::Listing{id, list.status(), nullptr});
-        then_out.to_client(client, local::Listing{id, ok_status(), std::move(*list)});
-      });
+  operations_.start(operation::ListCheckpoints{std::min(wanted.newest, kMaxListedCheckpoints)}, out,
+                    [client, id = wanted.request_id](
+                        TimeNs, Result<std::shared_ptr<const CheckpointList>> list, EffectWriter& then_out) {
+                      if (!list.ok())
+                        return then_out.to_client(client, local::Listing{id, list.status(), nullptr});
+                      then_out.to_client(client, local::Listing{id, ok_status(), std::move(*list)});
+                    });
 }
 
 void Loader::refuse(ClientId client, uint32_t request_id, Status why, EffectWriter& out) {
@@ -194,20 +193,19 @@ void Loader::refuse(ClientId client, uint32_t request_id, Status why, EffectWrit
 }
 
 void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out) {
-  operations_.start(
-      operation::ReadDecision{key}, out,
-      [client, request_id, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
-        if (decision.status().code() == Code::not_found) {
-          return refuse(client, request_id, lost_decision(key, decision.status()), then_out);
-        }
-        if (!decision.ok()) return refuse(client, request_id, decision.status(), then_out);
-        if (!(*decision)->committed()) {
-          return refuse(client, request_id, no_longer_committed(key, (*decision)->tombstone(), false, false),
-                        then_out);
-        }
-        out_found(client, request_id, **decision, then_out);
-      });
+  operations_.start(operation::ReadDecision{key}, out,
+                    [client, request_id, key](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
+                      if (decision.status().code() == Code::not_found) {
+                        return refuse(client, request_id, lost_decision(key, decision.status()), then_out);
+                      }
+                      if (!decision.ok()) return refuse(client, request_id, decision.status(), then_out);
+                      if (!(*decision)->committed()) {
+                        return refuse(client, request_id,
+                                      no_longer_committed(key, (*decision)->tombstone(), false, false),
+                                      then_out);
+                      }
+                      out_found(client, request_id, **decision, then_out);
+                    });
 }
 
 void Loader::out_found(ClientId client, uint32_t request_id, const storage::Decision& decision,
@@ -331,10 +329,9 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
   if (auto known = open_.known(key)) return begin(begun, id, std::move(known), out);
   operations_.start(
       operation::ReadDecision{key, loads_.at(id).request.wants_layouts}, out,
-      [this, ref = ref_of(id), key](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, ref = ref_of(id), key](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         const Load* load = find(ref);
         if (load == nullptr) return;
-        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
         if (decision.status().code() == Code::not_found) {
           return fail(now, ref.key, lost_decision(key, decision.status()), then_out);
         }
@@ -358,9 +355,8 @@ void Loader::decode(const LoadKey& id, const std::shared_ptr<const storage::Deci
   out.to_client(id.first, found_by(load.request, *encoded, load.passed_over));
   operations_.start(
       operation::DecodeDecision{encoded}, out,
-      [this, ref = ref_of(id)](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, ref = ref_of(id)](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         if (find(ref) == nullptr) return;
-        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
         if (!decision.ok()) return fail(now, ref.key, decision.status(), then_out);
         begin(now, ref.key, config_.plans->stored(*decision), then_out);
       });
@@ -406,9 +402,8 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   load.on(LoadTrigger::lengths_needed);
   operations_.start(std::move(measure), out,
                     [this, ref = ref_of(id), planned = std::move(*plan)](
-                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                        TimeNs then_now, Result<std::vector<uint64_t>> lengths, EffectWriter& then_out) {
                       if (find(ref) == nullptr) return;
-                      auto lengths = result_as<std::vector<uint64_t>>(std::move(result));
                       if (!lengths.ok()) return fail(then_now, ref.key, lengths.status(), then_out);
                       auto with_objects = std::make_shared<ReadPlan>(*planned);
                       for (PlannedRead& read : object_reads(planned->objects, *lengths)) {
@@ -491,18 +486,17 @@ void Loader::read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, 
   operation::ReadBatch read{id.first, load.request.slab_id,
                             load.own.batches->ranges_of(batch, part * load.part_bytes)};
   for (const operation::ReadRange& range : read.ranges) load.times.bytes_read += range.end - range.begin;
-  operations_.start(std::move(read), out,
-                    [this, ref = ref_of(id), batch](TimeNs then_now, Result<OperationResult> result,
-                                                    EffectWriter& then_out) {
-                      if (find(ref) == nullptr) return;
-                      note_damage(ref.key, result, then_out);
-                      batch_read(then_now, ref.key, batch, result.status(), then_out);
-                    });
+  operations_.start(
+      std::move(read), out,
+      [this, ref = ref_of(id), batch](TimeNs then_now, Result<DamageList> damaged, EffectWriter& then_out) {
+        if (find(ref) == nullptr) return;
+        if (damaged.ok()) note_damage(ref.key, *damaged, then_out);
+        batch_read(then_now, ref.key, batch, damaged.status(), then_out);
+      });
 }
 
-void Loader::note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out) {
-  if (!result.ok() || !std::holds_alternative<DamageList>(*result)) return;
-  for (const ReadDamage& one : loads_.at(id).damaged.add(std::get<DamageList>(*result))) {
+void Loader::note_damage(const LoadKey& id, const DamageList& damaged, EffectWriter& out) {
+  for (const ReadDamage& one : loads_.at(id).damaged.add(damaged)) {
     out.warning("load: " + to_string(one));
   }
 }

@@ -95,12 +95,12 @@ class Loader final : public Role {
   void read_own(TimeNs now, const LoadKey& id, Load& load, uint32_t part, EffectWriter& out);
   // Direct reads by a client (files.cpp).
   void give_files(const LoadKey& id, Load& load, TimeNs now, EffectWriter& out);
-  void located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<OperationResult>& result,
+  void located(TimeNs now, const LoadKey& id, uint32_t batch, const Result<LocatedRangesPtr>& places,
                EffectWriter& out);
   void on_files_read(TimeNs now, const LoadKey& id, const local::FilesRead& received, EffectWriter& out);
   void read_unread(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out);
   // Logs the damage, and keeps it for the client until the load has ended.
-  void note_damage(const LoadKey& id, const Result<OperationResult>& result, EffectWriter& out);
+  void note_damage(const LoadKey& id, const DamageList& damaged, EffectWriter& out);
   void batch_read(TimeNs now, const LoadKey& id, uint32_t batch, const Status& outcome, EffectWriter& out);
   void loaded(const LoadKey& id, uint32_t batch, Load& load, EffectWriter& out);
   void on_placed(TimeNs now, const LoadKey& id, uint32_t batch, EffectWriter& out);

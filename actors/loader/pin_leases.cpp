@@ -11,11 +11,10 @@ void PinLeases::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then 
   if (held.exists) return then(now, ok_status(), out);
   held.waiting.push_back(std::move(then));
   if (!fresh) return;
-  operations_.start(operation::PinAttempt{key, "a load on " + config_.host}, out,
-                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      made(then_now, key, result_as<std::shared_ptr<const storage::Mark>>(std::move(result)),
-                           then_out);
-                    });
+  operations_.start(
+      operation::PinAttempt{key, "a load on " + config_.host}, out,
+      [this, key](TimeNs then_now, Result<std::shared_ptr<const storage::Mark>> result,
+                  EffectWriter& then_out) { made(then_now, key, std::move(result), then_out); });
 }
 
 void PinLeases::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<const storage::Mark>> pin,
@@ -52,7 +51,7 @@ void PinLeases::renew(const AttemptKey& key, EffectWriter& out) {
   found->second.renewal = 0;
   ++found->second.pin.counter;
   operations_.start(operation::RenewPin{std::make_shared<const storage::Mark>(found->second.pin)}, out,
-                    [this, key, name = found->second.pin.name](TimeNs now, Result<OperationResult> result,
+                    [this, key, name = found->second.pin.name](TimeNs now, Result<operation::Done> result,
                                                                EffectWriter& then_out) {
                       auto held = held_.find(key);
                       if (held == held_.end() || held->second.pin.name != name) {
@@ -83,7 +82,7 @@ void PinLeases::release(const AttemptKey& key, EffectWriter& out) {
 
 void PinLeases::remove(const std::string& name, const std::optional<AttemptKey>& unused, EffectWriter& out) {
   operations_.start(operation::RemovePin{name, unused}, out,
-                    [name](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                    [name](TimeNs, Result<operation::Done> result, EffectWriter& then_out) {
                       if (result.ok()) return;
                       then_out.warning("cannot remove pin " + name +
                                        ", which stays until its lease ends: " + result.status().to_string());

@@ -117,8 +117,7 @@ void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out)
   round.on(RoundTrigger::gathered_to_share);
   operations_.start(
       operation::ListenToPeers{}, out,
-      [this, id](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto address = result_as<std::string>(std::move(result));
+      [this, id](TimeNs then_now, Result<std::string> address, EffectWriter& then_out) {
         if (!address_) {
           address_ = address.ok() ? *address : "";
           if (!address.ok()) {

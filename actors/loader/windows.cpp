@@ -126,7 +126,7 @@ void Loader::give_window(const LoadKey& id, uint64_t bytes) {
 void Loader::release_windows(EffectWriter& out) {
   for (const WindowBudget::WindowId& window : budget_.to_release()) {
     operations_.start(operation::ReleaseWindow{window.first, window.second}, out,
-                      [this, window](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      [this, window](TimeNs, Result<operation::Done> result, EffectWriter& then_out) {
                         const bool is_gone = result.status().code() == Code::not_found;  // its client is gone
                         if (!result.ok() && !is_gone) then_out.warning(result.status().to_string());
                         budget_.released(window);

@@ -75,8 +75,8 @@ struct Describer {
                        counted(body.parts.size(), "rank"), body.parts.size() - static_cast<size_t>(whole));
   }
   std::string operator()(const wire::PlanGathering& body) const {
-    static constexpr std::string_view kStages[plan::kExchangeStages] = {"offered", "gathered", "made",
-                                                                        "delivered"};
+    static constexpr std::string_view kStages[plan::kGatherStages] = {"offered", "gathered", "made",
+                                                                      "delivered"};
     return fmt::format("PlanGathering {}: {} {}", to_string(body.key), counted(body.plans.size(), "plan"),
                        kStages[static_cast<size_t>(body.stage)]);
   }

@@ -146,24 +146,24 @@ struct Encoder {
     write(staged.initRanks(list_size(body.ranks.size())), body.ranks);
   }
   void operator()(const wire::AttemptRoster& body) {
-    auto plan_by = out.initAttemptRoster();
-    write(plan_by.initKey(), body.key);
-    plan_by.setRosterId(schema::data_of(body.roster_id));
+    auto roster = out.initAttemptRoster();
+    write(roster.initKey(), body.key);
+    roster.setRosterId(schema::data_of(body.roster_id));
   }
   void operator()(const wire::RanksEnded& body) {
-    auto gone = out.initRanksEnded();
-    auto ranks = gone.initRanks(list_size(body.ranks.size()));
+    auto ended = out.initRanksEnded();
+    auto ranks = ended.initRanks(list_size(body.ranks.size()));
     for (unsigned i = 0; i < ranks.size(); ++i) {
       ranks[i].setRank(body.ranks[i].rank);
       ranks[i].setEnd(schema::text_of(clean_line(body.ranks[i].end, kMaxEndBytes)));
     }
-    auto staged = gone.initStaged(list_size(body.staged.size()));
+    auto staged = ended.initStaged(list_size(body.staged.size()));
     for (unsigned i = 0; i < staged.size(); ++i) write(staged[i], body.staged[i]);
-    gone.setHost(schema::text_of(body.host));
-    auto here = gone.initHere(list_size(body.here.size()));
+    ended.setHost(schema::text_of(body.host));
+    auto here = ended.initHere(list_size(body.here.size()));
     for (unsigned i = 0; i < here.size(); ++i) here.set(i, body.here[i]);
-    gone.setMayReturn(body.may_return);
-    gone.setRankLocal(body.rank_local);
+    ended.setMayReturn(body.may_return);
+    ended.setRankLocal(body.rank_local);
   }
   void operator()(const wire::LocalPlans& body) {
     auto local = out.initLocalPlans();

@@ -140,8 +140,8 @@ struct PlanOfRank {
   plan::PlannerPlan bytes;
 };
 // Mode collective with planners that make a global plan; precedes LocalPlans. Stages offered and made:
-// ShardWriter -> Coordinator. Stages gathered (to the node of coordinator_rank) and told: Coordinator ->
-// ShardWriter. gathered and made may be split over several messages.
+// ShardWriter -> Coordinator. Stages gathered (to the node of coordinator_rank) and delivered:
+// Coordinator -> ShardWriter. gathered and made may be split over several messages.
 struct PlanGathering {
   AttemptKey key;
   plan::GatherStage stage = plan::GatherStage::offered;

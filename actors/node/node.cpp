@@ -440,19 +440,13 @@ Result<std::string> Node::own_host() const {
 
 void Node::serve() {
   NodeConfig config;
+  static_cast<RoleSettings&>(config) = options_;
   config.generation = identity_.generation;
   config.epoch = identity_.epoch;
-  config.read_only = options_.read_only;
-  config.job_id = options_.job_id;
   config.host = name_;
   config.pid = getpid();
-  config.world_size = options_.world_size;
-  config.expected_ranks = options_.expected_ranks;
   config.message_bytes_max = kMaxRelayedBytes;
-  config.load_memory_bytes = options_.load_memory_bytes;
   config.grants_staging = !options_.read_only;
-  config.timeouts = options_.timeouts;
-  config.retention = options_.retention;
   std::vector<std::unique_ptr<Role>> roles;
   if (options_.coordinate) roles.push_back(make_coordinator(config));
   roles.push_back(make_planner(config));

@@ -19,12 +19,13 @@
 
 namespace shoal::actors {
 
-struct NodeOptions {
+// The settings of the roles come first: a job that only reads may run while another job trains on this root,
+// which it does not disturb. The root must then exist.
+struct NodeOptions : RoleSettings {
   // An existing folder. It becomes a root (ROOT_ID) if it is none yet. But if `rejoin` names a generation,
   // that is an error: the run has a root, and a folder without one is the mount point of storage that is not
   // mounted.
   std::string root;
-  std::string job_id;                 // equal on all hosts of a run
   std::string name;                   // of this host, distinct in the job; default: the host name
   bool coordinate = false;            // host the Coordinator here
   std::string coordinator;            // HOST:PORT of the coordinator; unused if coordinate
@@ -33,19 +34,14 @@ struct NodeOptions {
   // If coordinate: further nodes connect through relays.
   uint32_t max_direct_nodes = kDefaultDirectNodes;
   bool take_over = false;  // coordinate even if another run's coordinator is live on this root
-  // For a job that loads and never saves. It may run while another job trains on this root, which it does not
-  // disturb. The root must exist. The job claims a number under readers/ instead of a generation.
-  bool read_only = false;
   // The generation of an earlier node that this one replaces. kGenerationOfJob: the generation of this job
   // id, which no earlier run may have had. Not set: a run starts here, and if this node coordinates, it
   // claims a new generation.
   std::optional<uint32_t> rejoin;
-  Bytes token;                       // the job's secret
-  uint32_t world_size = 0;           // 0: from the first client
-  std::vector<Rank> expected_ranks;  // ranks of this host; empty: those that attach
-  std::string catalog_dir;           // of the coordinator; default: node_paths(root).catalog_dir
-  std::string socket_file;           // default: $SHOAL_SOCKET, else node_paths(root).socket_file
-  bool idle_exit = false;            // end some time after the last client has left and all saves are decided
+  Bytes token;              // the job's secret
+  std::string catalog_dir;  // of the coordinator; default: node_paths(root).catalog_dir
+  std::string socket_file;  // default: $SHOAL_SOCKET, else node_paths(root).socket_file
+  bool idle_exit = false;   // end some time after the last client has left and all saves are decided
   uint32_t idle_exit_after_ms = 5'000;
   // A descriptor that does not block, on which the launcher of this host's trainers writes "ended RANK HOW"
   // lines. The launcher stops this node after the trainers. -1: there is no launcher.
@@ -54,11 +50,8 @@ struct NodeOptions {
   // Logs every message between this node and others (protocol_log.h); empty: no log.
   std::string protocol_log;
   std::string metrics;  // HOST:PORT at which to serve Prometheus metrics; empty: none
-  uint64_t load_memory_bytes = kDefaultLoadMemoryBytes;  // as in NodeConfig
   // Bound of the slabs of this host's trainers together (staging_budget.h); 0: what the host has left.
   uint64_t staging_memory_bytes = 0;
-  Timeouts timeouts;
-  storage::RetentionPolicy retention;  // applied by the coordinator
   // A log line about which settings were set, and where; empty: none.
   std::string settings_sources;
   // The free memory of the host; not set: as the kernel states it. Tests set it.

@@ -6,6 +6,7 @@
 
 #include "actors/client_routes.h"
 #include "actors/executor/operation_runner.h"
+#include "actors/operation_traits.h"
 
 namespace shoal::actors {
 
@@ -100,9 +101,9 @@ void NodeWiring::forget_client(ClientId client) {
 
 Result<OperationResult> NodeWiring::run(const Operation& operation) {
   activity_.operation_began(now(), operation);
-  if (around_operation_) around_operation_(operation_name(operation), false);
+  if (around_operation_) around_operation_(traits_of(operation).name, false);
   auto result = carry_out(operation);
-  if (around_operation_) around_operation_(operation_name(operation), true);
+  if (around_operation_) around_operation_(traits_of(operation).name, true);
   activity_.operation_ended(now(), operation, result);
   const auto* record = std::get_if<operation::RecordDecision>(&operation);
   if (record != nullptr && result.ok()) ++(record->decision->committed() ? committed_ : aborted_);

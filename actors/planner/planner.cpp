@@ -86,8 +86,8 @@ class Planner final : public Role {
     out.set_timer(kEpochTimer, now + config_.timeouts.epoch_check_ms * kMillisecond);
     operations_.start(
         operation::ReadEpoch{}, out,
-        [this, report](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-          auto answer = result_as<std::shared_ptr<const storage::EpochRecord>>(std::move(result));
+        [this, report](TimeNs, Result<std::shared_ptr<const storage::EpochRecord>> answer,
+                       EffectWriter& then_out) {
           const storage::EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
           if (highest != nullptr && !storage::is_of_run(*highest, config_.job_id, config_.generation)) {
             return coordinator_superseded(*highest, then_out);

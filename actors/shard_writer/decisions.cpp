@@ -29,8 +29,7 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
 
 void ShardWriter::publish_tombstone(const operation::PublishDecision& made, EffectWriter& out) {
   operations_.start(
-      made, out, [this, made](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-        auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+      made, out, [this, made](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         if (!saves_.contains(made.key)) return;
         if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
         if ((*decision)->was_committed()) {
@@ -132,11 +131,10 @@ void ShardWriter::ask_root(const AttemptKey& key, NodeSave& save, EffectWriter& 
   if (save.is_reading_decision) return;
   save.is_reading_decision = true;
   operations_.start(operation::ReadDecision{key}, out,
-                    [this, key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, key](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       auto found = saves_.find(key);
                       if (found == saves_.end()) return;
                       found->second.is_reading_decision = false;
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       // No decision yet, or the read failed: the next resend reads again.
                       if (decision.ok()) obey(key, **decision, then_out);
                     });
@@ -232,10 +230,9 @@ void ShardWriter::read_and_notify(const AttemptKey& key, std::vector<ClientId> c
                                   EffectWriter& out, uint32_t failures) {
   ++reading_;
   operations_.start(operation::ReadDecision{key}, out,
-                    [this, key, clients, known, failures](TimeNs now, Result<OperationResult> result,
+                    [this, key, clients, known, failures](TimeNs now, Result<DecisionPtr> decision,
                                                           EffectWriter& then_out) {
                       --reading_;
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       const Code code = decision.status().code();
                       const bool may_pass = code == Code::io || code == Code::unavailable;
                       if (!may_pass || failures >= kReadRetries) {
@@ -251,8 +248,7 @@ void ShardWriter::read_and_notify(const AttemptKey& key, std::vector<ClientId> c
 }
 
 void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<ClientId>& clients,
-                                 const Outcome& known,
-                                 const Result<std::shared_ptr<const storage::Decision>>& decision,
+                                 const Outcome& known, const Result<DecisionPtr>& decision,
                                  EffectWriter& out) {
   Status outcome = decision.status();
   const bool is_nowhere = outcome.code() == Code::not_found;

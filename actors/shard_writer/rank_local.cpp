@@ -43,7 +43,7 @@ void ShardWriter::publish_rank_local(const AttemptKey& key, Rank rank, EffectWri
     manifest->payload_bytes += file.payload_bytes;
   }
   operations_.start(operation::PublishRankManifest{std::move(manifest)}, out,
-                    [this, key, rank](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, key, rank](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
                       published_rank_local(now, key, rank, result.status(), then_out);
                     });
 }
@@ -82,9 +82,7 @@ void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter&
   timers_.cancel(&save.resend, out);
   ++save.set.polls;
   const bool merges = has_turn(save) && save.all_published();
-  auto looked = [this, key, merges, began](TimeNs now, Result<OperationResult> result,
-                                           EffectWriter& then_out) {
-    auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+  auto looked = [this, key, merges, began](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
     looked_at_set(now, key, merges, now - began, std::move(decision), then_out);
   };
   if (merges) {
@@ -95,8 +93,7 @@ void ShardWriter::look_at_set(TimeNs began, const AttemptKey& key, EffectWriter&
 }
 
 void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
-                                Result<std::shared_ptr<const storage::Decision>> decision,
-                                EffectWriter& out) {
+                                Result<DecisionPtr> decision, EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return;
   NodeSave& save = found->second;
@@ -113,7 +110,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
       out.to_role(RoleKind::coordinator, event::RankLocalCommitted{});
       operations_.start(operation::RecordDecision{*decision}, out,
                         // The catalog is an index: a failure does not matter.
-                        [](TimeNs, Result<OperationResult>, EffectWriter&) {});
+                        [](TimeNs, Result<operation::Done>, EffectWriter&) {});
     }
     return obey(key, **decision, out);
   }
@@ -146,7 +143,7 @@ void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
   auto outcome = decided_.find(key);
   if (outcome == decided_.end() || outcome->second.fate != NodeSaveState::aborted) return;
   operations_.start(operation::SweepAttempt{key}, out,
-                    [key](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                    [key](TimeNs, Result<uint64_t> result, EffectWriter& then_out) {
                       const Code code = result.status().code();
                       if (result.ok() || code == Code::refused || code == Code::not_found) return;
                       then_out.warning("cannot sweep " + to_string(key) + ": " + result.status().to_string());
@@ -173,16 +170,16 @@ void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter&
   if (!rank_local_ || save.set.is_listing_lost || save.is_deciding()) return;
   if (ranks_lost_.ranks.empty() && !is_without_coordinator) return;
   save.set.is_listing_lost = true;
-  operations_.start(operation::ListMissingManifests{key, world_size()}, out,
-                    [this, key](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto found = saves_.find(key);
-                      if (found == saves_.end()) return;
-                      found->second.set.is_listing_lost = false;
-                      auto missing = result_as<std::vector<uint64_t>>(std::move(result));
-                      if (!missing.ok()) return;  // the next look at the set tries again
-                      auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
-                      if (cause) give_up(key, GiveUp::host_lost, *cause, then_out);
-                    });
+  operations_.start(
+      operation::ListMissingManifests{key, world_size()}, out,
+      [this, key](TimeNs then_now, Result<std::vector<uint64_t>> missing, EffectWriter& then_out) {
+        auto found = saves_.find(key);
+        if (found == saves_.end()) return;
+        found->second.set.is_listing_lost = false;
+        if (!missing.ok()) return;  // the next look at the set tries again
+        auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
+        if (cause) give_up(key, GiveUp::host_lost, *cause, then_out);
+      });
 }
 
 std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>& missing,

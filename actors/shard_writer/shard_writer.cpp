@@ -200,8 +200,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
 
 void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) {
   operations_.start(operation::ReadDecision{key}, out,
-                    [this, key, rank](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                    [this, key, rank](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       auto found = saves_.find(key);
                       if (found == saves_.end()) return;
                       if (decision.ok()) return obey(key, **decision, then_out);

@@ -50,9 +50,8 @@ std::optional<RosterId> ShardWriter::roster_of(const NodeSave& save, Rank rank, 
 void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
   if (!reading_rosters_.insert(id).second) return;
   operations_.start(operation::ReadRoster{config_.generation, id}, out,
-                    [this, id](TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, id](TimeNs now, Result<storage::RosterRecord> record, EffectWriter& then_out) {
                       reading_rosters_.erase(id);
-                      auto record = result_as<storage::RosterRecord>(std::move(result));
                       if (record.ok() && worlds_.empty()) {  // collective: the Planner passes no roster
                         worlds_.add_newest(record->world, record->options);
                       } else if (record.ok()) {
@@ -152,12 +151,11 @@ void ShardWriter::write_rank(TimeNs now, const AttemptKey& key, Rank rank, const
   for (operation::WriteShard& write : *writes) {
     write.user = rank_save.user;
     const uint32_t file = write.file;
-    operations_.start(
-        std::move(write), out,
-        [this, key, rank, file](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
-          file_written(then_now, key, rank, file, result_as<storage::WrittenShard>(std::move(result)),
-                       then_out);
-        });
+    operations_.start(std::move(write), out,
+                      [this, key, rank, file](TimeNs then_now, Result<storage::WrittenShard> result,
+                                              EffectWriter& then_out) {
+                        file_written(then_now, key, rank, file, std::move(result), then_out);
+                      });
   }
   if (writes->empty()) record_staged(now, key, rank, plan, out);
 }
@@ -171,7 +169,7 @@ void ShardWriter::record_staged(TimeNs now, const AttemptKey& key, Rank rank, co
   rank_save.files_writing = 1;
   operations_.start(
       operation::RecordStaged{key, rank, plan.layout_id, assignment_id_of(plan), rank_save.user}, out,
-      [this, key, rank](TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+      [this, key, rank](TimeNs then_now, Result<operation::Done> result, EffectWriter& then_out) {
         write_ended(then_now, key, rank, result.status(), then_out);
       });
 }
@@ -222,7 +220,7 @@ void ShardWriter::write_ended(TimeNs now, const AttemptKey& key, Rank rank, cons
   --rank_save.files_writing;
   rank_save.write_failed = rank_save.write_failed || !written.ok();
   if (!written.ok()) fail(now, key, rank, written, out);
-  found = saves_.find(key);
+  found = saves_.find(key);  // fail() may have closed the save
   if (found != saves_.end() && found->second.ranks.at(rank).files_writing == 0) {
     rank_written(now, key, rank, out);
   }
@@ -266,9 +264,8 @@ void ShardWriter::notify_late_writer(const AttemptKey& key, Rank rank, const Ran
   ++reading_;
   operations_.start(operation::ReadDecision{key}, out,
                     [this, key, rank, client = rank_save.listener, files = rank_save.files](
-                        TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                        TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       --reading_;
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
                       if (decision.ok() && (*decision)->committed()) {
                         std::vector<Hash128> named, written;
                         for (const storage::FileEntry& file : (*decision)->manifest().files) {

@@ -33,7 +33,7 @@ Status apply_text(const Value& value, actors::NodeOptions* node) {
   node->*member = value.text;
   return ok_status();
 }
-template <uint64_t actors::NodeOptions::*member>
+template <auto member>
 Status apply_bytes(const Value& value, actors::NodeOptions* node) {
   node->*member = value.number;
   return ok_status();
@@ -72,7 +72,7 @@ constexpr NodeSetting kNodeSettings[] = {
     {"interface", apply_interface},
     {"ports", apply_ports},
     {"max-direct-nodes", apply_direct_nodes},
-    {"load-memory", apply_bytes<&actors::NodeOptions::load_memory_bytes>},
+    {"load-memory", apply_bytes<&actors::RoleSettings::load_memory_bytes>},
     {"staging-memory", apply_bytes<&actors::NodeOptions::staging_memory_bytes>},
     {"catalog", apply_text<&actors::NodeOptions::catalog_dir>},
     {"stats-file", apply_text<&actors::NodeOptions::stats_file>},

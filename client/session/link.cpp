@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/visit.h"
 #include "client/session/session.h"
 
 namespace shoal::client {
@@ -76,42 +77,42 @@ void Session::look_for_overdue(const NodeLink& link) {
   changed_.notify_all();
 }
 
+namespace {
+Status not_of_a_node() {
+  return Status(Code::corrupt, "it sent a message that only a client sends");
+}
+}  // namespace
+
 // An error ends the connection.
 Status Session::handle(local::LocalMessage message) {
-  if (auto* freed = std::get_if<local::SlabFree>(&message)) return on_slab_free(std::move(*freed));
-  if (auto* decided = std::get_if<local::Decided>(&message)) {
-    finish_save({decided->step, decided->attempt}, false, std::move(decided->outcome),
-                decided->checkpoint ? *decided->checkpoint : Metadata());
-  } else if (auto* refused = std::get_if<local::Refused>(&message)) {
-    finish_save({refused->step, refused->attempt}, true, std::move(refused->why), {});
-  } else if (auto* roster = std::get_if<local::RosterUpdate>(&message)) {
-    on_roster(*roster);
-  } else if (auto* plan = std::get_if<local::PlanUpdate>(&message)) {
-    return on_plan(*plan);
-  } else if (auto* plans = std::get_if<local::PlanGathering>(&message)) {
-    return on_plans(std::move(*plans));
-  } else if (auto* found = std::get_if<local::Found>(&message)) {
-    on_answer(found->request_id, std::move(message));
-  } else if (auto* listing = std::get_if<local::Listing>(&message)) {
-    on_answer(listing->request_id, std::move(message));
-  } else if (auto* loaded = std::get_if<local::Loaded>(&message)) {
-    on_answer(loaded->request_id, std::move(message));
-  } else if (auto* to_read = std::get_if<local::FilesToRead>(&message)) {
-    on_answer(to_read->request_id, std::move(message));
-  } else if (auto* done = std::get_if<local::LoadDone>(&message)) {
-    on_answer(done->request_id, std::move(message));
-  } else if (auto* granted = std::get_if<local::StagingGranted>(&message)) {
-    on_granted(std::move(*granted));
-  } else if (std::get_if<local::GiveBack>(&message)) {
-    on_give_back();
-  } else if (auto* part = std::get_if<local::PartRequest>(&message)) {
-    return on_part_request(std::move(*part));
-  } else if (auto* failed = std::get_if<local::Failed>(&message)) {
-    return failed->why;
-  } else if (!std::holds_alternative<local::Pong>(message)) {
-    return Status(Code::corrupt, "it sent a message that only a client sends");
-  }
-  return ok_status();
+  return std::visit(
+      base::Overloaded{
+          [&](local::SlabFree& freed) { return on_slab_free(std::move(freed)); },
+          [&](local::Decided& decided) {
+            finish_save({decided.step, decided.attempt}, false, std::move(decided.outcome),
+                        decided.checkpoint ? *decided.checkpoint : Metadata());
+            return ok_status();
+          },
+          [&](local::Refused& refused) {
+            finish_save({refused.step, refused.attempt}, true, std::move(refused.why), {});
+            return ok_status();
+          },
+          [&](const local::RosterUpdate& roster) { return on_roster(roster), ok_status(); },
+          [&](const local::PlanUpdate& plan) { return on_plan(plan); },
+          [&](local::PlanGathering& plans) { return on_plans(std::move(plans)); },
+          [&](const base::OneOf<local::Found, local::Listing, local::Loaded, local::FilesToRead,
+                                local::LoadDone> auto& answer) {
+            return on_answer(answer.request_id, std::move(message)), ok_status();
+          },
+          [&](local::StagingGranted& granted) { return on_granted(std::move(granted)), ok_status(); },
+          [&](const local::GiveBack&) { return on_give_back(), ok_status(); },
+          [&](local::PartRequest& part) { return on_part_request(std::move(part)); },
+          [](const local::Failed& failed) { return failed.why; },
+          [](const local::Pong&) { return ok_status(); },
+          // Attached and StatusReport answer the first message of a connection, before this.
+          [](const base::OneOf<local::Attached, local::StatusReport> auto&) { return not_of_a_node(); },
+          [](const local::OnlyFromClient auto&) { return not_of_a_node(); }},
+      message);
 }
 
 // The slab's bytes are durable files now, or dropped. Changes the message that the next node would get.

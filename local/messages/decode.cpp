@@ -138,7 +138,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::PlanRequest::Reader in) 
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::PlanGathering::Reader in) {
-  if (in.getStage() >= plan::kExchangeStages) return malformed("stage of a plan gather");
+  if (in.getStage() >= plan::kGatherStages) return malformed("stage of a plan gather");
   local::PlanGathering out{in.getStep(),
                            in.getAttempt(),
                            static_cast<plan::GatherStage>(in.getStage()),

@@ -2,6 +2,7 @@
 // plain values; encode_local and decode_local convert them to and from bytes. docs/reference/client-node.md.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/visit.h"
 #include "local/messages/load_targets.h"
 #include "local/status/node_status.h"
 #include "plan/layout/codec.h"
@@ -327,6 +329,24 @@ using LocalMessage =
                  local::Close, local::FilesToRead, local::FilesRead, local::StagingRequest,
                  local::StagingGranted, local::StagingKept, local::GiveBack, local::PartRequest,
                  local::PartStaged, local::List, local::Listing>;
+
+// Who sends a message. With these, code that handles the messages of one side, by std::visit, names only the
+// others of that side. PlanGathering passes both ways.
+template <class T>
+concept OnlyFromClient =
+    base::OneOf<T, Attach, LayoutUpdate, Slab, Staged, Latest, Load, Placed, Detach, Written, NotStaged, Ping,
+                StatusRequest, PlanRequest, Close, FilesRead, StagingRequest, StagingKept, PartStaged, List>;
+template <class T>
+concept OnlyFromNode =
+    base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded, LoadDone, Refused, Pong,
+                StatusReport, PlanUpdate, FilesToRead, StagingGranted, GiveBack, PartRequest, Listing>;
+
+template <class... T>
+constexpr bool has_each_one_sender(const std::variant<T...>*) {
+  return ((OnlyFromClient<T> + OnlyFromNode<T> + std::same_as<T, PlanGathering> == 1) && ...);
+}
+static_assert(has_each_one_sender(static_cast<const LocalMessage*>(nullptr)),
+              "state who sends a new message");
 
 Bytes encode_local(const LocalMessage& message);
 // `bytes` are untrusted: it needs bounded memory and never crashes. Errors have one line.

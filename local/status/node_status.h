@@ -36,7 +36,8 @@ struct SaveStatus {
   uint32_t ranks_here = 0, ranks_staged = 0, ranks_written = 0;
   uint64_t bytes_staged = 0;    // in slabs of this host
   uint64_t bytes_to_write = 0;  // of the files that this host has started; grows while ranks stage
-  uint64_t bytes_written = 0;   // of these, passed to the file system; durable for the ranks_written ranks
+  // Of these, the payload of the files whose write has ended; durable for the ranks_written ranks.
+  uint64_t bytes_written = 0;
   // Totals of the whole job, at the coordinator's node; 0 elsewhere.
   uint32_t ranks_reported = 0;
   uint64_t bytes_reported = 0;
@@ -45,6 +46,7 @@ struct SaveStatus {
   std::vector<Rank> awaited;
   uint64_t awaited_count = 0;  // number of all of them; `awaited` may be cut
   std::string trouble;         // the first error of this save on this node; empty: none
+  friend bool operator==(const SaveStatus&, const SaveStatus&) = default;
 };
 
 struct CommitStatus {
@@ -53,22 +55,26 @@ struct CommitStatus {
   uint64_t duration_ms = 0;  // from the first staged bytes that this node knows of to the decision
   uint64_t payload_bytes = 0;
   std::optional<Rank> slowest_rank;  // the last rank that staged, wrote or reported, as far as the node knows
+  friend bool operator==(const CommitStatus&, const CommitStatus&) = default;
 };
 
 struct ErrorStatus {
   uint64_t age_ms = 0;
   std::string line;
+  friend bool operator==(const ErrorStatus&, const ErrorStatus&) = default;
 };
 
 // A call on storage that has not returned (storage/files/call_watch.h).
 struct SlowCallStatus {
   std::string what;  // "fsync of /root/step-00000001"
   uint64_t age_ms = 0;
+  friend bool operator==(const SlowCallStatus&, const SlowCallStatus&) = default;
 };
 
 struct PeerStatus {
   std::string name;  // "host:pid"
   bool coordinates = false;
+  friend bool operator==(const PeerStatus&, const PeerStatus&) = default;
 };
 
 struct NodeCounts {  // since the node began
@@ -76,6 +82,7 @@ struct NodeCounts {  // since the node began
   uint64_t bytes_staged = 0, bytes_written = 0, bytes_read = 0;  // written and read: of shards
   uint64_t loads_begun = 0, loads_done = 0, loads_failed = 0;
   uint64_t bytes_to_peers = 0, bytes_from_peers = 0;  // of chunks that loads share
+  friend bool operator==(const NodeCounts&, const NodeCounts&) = default;
 };
 
 struct NodeStatus {
@@ -99,6 +106,7 @@ struct NodeStatus {
   std::vector<ErrorStatus> errors;         // oldest first
   std::vector<SlowCallStatus> slow_calls;  // oldest first
   NodeCounts counts;
+  friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 
 }  // namespace shoal::local

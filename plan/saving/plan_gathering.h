@@ -15,7 +15,7 @@ enum class GatherStage : uint8_t {
   made = 2,       // from that planner: the plan of each rank
   delivered = 3,  // to a rank: its part of the result
 };
-inline constexpr uint8_t kExchangeStages = 4;
+inline constexpr uint8_t kGatherStages = 4;
 
 using PlannerPlan = std::shared_ptr<const std::string>;  // never null in a message
 

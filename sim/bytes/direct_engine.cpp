@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/visit.h"
 #include "sim/bytes/virtual_host.h"
 
 namespace shoal::sim {
@@ -37,35 +38,31 @@ class DirectEngine final : public NodeEngine {
     world_.schedule(world_.now() + delay, [this, role, event = std::move(event)] { deliver(role, event); });
   }
 
-  void carry_out(actors::RoleKind role, actors::Effect& each) {
-    if (auto* message = std::get_if<actors::effect::Send>(&each)) {
-      world_.send(message->to, message->message, message->id);
-    } else if (auto* to = std::get_if<actors::effect::SendTo>(&each)) {
-      world_.send_to(to->address, to->message);
-    } else if (auto* to_role = std::get_if<actors::effect::ToRole>(&each)) {
-      later(delays_.local_ns, to_role->to, std::move(to_role->event));
-    } else if (auto* answer = std::get_if<actors::effect::ToClient>(&each)) {
-      world_.to_client(answer->client, answer->message);
-    } else if (auto* forget = std::get_if<actors::effect::ForgetClient>(&each)) {
-      world_.forget_client(forget->client);
-    } else if (auto* set = std::get_if<actors::effect::SetTimer>(&each)) {
-      set_timer(role, *set);
-    } else if (auto* cancel = std::get_if<actors::effect::CancelTimer>(&each)) {
-      timers_.erase({role, cancel->timer});
-    } else if (auto* start = std::get_if<actors::effect::Start>(&each)) {
-      // An operation runs at once and its result arrives later. So the operations of a node run in the order
-      // in which they were started.
-      Result<actors::OperationResult> result = world_.run(start->operation);
-      later(delays_.operation_ns, role, actors::event::OperationDone{start->id, std::move(result)});
-    } else if (const auto* redirect = std::get_if<actors::effect::Redirect>(&each)) {
-      world_.redirect(*redirect);
-    } else if (const auto* end = std::get_if<actors::effect::EndSession>(&each)) {
-      world_.end_session(end->node);
-    } else if (const auto* retire = std::get_if<actors::effect::Retire>(&each)) {
-      world_.retired(retire->by);
-    } else if (std::get_if<actors::effect::Drained>(&each)) {
-      world_.drained(role);
-    }
+  void carry_out(actors::RoleKind role, actors::Effect& any) {
+    std::visit(
+        base::Overloaded{
+            [&](const actors::effect::Send& effect) { world_.send(effect.to, effect.message, effect.id); },
+            [&](const actors::effect::SendTo& effect) { world_.send_to(effect.address, effect.message); },
+            [&](actors::effect::ToRole& effect) {
+              later(delays_.local_ns, effect.to, std::move(effect.event));
+            },
+            [&](const actors::effect::ToClient& effect) { world_.to_client(effect.client, effect.message); },
+            [&](const actors::effect::ForgetClient& effect) { world_.forget_client(effect.client); },
+            [&](const actors::effect::SetTimer& effect) { set_timer(role, effect); },
+            [&](const actors::effect::CancelTimer& effect) {
+              timers_.erase({role, effect.timer});
+            },
+            // An operation runs at once and its result arrives later. So the operations of a node run in the
+            // order in which they were started.
+            [&](const actors::effect::Start& effect) {
+              Result<actors::OperationResult> result = world_.run(effect.operation);
+              later(delays_.operation_ns, role, actors::event::OperationDone{effect.id, std::move(result)});
+            },
+            [&](const actors::effect::Redirect& effect) { world_.redirect(effect); },
+            [&](const actors::effect::EndSession& effect) { world_.end_session(effect.node); },
+            [&](const actors::effect::Retire& effect) { world_.retired(effect.by); },
+            [&](const actors::effect::Drained&) { world_.drained(role); }, [](const actors::effect::Log&) {}},
+        any);
   }
 
   void set_timer(actors::RoleKind role, const actors::effect::SetTimer& set) {

@@ -86,7 +86,7 @@ void VirtualCluster::start_again(size_t index, bool coordinates, std::function<v
   node = Node();
   node.life = life;
   node.alive = true;
-  cpu_.forget(index, ranks_of_node_[index]);
+  cpu_.forget(index, job_.ranks_of_node[index]);
   relays_.revive(index);
   if (!coordinates && coordinator_ != index) {
     node.coordinator = coordinator_;

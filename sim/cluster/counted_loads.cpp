@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/loader/read_plan.h"
+#include "base/visit.h"
 #include "sim/basics/integer_math.h"
 
 namespace shoal::sim {
@@ -118,34 +119,40 @@ void CountedLoads::start() {
 
 void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& message) {
   const Rank rank = rank_of(client);
-  if (const auto* found = std::get_if<local::Found>(&message)) {
-    if (!found->outcome.ok()) {
-      failure_ = found->outcome;
-      return;
-    }
-    found_[rank] = events_.now();
-    ++milestones_;
-  } else if (const auto* loaded = std::get_if<local::Loaded>(&message)) {
-    // The client places one batch at a time.
-    uint64_t bytes = 0;
-    for (const local::LoadedPiece& piece : loaded->pieces) bytes += piece.bytes;
-    bytes_passed_ += bytes;
-    copies_until_[rank] =
-        std::max(copies_until_[rank], events_.now()) + transfer_ns(bytes, costs_.copy_bytes_per_s);
-    events_.schedule(copies_until_[rank], [this, client, batch = loaded->batch] {
-      cluster_.from_client(node_of(rank_of(client)), client, local::Placed{kRequest, batch});
-    });
-  } else if (const auto* done = std::get_if<local::LoadDone>(&message)) {
-    if (!done->outcome.ok()) {
-      failure_ = done->outcome;
-      return;
-    }
-    loaded_[rank] = events_.now();
-    ++milestones_;
-    ++loaded_count_;
-  } else if (const auto* failed = std::get_if<local::Failed>(&message)) {
-    failure_ = failed->why;
-  }
+  std::visit(base::Overloaded{
+                 [&](const local::Found& found) {
+                   if (!found.outcome.ok()) return void(failure_ = found.outcome);
+                   found_[rank] = events_.now();
+                   ++milestones_;
+                 },
+                 [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
+                 [&](const local::LoadDone& done) {
+                   if (!done.outcome.ok()) return void(failure_ = done.outcome);
+                   loaded_[rank] = events_.now();
+                   ++milestones_;
+                   ++loaded_count_;
+                 },
+                 [&](const local::Failed& failed) { failure_ = failed.why; },
+                 // These trainers only load, and let the node read.
+                 [](const base::OneOf<local::Attached, local::RosterUpdate, local::SlabFree, local::Decided,
+                                      local::Refused, local::Pong, local::StatusReport, local::PlanUpdate,
+                                      local::PlanGathering, local::FilesToRead, local::StagingGranted,
+                                      local::GiveBack, local::PartRequest, local::Listing> auto&) {},
+                 [](const local::OnlyFromClient auto&) {}},
+             message);
+}
+
+// The client places one batch at a time.
+void CountedLoads::on_loaded(actors::ClientId client, const local::Loaded& loaded) {
+  const Rank rank = rank_of(client);
+  uint64_t bytes = 0;
+  for (const local::LoadedPiece& piece : loaded.pieces) bytes += piece.bytes;
+  bytes_passed_ += bytes;
+  copies_until_[rank] =
+      std::max(copies_until_[rank], events_.now()) + transfer_ns(bytes, costs_.copy_bytes_per_s);
+  events_.schedule(copies_until_[rank], [this, client, batch = loaded.batch] {
+    cluster_.from_client(node_of(rank_of(client)), client, local::Placed{kRequest, batch});
+  });
 }
 
 }  // namespace shoal::sim

@@ -43,6 +43,7 @@ class CountedLoads {
 
  private:
   void listen(actors::ClientId client, const local::LocalMessage& message);
+  void on_loaded(actors::ClientId client, const local::Loaded& loaded);
   struct Wanted {
     local::LoadTargets targets;
     uint64_t bytes = 0;

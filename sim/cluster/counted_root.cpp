@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/operation_traits.h"
 #include "base/rank_names.h"
+#include "base/visit.h"
 #include "plan/layout/codec.h"
 #include "sim/basics/integer_math.h"
 #include "storage/decisions/rank_manifest_set.h"
@@ -19,10 +21,6 @@ constexpr uint32_t kPartsAtOnce = 64;
 constexpr uint64_t kShardHeadBytes = 4096;  // bytes read to check a shard's header against its digest
 
 using Kind = StorageStep::Kind;
-
-CountedRoot::Work answer(StorageSteps steps, Result<actors::OperationResult> result) {
-  return {std::move(steps), [result = std::move(result)] { return result; }, 0, true};
-}
 
 // A placeholder digest: nothing reads the bytes.
 Hash128 header_digest_of(const AttemptKey& key, Rank rank, uint32_t file) {
@@ -47,6 +45,16 @@ void add_roster(std::vector<storage::RosterRecord>* rosters, const storage::Rost
 
 }  // namespace
 
+CountedRoot::Work CountedRoot::answer(StorageSteps steps, Result<actors::OperationResult> result) {
+  return {std::move(steps), [result = std::move(result)] { return result; }};
+}
+
+CountedRoot::Work CountedRoot::answer_seen(StorageSteps steps, Result<actors::OperationResult> result) {
+  Work work = answer(std::move(steps), std::move(result));
+  work.is_seen = true;
+  return work;
+}
+
 // Files: create, sync, link, remove the temporary name, sync the folder. Objects: one conditional PUT.
 void CountedRoot::add_create(StorageSteps& steps, uint64_t bytes) const {
   if (costs_.is_objects) {
@@ -66,78 +74,101 @@ void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes
   steps.push_back({Kind::read, bytes});
 }
 
-CountedRoot::Work CountedRoot::begin(const actors::Operation& operation, bool has_catalog, size_t node) {
-  Work work = work_of(operation, has_catalog, node);
-  work.is_seen = work.is_seen && (std::holds_alternative<actors::operation::ReadDecision>(operation) ||
-                                  std::holds_alternative<actors::operation::CompleteRankLocal>(operation) ||
-                                  std::holds_alternative<actors::operation::CompleteAttempt>(operation));
-  auto prefix_of = [](const AttemptKey& key) {
+namespace {
+
+// The folder of the root that an operation uses: that of its attempt, or 0, the root.
+uint64_t prefix_of(const actors::Operation& operation) {
+  auto of_attempt = [](const AttemptKey& key) {
     return mix64(mix64(key.generation) ^ key.step) ^ key.attempt;
   };
-  work.prefix = std::visit(
+  return std::visit(
       [&](const auto& each) -> uint64_t {
         if constexpr (requires { AttemptKey(each.key); }) {
-          return prefix_of(each.key);
+          return of_attempt(each.key);
         } else if constexpr (requires { each.ranges.front().piece; }) {
-          return each.ranges.empty() ? 0 : prefix_of(each.ranges.front().piece->key);
+          return each.ranges.empty() ? 0 : of_attempt(each.ranges.front().piece->key);
         } else {
           return 0;
         }
       },
       operation);
+}
+
+}  // namespace
+
+CountedRoot::Work CountedRoot::begin(const actors::Operation& operation, bool has_catalog, size_t node) {
+  Work work = work_of(operation, has_catalog, node);
+  work.prefix = prefix_of(operation);
   return work;
 }
 
 CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool has_catalog, size_t node) {
-  if (const auto* write = std::get_if<actors::operation::WriteShard>(&operation)) return write_shard(*write);
-  if (const auto* staged = std::get_if<actors::operation::RecordStaged>(&operation))
-    return record_staged(*staged);
-  if (const auto* publish = std::get_if<actors::operation::PublishDecision>(&operation)) {
-    return publish_decision(*publish);
-  }
-  if (const auto* publish = std::get_if<actors::operation::PublishRankManifest>(&operation)) {
-    return publish_rank_manifest(*publish);
-  }
-  if (const auto* complete = std::get_if<actors::operation::CompleteRankLocal>(&operation)) {
-    return complete_rank_local(*complete);
-  }
-  if (const auto* list = std::get_if<actors::operation::ListMissingManifests>(&operation)) {
-    return list_missing_manifests(*list);
-  }
-  if (const auto* complete = std::get_if<actors::operation::CompleteAttempt>(&operation)) {
-    return complete_attempt(*complete);
-  }
-  if (const auto* read = std::get_if<actors::operation::ReadDecision>(&operation))
-    return read_decision(*read);
-  if (const auto* check = std::get_if<actors::operation::CheckFiles>(&operation)) return check_files(*check);
-  if (const auto* publish = std::get_if<actors::operation::PublishRoster>(&operation))
-    return publish_roster(*publish);
-  if (const auto* read = std::get_if<actors::operation::ReadRoster>(&operation)) return read_roster(*read);
-  if (std::holds_alternative<actors::operation::ReadEpoch>(operation)) {
-    StorageSteps steps{{Kind::list, epoch_.epoch}};
-    add_read(steps, 1, kSmallRecordBytes, 1);
-    return {std::move(steps), [this]() -> Result<actors::OperationResult> {
-              return actors::OperationResult(std::make_shared<const storage::EpochRecord>(epoch_));
-            }};
-  }
-  if (std::holds_alternative<actors::operation::RecordDecision>(operation)) {
-    if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
-    return answer({{Kind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
-                  actors::OperationResult(actors::operation::Done{}));
-  }
-  if (std::holds_alternative<actors::operation::ListAttempts>(operation)) return list_attempts();
-  if (const auto* inspect = std::get_if<actors::operation::InspectAttempt>(&operation))
-    return inspect_attempt(*inspect);
-  if (const auto* sweep = std::get_if<actors::operation::SweepAttempt>(&operation))
-    return sweep_attempt(*sweep);
-  // No retention rules: nothing is deleted.
-  if (std::holds_alternative<actors::operation::PlanRetention>(operation)) {
-    return answer({{Kind::list, 1}},
-                  actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
-  }
-  if (std::optional<Work> work = begin_of_load(operation, node)) return std::move(*work);
-  return answer(
-      {}, Status(Code::unavailable, std::string(actors::operation_name(operation)) + " is not simulated"));
+  using namespace actors::operation;
+  return std::visit(
+      base::Overloaded{
+          [&](const WriteShard& write) { return write_shard(write); },
+          [&](const RecordStaged& staged) { return record_staged(staged); },
+          [&](const PublishDecision& publish) { return publish_decision(publish); },
+          [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
+          [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
+          [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
+          [&](const CompleteAttempt& complete) { return complete_attempt(complete); },
+          [&](const ReadDecision& read) { return read_decision(read); },
+          [&](const CheckFiles& check) { return check_files(check); },
+          [&](const PublishRoster& publish) { return publish_roster(publish); },
+          [&](const ReadRoster& read) { return read_roster(read); },
+          [&](const ReadEpoch&) { return read_epoch(); },
+          [&](const RecordDecision&) { return record_decision(has_catalog); },
+          [&](const ListAttempts&) { return list_attempts(); },
+          [&](const InspectAttempt& inspect) { return inspect_attempt(inspect); },
+          [&](const SweepAttempt& sweep) { return sweep_attempt(sweep); },
+          // No retention rules: nothing is deleted.
+          [&](const PlanRetention&) {
+            return answer({{Kind::list, 1}},
+                          actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
+          },
+          // --- loads: counted_root_loads.cpp ---
+          [&](const ReadLoadChoice& read) { return read_choice(read); },
+          [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
+          [&](const ListNewestAttempts&) { return list_newest_attempts(); },
+          [&](const VerifyCheckpoint& verify) { return verify_checkpoint(verify); },
+          [&](const PinAttempt& pin) { return pin_attempt(pin); },
+          [&](const RenewPin&) { return renew_pin(); }, [&](const RemovePin&) { return remove_pin(); },
+          [&](const MeasureObjects& measure) { return measure_objects(measure, node); },
+          [&](const ReadBatch& read) { return read_batch(read, node); },
+          [&](const ReadChunk& read) { return read_chunk(read, node); },
+          [&](const CheckChunk& check) { return check_chunk(check, node); },
+          [&](const ReadHeader& read) { return read_header(*read.piece, node); },
+          [&](const CheckHeader& check) { return check_header(*check.piece, node); },
+          [&](const ListenToPeers&) {
+            return answer({}, actors::OperationResult("node" + std::to_string(node)));
+          },
+          // Only memory: takes no storage request.
+          [&](const base::OneOf<CopyChunk, ReleaseWindow> auto&) {
+            return answer({}, actors::OperationResult(Done{}));
+          },
+          // No simulated job starts these: its loads name no step, read no metadata and let the node read the
+          // files, and nothing is deleted.
+          [&](const base::OneOf<DecodeDecision, DeleteCheckpoint, RemoveRemains, ListAttemptsOfStep,
+                                ListCheckpoints, LocateRanges> auto&) {
+            const std::string name(actors::traits_of(operation).name);
+            return answer({}, Status(Code::unavailable, name + " is not simulated"));
+          }},
+      operation);
+}
+
+CountedRoot::Work CountedRoot::read_epoch() {
+  StorageSteps steps{{Kind::list, epoch_.epoch}};
+  add_read(steps, 1, kSmallRecordBytes, 1);
+  return {std::move(steps), [this]() -> Result<actors::OperationResult> {
+            return actors::OperationResult(std::make_shared<const storage::EpochRecord>(epoch_));
+          }};
+}
+
+CountedRoot::Work CountedRoot::record_decision(bool has_catalog) {
+  if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
+  return answer({{Kind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
+                actors::OperationResult(actors::operation::Done{}));
 }
 
 CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& write) {
@@ -173,10 +204,10 @@ CountedRoot::Work CountedRoot::record_staged(const actors::operation::RecordStag
   StorageSteps steps;
   add_create(steps, kSmallRecordBytes);
   return {std::move(steps), [this, staged]() -> Result<actors::OperationResult> {
-            const std::pair message(staged.layout_id, staged.assignment_id);
-            auto [existing, is_new] = attempts_[staged.key].records.emplace(staged.rank, message);
+            const std::pair record(staged.layout_id, staged.assignment_id);
+            auto [existing, is_new] = attempts_[staged.key].records.emplace(staged.rank, record);
             if (is_new) record_bytes_ += kSmallRecordBytes;
-            if (existing->second == message) return actors::OperationResult(actors::operation::Done{});
+            if (existing->second == record) return actors::OperationResult(actors::operation::Done{});
             return Status(Code::already_exists, "another record of this rank exists already");
           }};
 }
@@ -198,7 +229,9 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   const Attempt& attempt = attempts_[publish.key];
   if (publish.looks_first && !attempt.decision && attempt.published == 0 &&
       prove_complete(publish.key).ok()) {
-    return complete_attempt({publish.key});
+    Work work = complete_attempt({publish.key});
+    work.is_seen = false;  // it publishes all the same
+    return work;
   }
   // From here on, all share one copy of a manifest of many files.
   auto made = std::make_shared<storage::Decision>(
@@ -258,7 +291,7 @@ CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::Comp
   StorageSteps steps;
   if (attempt.decision) {
     add_read(steps, 1, attempt.decision_bytes, 1);
-    return answer(std::move(steps), actors::OperationResult(attempt.decision));
+    return answer_seen(std::move(steps), actors::OperationResult(attempt.decision));
   }
   steps.push_back({Kind::look, 1});
   steps.push_back({Kind::list, attempt.entries()});
@@ -267,10 +300,12 @@ CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::Comp
     for (Rank rank = 0; rank < attempt.manifests.size() && missing.size() <= base::kRanksNamed; ++rank) {
       if (!attempt.manifests[rank]) missing.push_back(rank);
     }
-    return answer(std::move(steps),
-                  Status(Code::not_found, "the manifests of " + base::name_ranks(missing) + " are missing"));
+    return answer_seen(
+        std::move(steps),
+        Status(Code::not_found, "the manifests of " + base::name_ranks(missing) + " are missing"));
   }
-  if (Status merged = work_out_merged(complete.key); !merged.ok()) return answer(std::move(steps), merged);
+  if (Status merged = work_out_merged(complete.key); !merged.ok())
+    return answer_seen(std::move(steps), merged);
   add_read(steps, attempt.published, attempt.manifest_bytes, kMergeThreads);
   const actors::TimeNs decoding = transfer_ns(attempt.manifest_bytes, codec_bytes_per_s_ * kMergeThreads);
   steps.push_back({Kind::wait, static_cast<uint64_t>(decoding)});
@@ -318,14 +353,14 @@ CountedRoot::Work CountedRoot::complete_attempt(const actors::operation::Complet
   if (attempt.decision || attempt.published != 0) return complete_rank_local({complete.key});
   StorageSteps steps{{Kind::look, 1}, {Kind::list, attempt.entries()}};
   auto proven = prove_complete(complete.key);
-  if (!proven.ok()) return answer(std::move(steps), proven.status());
+  if (!proven.ok()) return answer_seen(std::move(steps), proven.status());
   add_read(steps, attempt.shards.size() + attempt.records.size(),
            attempt.shards.size() * kShardHeadBytes + attempt.records.size() * kSmallRecordBytes,
            kMergeThreads);
   auto decision = std::make_shared<storage::Decision>(
       storage::Decision{complete.key, Nonce{}, RootId{}, kSomeTimeNs, std::move(*proven)});
   auto encoded = storage::encode_decision(*decision);
-  if (!encoded.ok()) return answer(std::move(steps), encoded.status());
+  if (!encoded.ok()) return answer_seen(std::move(steps), encoded.status());
   add_create(steps, encoded->size());
   decision->unix_time_ns = 0;
   return {std::move(steps), [this, decision = std::shared_ptr<const storage::Decision>(std::move(decision)),
@@ -386,8 +421,8 @@ CountedRoot::Work CountedRoot::read_decision(const actors::operation::ReadDecisi
   const Attempt& attempt = attempts_[read.key];
   StorageSteps steps;
   add_read(steps, 1, attempt.decision_bytes, 1);
-  if (attempt.decision) return answer(std::move(steps), actors::OperationResult(attempt.decision));
-  return answer(std::move(steps), Status(Code::not_found, to_string(read.key) + " is undecided"));
+  if (attempt.decision) return answer_seen(std::move(steps), actors::OperationResult(attempt.decision));
+  return answer_seen(std::move(steps), Status(Code::not_found, to_string(read.key) + " is undecided"));
 }
 
 CountedRoot::Work CountedRoot::check_files(const actors::operation::CheckFiles& check) {

@@ -35,8 +35,9 @@ class CountedRoot final : public RootView {
     StorageSteps steps;  // storage requests of the operation, given the state of the root now
     // Called after the steps: applies the operation and returns its result.
     std::function<Result<actors::OperationResult>()> finish;
-    uint64_t prefix = 0;   // the folder that it uses: an attempt's folder, or the root
-    bool is_seen = false;  // read-only: finish returns the state at begin, whatever changes until then
+    uint64_t prefix = 0;  // the folder that it uses: an attempt's folder, or the root
+    // finish returns the decision that existed at begin, or that none did, whatever is published until then.
+    bool is_seen = false;
   };
   Work begin(const actors::Operation& operation, bool has_catalog,
              size_t node);  // has_catalog: true for the coordinator's node
@@ -82,6 +83,9 @@ class CountedRoot final : public RootView {
     uint64_t bytes = 0;
   };
 
+  // A result that is known at the start, and changes nothing.
+  static Work answer(StorageSteps steps, Result<actors::OperationResult> result);
+  static Work answer_seen(StorageSteps steps, Result<actors::OperationResult> result);
   Work work_of(const actors::Operation& operation, bool has_catalog, size_t node);
   Work write_shard(const actors::operation::WriteShard& write);
   Work record_staged(const actors::operation::RecordStaged& staged);
@@ -102,13 +106,16 @@ class CountedRoot final : public RootView {
   Work sweep_attempt(const actors::operation::SweepAttempt& sweep);
   Work publish_roster(const actors::operation::PublishRoster& publish);
   Work read_roster(const actors::operation::ReadRoster& read);
+  Work read_epoch();
+  Work record_decision(bool has_catalog);
   // --- counted_root_loads.cpp ---
-  std::optional<Work> begin_of_load(const actors::Operation& operation, size_t node);
   Work read_choice(const actors::operation::ReadLoadChoice& read);
   Work publish_choice(const actors::operation::PublishLoadChoice& publish);
   Work list_newest_attempts();
   Work verify_checkpoint(const actors::operation::VerifyCheckpoint& verify);
   Work pin_attempt(const actors::operation::PinAttempt& pin);
+  Work renew_pin();
+  Work remove_pin();
   struct OpenShard {
     uint64_t id = 0;
     bool has_file = true;  // false: its header came from a peer, and a read of the file opens it
@@ -116,7 +123,11 @@ class CountedRoot final : public RootView {
   // Returns an open shard. A node keeps the newest kMaxOpenShards shards open. If this one is not open, adds
   // the steps that open it and read its header.
   OpenShard& open_shard(StorageSteps& steps, const actors::operation::PieceRef& piece, size_t node);
+  Work read_batch(const actors::operation::ReadBatch& read, size_t node);
+  Work read_chunk(const actors::operation::ReadChunk& read, size_t node);
+  Work check_chunk(const actors::operation::CheckChunk& check, size_t node);
   Work read_header(const actors::operation::PieceRef& piece, size_t node);
+  Work check_header(const actors::operation::PieceRef& piece, size_t node);
   OpenShard& keep_open(OpenShard shard, size_t node);  // keeps it as the newest
   uint64_t header_bytes(uint64_t shard_id) const;
   Work measure_objects(const actors::operation::MeasureObjects& measure, size_t node);

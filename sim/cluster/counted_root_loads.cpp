@@ -27,63 +27,6 @@ void CountedRoot::continue_from(CountedRoot& before) {
   heads_ = std::move(before.heads_);
 }
 
-std::optional<CountedRoot::Work> CountedRoot::begin_of_load(const actors::Operation& operation, size_t node) {
-  if (const auto* read = std::get_if<actors::operation::ReadLoadChoice>(&operation))
-    return read_choice(*read);
-  if (const auto* publish = std::get_if<actors::operation::PublishLoadChoice>(&operation))
-    return publish_choice(*publish);
-  if (std::holds_alternative<actors::operation::ListNewestAttempts>(operation)) return list_newest_attempts();
-  if (const auto* verify = std::get_if<actors::operation::VerifyCheckpoint>(&operation))
-    return verify_checkpoint(*verify);
-  if (const auto* pin = std::get_if<actors::operation::PinAttempt>(&operation)) return pin_attempt(*pin);
-  if (std::holds_alternative<actors::operation::RenewPin>(
-          operation)) {  // read, then replaced under another name
-    StorageSteps steps;
-    add_read(steps, 1, kPinBytes, 1);
-    add_create(steps, kPinBytes);
-    return Work{std::move(steps), [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
-  }
-  if (std::holds_alternative<actors::operation::RemovePin>(
-          operation)) {  // its name, then its folder is synced
-    return Work{{{Kind::change, costs_.is_objects ? 1u : 2u}},
-                [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
-  }
-  if (const auto* measure = std::get_if<actors::operation::MeasureObjects>(&operation))
-    return measure_objects(*measure, node);
-  if (const auto* read = std::get_if<actors::operation::ReadBatch>(&operation)) {
-    return Work{read_ranges(read->ranges, node),
-                [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
-  }
-  if (const auto* read = std::get_if<actors::operation::ReadChunk>(&operation)) {
-    auto chunk = std::make_shared<actors::Chunk>();
-    for (const actors::operation::ReadRange& range : read->ranges) chunk->size += range.end - range.begin;
-    return Work{read_ranges(read->ranges, node), [chunk = actors::ChunkPtr(std::move(chunk))] {
-                  return Result<actors::OperationResult>(chunk);
-                }};
-  }
-  if (const auto* check = std::get_if<actors::operation::CheckChunk>(&operation)) {
-    StorageSteps steps;
-    for (const actors::operation::ReadRange& range : check->ranges) open_shard(steps, *range.piece, node);
-    return Work{std::move(steps), [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
-  }
-  if (const auto* read = std::get_if<actors::operation::ReadHeader>(&operation))
-    return read_header(*read->piece, node);
-  if (const auto* check = std::get_if<actors::operation::CheckHeader>(&operation)) {
-    return Work{{}, [this, id = id_of(*check->piece), node] {
-                  keep_open({id, false}, node);
-                  return Result<actors::OperationResult>(actors::operation::Done{});
-                }};
-  }
-  if (std::holds_alternative<actors::operation::CopyChunk>(operation) ||
-      std::holds_alternative<actors::operation::ReleaseWindow>(operation)) {
-    return Work{{}, [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
-  }
-  if (std::holds_alternative<actors::operation::ListenToPeers>(operation)) {
-    return Work{{}, [node] { return Result<actors::OperationResult>("node" + std::to_string(node)); }};
-  }
-  return std::nullopt;
-}
-
 CountedRoot::Work CountedRoot::read_choice(const actors::operation::ReadLoadChoice& read) {
   StorageSteps steps{{Kind::look, 1}};
   if (choices_.contains({read.generation, read.ordinal})) steps.push_back({Kind::read, kChoiceBytes});
@@ -151,6 +94,36 @@ CountedRoot::Work CountedRoot::pin_attempt(const actors::operation::PinAttempt& 
   return {std::move(steps), [mark] { return Result<actors::OperationResult>(mark); }};
 }
 
+// Read, then replaced under another name.
+CountedRoot::Work CountedRoot::renew_pin() {
+  StorageSteps steps;
+  add_read(steps, 1, kPinBytes, 1);
+  add_create(steps, kPinBytes);
+  return answer(std::move(steps), actors::OperationResult(actors::operation::Done{}));
+}
+
+// Its name, then its folder is synced.
+CountedRoot::Work CountedRoot::remove_pin() {
+  return answer({{Kind::change, costs_.is_objects ? 1u : 2u}},
+                actors::OperationResult(actors::operation::Done{}));
+}
+
+CountedRoot::Work CountedRoot::read_batch(const actors::operation::ReadBatch& read, size_t node) {
+  return answer(read_ranges(read.ranges, node), actors::OperationResult(DamageList{}));
+}
+
+CountedRoot::Work CountedRoot::read_chunk(const actors::operation::ReadChunk& read, size_t node) {
+  auto chunk = std::make_shared<actors::Chunk>();
+  for (const actors::operation::ReadRange& range : read.ranges) chunk->size += range.end - range.begin;
+  return answer(read_ranges(read.ranges, node), actors::OperationResult(actors::ChunkPtr(std::move(chunk))));
+}
+
+CountedRoot::Work CountedRoot::check_chunk(const actors::operation::CheckChunk& check, size_t node) {
+  StorageSteps steps;
+  for (const actors::operation::ReadRange& range : check.ranges) open_shard(steps, *range.piece, node);
+  return answer(std::move(steps), actors::OperationResult(actors::operation::Done{}));
+}
+
 CountedRoot::OpenShard& CountedRoot::keep_open(OpenShard shard, size_t node) {
   std::deque<OpenShard>& open = open_shards_[node];
   std::erase_if(open, [&](const OpenShard& each) { return each.id == shard.id; });
@@ -186,6 +159,13 @@ CountedRoot::Work CountedRoot::read_header(const actors::operation::PieceRef& pi
             auto header = std::make_shared<actors::Chunk>();
             header->size = bytes;
             return actors::OperationResult(actors::ChunkPtr(std::move(header)));
+          }};
+}
+
+CountedRoot::Work CountedRoot::check_header(const actors::operation::PieceRef& piece, size_t node) {
+  return {{}, [this, id = id_of(piece), node]() -> Result<actors::OperationResult> {
+            keep_open({id, false}, node);
+            return actors::OperationResult(actors::operation::Done{});
           }};
 }
 

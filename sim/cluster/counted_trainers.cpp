@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/visit.h"
 #include "sim/basics/integer_math.h"
 
 namespace shoal::sim {
@@ -263,26 +264,31 @@ uint32_t CountedTrainers::saves_decided() const {
 
 void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage& message) {
   const Rank rank = rank_of(client);
+  if (!trainers_[rank].alive) return;
+  std::visit(
+      base::Overloaded{
+          [&](const local::RosterUpdate& roster) { on_roster(rank, roster); },
+          [&](const local::PlanUpdate& plan) { on_plan(rank, plan); },
+          [&](const local::SlabFree& free) { on_slab_free(rank, free); },
+          [&](const local::Decided& decided) { on_decided(rank, decided); },
+          [&](const base::OneOf<local::Failed, local::Refused> auto& failed) { failure_ = failed.why; },
+          // These trainers only save, from slabs that need no grant, and without planners of their own.
+          [](const base::OneOf<local::Attached, local::Found, local::Loaded, local::LoadDone, local::Pong,
+                               local::StatusReport, local::FilesToRead, local::StagingGranted,
+                               local::GiveBack, local::PartRequest, local::Listing,
+                               local::PlanGathering> auto&) {},
+          [](const local::OnlyFromClient auto&) {}},
+      message);
+}
+
+void CountedTrainers::on_roster(Rank rank, const local::RosterUpdate& roster) {
   Trainer& trainer = trainers_[rank];
-  if (!trainer.alive) return;
-  if (const auto* roster = std::get_if<local::RosterUpdate>(&message)) {
-    auto plan = cluster_.plans().plan(*roster->world, rank, roster->options);
-    SHOAL_CHECK(plan.ok());
-    know_roster_ += !trainer.assignment;
-    trainer.assignment = assignment_of(**plan, *job_.layout_of(rank));
-    trainer.has_planned = false;
-    if (is_first_due_ && saves_begun_ == 0 && knows_enough()) begin_save();
-  } else if (const auto* plan = std::get_if<local::PlanUpdate>(&message)) {
-    on_plan(rank, *plan);
-  } else if (const auto* free = std::get_if<local::SlabFree>(&message)) {
-    on_slab_free(rank, *free);
-  } else if (const auto* decided = std::get_if<local::Decided>(&message)) {
-    on_decided(rank, *decided);
-  } else if (const auto* failed = std::get_if<local::Failed>(&message)) {
-    failure_ = failed->why;
-  } else if (const auto* refused = std::get_if<local::Refused>(&message)) {
-    failure_ = refused->why;
-  }
+  auto plan = cluster_.plans().plan(*roster.world, rank, roster.options);
+  SHOAL_CHECK(plan.ok());
+  know_roster_ += !trainer.assignment;
+  trainer.assignment = assignment_of(**plan, *job_.layout_of(rank));
+  trainer.has_planned = false;
+  if (is_first_due_ && saves_begun_ == 0 && knows_enough()) begin_save();
 }
 
 void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {

@@ -139,6 +139,7 @@ class CountedTrainers {
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);
   void receive(Rank rank, const local::Decided& decided);  // from the node, or from its own client
+  void on_roster(Rank rank, const local::RosterUpdate& roster);
   void on_plan(Rank rank, const local::PlanUpdate& received);
   Assignment assignment_of(const SavePlan& plan, const Layout& layout);
   // Fills in the pieces that a plan stages, and their bytes.

@@ -5,8 +5,8 @@
 
 #include "actors/client_routes.h"
 #include "actors/coordinator/memory.h"
-#include "actors/effect_writer.h"
 #include "actors/node/descriptors.h"
+#include "base/visit.h"
 #include "sim/basics/integer_math.h"
 #include "sim/bytes/virtual_host.h"
 
@@ -16,43 +16,46 @@ namespace {
 
 constexpr uint32_t kEpoch = 1;
 constexpr const char* kJob = "simulated";
-constexpr size_t kBulkThreads = 4, kDutyThreads = 2;  // as in actors/caf/caf_host.h
 constexpr size_t kMaxWarnings = 20;
 constexpr size_t kFetchedRoleBytes = 256;  // the bytes of a role that most events read
 
 // A number for the content of an event, detailed enough that two different runs have different trace hashes.
 uint64_t detail_of(const actors::Event& event) {
   return std::visit(
-      actors::Overloaded{
+      base::Overloaded{
           [](const actors::event::Received& e) { return e.from << 8 | e.message.body->index(); },
           [](const actors::event::FromClient& e) { return e.client << 8 | e.message->index(); },
           [](const actors::event::TimerFired& e) { return e.timer; },
           [](const actors::event::OperationDone& e) { return e.operation << 1 | (e.result.ok() ? 1 : 0); },
-          [](const actors::event::SendDone& e) { return e.send; }, [](const auto&) { return uint64_t{0}; }},
+          [](const actors::event::SendDone& e) { return e.send; },
+          // The kind of these, which the caller adds, is enough.
+          [](const base::OneOf<actors::event::Started, actors::event::ClientLost, actors::event::WorldKnown,
+                               actors::event::PlanningFailed, actors::event::PeerUp,
+                               actors::event::CoordinatorSuperseded, actors::event::PeerLost,
+                               actors::event::TrainerEnded, actors::event::Stopping, actors::event::Drain,
+                               actors::event::RankLocalCommitted, actors::event::RanksLost> auto&) {
+            return uint64_t{0};
+          }},
       event);
 }
 
 }  // namespace
 
-VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
-                               const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
-                               uint32_t max_direct_nodes, uint32_t generation)
+VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, Job job)
     : events_(events),
       plans_(std::make_shared<SharedPlans>()),
       profile_(profile),
-      network_(events, profile.network, ranks_of_node.size()),
-      relays_(events, network_, profile.cpu, ranks_of_node.size(), max_direct_nodes),
-      storage_(events, profile.storage, ranks_of_node.size(), stream_seed(seed, Stream::storage)),
+      network_(events, profile.network, job.ranks_of_node.size()),
+      relays_(events, network_, profile.cpu, job.ranks_of_node.size(), job.max_direct_nodes),
+      storage_(events, profile.storage, job.ranks_of_node.size(), stream_seed(seed, Stream::storage)),
       hazards_(stream_seed(seed, Stream::hazards)),
-      cpu_(profile.cpu, mode != SaveMode::collective, profile.trainer.copy_bytes_per_s),
+      cpu_(profile.cpu, job.mode != SaveMode::collective, profile.trainer.copy_bytes_per_s),
       cores_(profile.cpu.shared_cores),
       items_(profile.items),
-      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, generation},
+      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, job.generation},
             plans_),
-      ranks_of_node_(ranks_of_node),
-      world_size_(world_size),
-      generation_(generation),
-      nodes_(ranks_of_node.size()) {
+      job_(std::move(job)),
+      nodes_(job_.ranks_of_node.size()) {
   for (size_t index = 0; index < nodes_.size(); ++index) {
     make_roles(index, kEpoch, index == 0);
     session_owners_.push_back(static_cast<uint32_t>(index));
@@ -70,17 +73,18 @@ actors::Timeouts VirtualCluster::timeouts() const {
 
 void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
   actors::NodeConfig config;
-  config.generation = generation_;
+  config.generation = job_.generation;
   config.epoch = epoch;
   config.job_id = kJob;
   config.host = "host" + std::to_string(index);
-  config.world_size = world_size_;
-  config.expected_ranks = ranks_of_node_[index];
+  config.world_size = job_.world_size;
+  config.expected_ranks = job_.ranks_of_node[index];
   config.plans = plans_;
   config.timeouts = timeouts();
   Node& node = nodes_[index];
-  node.bulk.free = kBulkThreads;
-  node.duty.free = kDutyThreads;
+  node.bulk.free = actors::kBulkThreads;
+  node.duty.free = actors::kDutyThreads;
+  node.background.free = actors::kBackgroundThreads;
   node.epoch = epoch;
   auto add = [&node](std::unique_ptr<actors::Role> role) {
     node.roles[static_cast<size_t>(role->kind())] = std::move(role);
@@ -112,9 +116,9 @@ void VirtualCluster::begin_roles(size_t node) {
 
 void VirtualCluster::from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                                  actors::TimeNs takes) {
-  const actors::TimeNs toml_place = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
+  const actors::TimeNs begins_at = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
   events_.schedule(
-      toml_place + profile_.cpu.local_latency_ns,
+      begins_at + profile_.cpu.local_latency_ns,
       [this, node, client,
        report = std::make_shared<const local::LocalMessage>(std::move(message))]() mutable {
         offer(node, std::nullopt, actors::event::FromClient{client, std::move(report)});
@@ -125,7 +129,7 @@ void VirtualCluster::from_client(size_t node, actors::ClientId client, local::Lo
 void VirtualCluster::attach(size_t node, Rank rank) {
   local::Attach attach;
   attach.rank = rank;
-  attach.world_size = world_size_;
+  attach.world_size = job_.world_size;
   from_client(node, client_of(rank), attach);
 }
 
@@ -285,7 +289,7 @@ CoordinatorLoad VirtualCluster::coordinator_load() const {
   const Node& coordinator_node = nodes_[coordinator_];
   actors::DescriptorDemand demand;
   demand.listens = nodes_.size() > 1;
-  demand.trainers = ranks_of_node_[coordinator_].size();
+  demand.trainers = job_.ranks_of_node[coordinator_].size();
   demand.peers = coordinator_peers();
   CoordinatorLoad state{coordinator_node.inputs.size(), coordinator_node.wire_bytes,
                         actors::descriptors_needed(demand)};
@@ -297,36 +301,43 @@ CoordinatorLoad VirtualCluster::coordinator_load() const {
 
 // --- effects ---
 
-void VirtualCluster::carry_out(size_t index, actors::RoleKind role, actors::Effect& effect, uint64_t bytes) {
-  if (const auto* message = std::get_if<actors::effect::Send>(&effect)) {
-    send(index, *message, bytes);
-  } else if (const auto* shared = std::get_if<actors::effect::SendTo>(&effect)) {
-    const size_t to = std::stoul(shared->address.substr(4));  // after "node"
-    send_between(index, to, shared->message, bytes);
-  } else if (auto* to_role = std::get_if<actors::effect::ToRole>(&effect)) {
-    offer(index, to_role->to, std::move(to_role->event));
-  } else if (auto* to = std::get_if<actors::effect::ToClient>(&effect)) {
-    const void* touches = state_of_client_ ? state_of_client_(to->client) : nullptr;
-    events_.schedule(
-        events_.now() + profile_.cpu.local_latency_ns,
-        [this, client = to->client, message = std::move(to->message)] { to_client_(client, *message); },
-        touches);
-  } else if (const auto* set = std::get_if<actors::effect::SetTimer>(&effect)) {
-    set_timer(index, role, *set);
-  } else if (const auto* cancel = std::get_if<actors::effect::CancelTimer>(&effect)) {
-    std::erase_if(nodes_[index].timers,
-                  [&](const Timer& timer) { return timer.timer == cancel->timer && timer.role == role; });
-  } else if (auto* start = std::get_if<actors::effect::Start>(&effect)) {
-    start_operation(index, role, std::move(*start));
-  } else if (const auto* follow = std::get_if<actors::effect::Redirect>(&effect)) {
-    redirect(index, *follow);
-  } else if (std::holds_alternative<actors::effect::Drained>(effect)) {
-    drained(index, role);
-  } else if (const auto* log = std::get_if<actors::effect::Log>(&effect)) {
-    if (log->level == actors::effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
-      warnings_.push_back("node" + std::to_string(index) + ": " + log->line);
-    }
-  }
+void VirtualCluster::carry_out(size_t index, actors::RoleKind role, actors::Effect& any, uint64_t bytes) {
+  std::visit(
+      base::Overloaded{
+          [&](const actors::effect::Send& effect) { send(index, effect, bytes); },
+          [&](const actors::effect::SendTo& effect) {
+            const size_t to = std::stoul(effect.address.substr(4));  // after "node"
+            send_between(index, to, effect.message, bytes);
+          },
+          [&](actors::effect::ToRole& effect) { offer(index, effect.to, std::move(effect.event)); },
+          [&](actors::effect::ToClient& effect) { to_client(effect); },
+          [&](const actors::effect::SetTimer& effect) { set_timer(index, role, effect); },
+          [&](const actors::effect::CancelTimer& effect) {
+            std::erase_if(nodes_[index].timers, [&](const Timer& timer) {
+              return timer.timer == effect.timer && timer.role == role;
+            });
+          },
+          [&](actors::effect::Start& effect) { start_operation(index, role, std::move(effect)); },
+          [&](const actors::effect::Redirect& effect) { redirect(index, effect); },
+          [&](const actors::effect::Drained&) { drained(index, role); },
+          [&](const actors::effect::Log& effect) {
+            if (effect.level == actors::effect::Log::Level::warning && warnings_.size() < kMaxWarnings) {
+              warnings_.push_back("node" + std::to_string(index) + ": " + effect.line);
+            }
+          },
+          // Slabs take no memory here, links between sharing hosts do not fail, and a coordinator that
+          // retires still answers.
+          [](const base::OneOf<actors::effect::ForgetClient, actors::effect::EndSession,
+                               actors::effect::Retire> auto&) {}},
+      any);
+}
+
+void VirtualCluster::to_client(actors::effect::ToClient& effect) {
+  const void* touches = state_of_client_ ? state_of_client_(effect.client) : nullptr;
+  events_.schedule(
+      events_.now() + profile_.cpu.local_latency_ns,
+      [this, client = effect.client, message = std::move(effect.message)] { to_client_(client, *message); },
+      touches);
 }
 
 bool VirtualCluster::is_local(size_t index, actors::NodeId to) const {
@@ -421,14 +432,8 @@ void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors
   running->node = index;
   running->role = role;
   running->id = start.id;
-  running->is_bulk = std::holds_alternative<actors::operation::WriteShard>(start.operation) ||
-                     std::holds_alternative<actors::operation::ReadBatch>(start.operation) ||
-                     std::holds_alternative<actors::operation::ReadChunk>(start.operation) ||
-                     std::holds_alternative<actors::operation::CheckChunk>(start.operation) ||
-                     std::holds_alternative<actors::operation::ReadHeader>(start.operation) ||
-                     std::holds_alternative<actors::operation::CheckHeader>(start.operation) ||
-                     std::holds_alternative<actors::operation::CopyChunk>(start.operation);
-  if (running->is_bulk) {
+  running->threads = actors::traits_of(start.operation).threads;
+  if (running->is_bulk()) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = work_of(index, start.operation);
   } else {
@@ -470,7 +475,7 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& 
 void VirtualCluster::begin_operation(Running* running) {
   const size_t index = running->node;
   running->life = life_of(index);
-  if (!running->is_bulk) {
+  if (!running->is_bulk()) {
     actors::Operation* operation = std::exchange(running->operation, nullptr);
     running->work = work_of(index, *operation);
     running->fails = hazards_.try_operation(index, *operation, events_.now());
@@ -487,7 +492,7 @@ void VirtualCluster::begin_operation(Running* running) {
 
 void VirtualCluster::end_operation(Running* running) {
   const size_t index = running->node;
-  const bool is_small = !running->is_bulk;
+  const bool is_small = !running->is_bulk();
   const bool is_alive = lives(running->life);
   if (!is_alive) {
     abandon(running->id, is_small, running->work);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "actors/operation_traits.h"
 #include "sim/basics/pool.h"
 #include "sim/cluster/counted_root.h"
 #include "sim/cluster/shared_plans.h"
@@ -61,11 +62,14 @@ class VirtualCluster {
   using OperationListener = std::function<void(size_t node, const actors::Operation&)>;
   void on_operation(OperationListener listener) { operation_listener_ = std::move(listener); }
 
-  // ranks_of_node[n]: the ranks that node n expects. With more than max_direct_nodes nodes, the further ones
-  // use relays.
-  VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, SaveMode mode,
-                 const std::vector<std::vector<Rank>>& ranks_of_node, uint32_t world_size,
-                 uint32_t max_direct_nodes = actors::kDefaultDirectNodes, uint32_t generation = 1);
+  struct Job {
+    SaveMode mode = SaveMode::collective_free;
+    std::vector<std::vector<Rank>> ranks_of_node;  // [n]: the ranks that node n expects
+    uint32_t world_size = 0;
+    uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // further nodes use relays
+    uint32_t generation = kSimulatedGeneration;
+  };
+  VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, Job job);
   ~VirtualCluster();
 
   // Also stores the bytes that are otherwise counted in `payload`, which must outlive this object. Each rank
@@ -151,12 +155,13 @@ class VirtualCluster {
     Life life = 0;
     actors::RoleKind role = actors::RoleKind::planner;
     actors::OperationId id = 0;
-    bool is_bulk = false;
+    actors::ThreadClass threads = actors::ThreadClass::duty;
     // The operation until it runs. Bulk operations, whose description is long, have `work` instead.
     actors::Operation* operation = nullptr;
     CountedRoot::Work work;
     Status fails;
     Running* next = nullptr;  // next in its Line
+    bool is_bulk() const { return threads == actors::ThreadClass::bulk; }
   };
   // A first-in, first-out queue of values of a Pool. The queue of an idle node takes no memory.
   template <class T>
@@ -206,7 +211,7 @@ class VirtualCluster {
     // Session id at that coordinator; 0: no session, or it is the coordinator itself.
     actors::NodeId session = 0;
     std::vector<Timer> timers;
-    Threads bulk, duty;
+    Threads bulk, duty, background;
   };
   struct Stopping {  // a process that drains
     bool trainers_live = false;
@@ -273,7 +278,8 @@ class VirtualCluster {
                actors::TimeNs* takes);
   void leave(size_t node, Answers& answers);
   void note(size_t node, actors::RoleKind role, const Input& input);
-  void carry_out(size_t node, actors::RoleKind role, actors::Effect& effect, uint64_t bytes);
+  void carry_out(size_t node, actors::RoleKind role, actors::Effect& any, uint64_t bytes);
+  void to_client(actors::effect::ToClient& effect);
   void send(size_t node, const actors::effect::Send& send, uint64_t bytes);
   void arrive(const Sent& sent);
   void send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
@@ -288,7 +294,15 @@ class VirtualCluster {
   void end_operation(Running* running);
   Threads& threads_of(const Running& running) {
     Node& node = nodes_[running.node];
-    return running.is_bulk ? node.bulk : node.duty;
+    switch (running.threads) {
+      case actors::ThreadClass::bulk:
+        return node.bulk;
+      case actors::ThreadClass::background:
+        return node.background;
+      case actors::ThreadClass::duty:
+        break;
+    }
+    return node.duty;
   }
   // Drops an operation that fails, or whose process has ended. If it is small, a pseudo-random bit decides
   // whether it takes effect nevertheless.
@@ -323,9 +337,7 @@ class VirtualCluster {
   MessageSizes sizes_;
   CountedRoot root_;
   StoredPayload* payload_ = nullptr;
-  const std::vector<std::vector<Rank>> ranks_of_node_;
-  const uint32_t world_size_;
-  const uint32_t generation_;
+  const Job job_;
   std::vector<Node> nodes_;
   std::map<Life, Stopping> stopping_;
   std::vector<uint32_t> session_owners_;  // by session id minus kFirstPeerNode

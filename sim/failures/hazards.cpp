@@ -2,18 +2,11 @@
 
 #include <algorithm>
 
+#include "actors/operation_traits.h"
+
 namespace shoal::sim {
 
 namespace {
-
-// Whether the operation creates names or bytes, so that it fails on a full disk.
-bool is_write(const actors::Operation& operation) {
-  return std::holds_alternative<actors::operation::WriteShard>(operation) ||
-         std::holds_alternative<actors::operation::RecordStaged>(operation) ||
-         std::holds_alternative<actors::operation::PublishDecision>(operation) ||
-         std::holds_alternative<actors::operation::PublishRankManifest>(operation) ||
-         std::holds_alternative<actors::operation::PublishRoster>(operation);
-}
 
 actors::TimeNs nanoseconds(uint64_t ms) {
   return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
@@ -98,9 +91,9 @@ Status Hazards::try_operation(size_t host, const actors::Operation& operation, a
   for (const Active& active : disks_) {
     const Fault& fault = active.fault;
     if (now >= active.until || !holds(fault.host, fault.hosts, host)) continue;
-    const std::string what =
-        "host " + std::to_string(host) + ": " + std::string(actors::operation_name(operation));
-    if (fault.kind == Fault::Kind::disk_full && is_write(operation)) {
+    const actors::OperationTraits traits = actors::traits_of(operation);
+    const std::string what = "host " + std::to_string(host) + ": " + std::string(traits.name);
+    if (fault.kind == Fault::Kind::disk_full && traits.creates_files) {
       return Status(Code::no_space, what + ": the disk is full");
     }
     if (fault.kind == Fault::Kind::disk_fails && happens(fault)) {

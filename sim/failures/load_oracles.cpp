@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/visit.h"
+
 namespace shoal::sim {
 
 namespace {
@@ -32,15 +34,25 @@ bool LoadOracles::is_committed(const AttemptKey& key) const {
 }
 
 void LoadOracles::asked(actors::TimeNs now, const actors::Operation& operation) {
-  if (const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation)) {
-    for (const actors::operation::ReadRange& range : batch->ranges) check_read(now, *range.piece);
-  } else if (const auto* chunk = std::get_if<actors::operation::ReadChunk>(&operation)) {
-    for (const actors::operation::ReadRange& range : chunk->ranges) check_read(now, *range.piece);
-  } else if (const auto* header = std::get_if<actors::operation::ReadHeader>(&operation)) {
-    check_read(now, *header->piece);
-  } else if (const auto* measure = std::get_if<actors::operation::MeasureObjects>(&operation)) {
-    for (const auto& piece : measure->pieces) check_read(now, *piece);
-  }
+  using namespace actors::operation;
+  std::visit(
+      base::Overloaded{
+          [&](const base::OneOf<ReadBatch, ReadChunk, LocateRanges> auto& read) {
+            for (const ReadRange& range : read.ranges) check_read(now, *range.piece);
+          },
+          [&](const ReadHeader& header) { check_read(now, *header.piece); },
+          [&](const MeasureObjects& measure) {
+            for (const auto& piece : measure.pieces) check_read(now, *piece);
+          },
+          // What peers sent, the verification before a choice, and all that reads no shard.
+          [](const base::OneOf<
+              CheckChunk, CheckHeader, CopyChunk, ReleaseWindow, ListenToPeers, WriteShard, RecordStaged,
+              PublishDecision, PublishRankManifest, CompleteRankLocal, ListMissingManifests, CompleteAttempt,
+              ReadDecision, DecodeDecision, VerifyCheckpoint, CheckFiles, RecordDecision, PublishRoster,
+              ReadRoster, ReadEpoch, ListAttempts, ListNewestAttempts, ListAttemptsOfStep, ListCheckpoints,
+              InspectAttempt, SweepAttempt, PinAttempt, RenewPin, RemovePin, PlanRetention, DeleteCheckpoint,
+              RemoveRemains, PublishLoadChoice, ReadLoadChoice> auto&) {}},
+      operation);
 }
 
 void LoadOracles::check_read(actors::TimeNs now, const actors::operation::PieceRef& piece) {

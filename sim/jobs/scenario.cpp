@@ -329,8 +329,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   return ok_status();
 }
 
-Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
-  SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
+std::span<const std::string_view> scenario_keys() {
   static constexpr std::string_view kKeys[] = {"ranks",          "ranks_per_host", "mesh",
                                                "model",          "mode",           "saves",
                                                "profile",        "interval_ms",    "arrival_skew_ms",
@@ -339,7 +338,12 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
                                                "optimizer",      "loads",          "load_ranks",
                                                "load_mesh",      "load_method",    "payload",
                                                "arrival_skew_us"};
-  SHOAL_RETURN_IF_ERROR(parsed.allow_only(kKeys));
+  return kKeys;
+}
+
+Result<Scenario> parse_scenario(std::string_view text, const std::string& file) {
+  SHOAL_ASSIGN_OR_RETURN(TomlTable parsed, parse_toml(text, file));
+  SHOAL_RETURN_IF_ERROR(parsed.allow_only(scenario_keys()));
   Scenario scenario;
   SHOAL_RETURN_IF_ERROR(parse_numbers(parsed, &scenario));
   SHOAL_ASSIGN_OR_RETURN(auto failures, parsed.tables("failure"));

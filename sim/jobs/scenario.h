@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,8 @@ Status validate_scenario(const Scenario& scenario);
 Result<Scenario> with_all_faults(const Scenario& scenario);
 // The sum of arrival_skew_ms and arrival_skew_us, in milliseconds: "9", "0.350".
 std::string arrival_skew_text(const Scenario& scenario);
+// The keys of a scenario file. scenario_text writes each of them, except `replay`, unless it has its default.
+std::span<const std::string_view> scenario_keys();
 // The scenario as a file that parse_scenario reads back.
 std::string scenario_text(const Scenario& scenario);
 // The scenario of the job that loads: with its ranks and mesh in place of those of the job that saves.

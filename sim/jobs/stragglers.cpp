@@ -58,18 +58,18 @@ Result<Stragglers> parse_stragglers(std::string_view text) {
   return Stragglers{static_cast<uint32_t>(*fraction), slow, slow, slow};
 }
 
-Result<Stragglers> parse_stragglers(const TomlTable& message) {
+Result<Stragglers> parse_stragglers(const TomlTable& table) {
   static constexpr std::string_view kKeys[] = {"hosts_permille", "copy_permille", "network_permille",
                                                "storage_permille"};
-  SHOAL_RETURN_IF_ERROR(message.allow_only(kKeys));
+  SHOAL_RETURN_IF_ERROR(table.allow_only(kKeys));
   Stragglers stragglers;
   auto number = [&](std::string_view key, uint32_t* into, int64_t least, int64_t most) -> Status {
-    SHOAL_ASSIGN_OR_RETURN(int64_t value, message.integer(key, least, most, *into));
+    SHOAL_ASSIGN_OR_RETURN(int64_t value, table.integer(key, least, most, *into));
     *into = static_cast<uint32_t>(value);
     return ok_status();
   };
-  if (message.find("hosts_permille") == nullptr)
-    return message.error(message.line, "stragglers need the key hosts_permille");
+  if (table.find("hosts_permille") == nullptr)
+    return table.error(table.line, "stragglers need the key hosts_permille");
   SHOAL_RETURN_IF_ERROR(number("hosts_permille", &stragglers.hosts_permille, 0, 1000));
   SHOAL_RETURN_IF_ERROR(number("copy_permille", &stragglers.copy_permille, 1000, kMostSlownessPermille));
   SHOAL_RETURN_IF_ERROR(

@@ -32,7 +32,7 @@ std::string to_string(const Stragglers& stragglers);  // "10 permille of hosts: 
 // Parses "FRACTION:FACTOR" in decimals with up to three places: a fraction of 0 to 1, a factor of 1 to 1000.
 // Code::invalid_argument.
 Result<Stragglers> parse_stragglers(std::string_view text);
-Result<Stragglers> parse_stragglers(const TomlTable& message);  // "file:line: why"
+Result<Stragglers> parse_stragglers(const TomlTable& table);  // "file:line: why"
 
 // The slow hosts, sorted: hosts_permille of all hosts, but at least one if hosts_permille is not 0.
 std::vector<uint32_t> draw_stragglers(const Stragglers& stragglers, uint32_t hosts, uint64_t seed);

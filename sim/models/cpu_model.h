@@ -41,6 +41,7 @@ class CpuModel {
   void set_items(std::vector<uint32_t> of_rank) { items_ = std::move(of_rank); }
 
  private:
+  actors::TimeNs to_begin(size_t node, const actors::Effect& any);  // the part of one effect in to_answer
   // Time to compute this rank's plan; 0 after the first time.
   actors::TimeNs to_plan(std::vector<bool>& planned, Rank rank, actors::TimeNs item_ns);
 

@@ -1,6 +1,9 @@
 #include "sim/models/item_model.h"
 
 #include <algorithm>
+#include <variant>
+
+#include "base/visit.h"
 
 namespace shoal::sim {
 
@@ -20,20 +23,28 @@ void ItemModel::set_items(std::vector<uint32_t> of_rank) {
 
 ItemModel::Extra ItemModel::to_send(const actors::WireMessage& message) {
   if (items_.empty()) return {};
-  if (const auto* received = std::get_if<actors::wire::LocalPlans>(message.body.get()))
-    return local_plans(*received);
-  if (const auto* received = std::get_if<actors::wire::GlobalPlan>(message.body.get()))
-    return global_plan(*received);
-  if (const auto* received = std::get_if<actors::wire::ShardsWritten>(message.body.get()))
-    return results(*received);
-  return {};
+  return std::visit(
+      base::Overloaded{
+          [&](const actors::wire::LocalPlans& plans) { return local_plans(plans); },
+          [&](const actors::wire::GlobalPlan& plans) { return global_plan(plans); },
+          [&](const actors::wire::ShardsWritten& report) { return results(report); },
+          // These carry no items of a profile.
+          [](const base::OneOf<
+              actors::wire::JoinRanks, actors::wire::LayoutRequest, actors::wire::Layouts,
+              actors::wire::RosterUpdate, actors::wire::JoinRejected, actors::wire::SaveFailed,
+              actors::wire::Pending, actors::wire::Decided, actors::wire::Superseded, actors::wire::Undecided,
+              actors::wire::LayoutsStaged, actors::wire::AttemptRoster, actors::wire::RanksEnded,
+              actors::wire::PlanGathering, actors::wire::JoinLoad, actors::wire::LoadRoster,
+              actors::wire::ChunkRequest, actors::wire::ChunkData, actors::wire::ChunksUnavailable,
+              actors::wire::ChunksCancelled, actors::wire::ChunksPending> auto&) { return Extra{}; }},
+      *message.body);
 }
 
 // Each rank makes its plan. If plans are kept, the rank finds its plan unchanged and does not send it.
-ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& received) {
+ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& plans) {
   Extra extra;
-  for (const actors::wire::RankLayout& each : received.ranks) {
-    if (!is_new(offered_, received.key.step, each.rank)) continue;
+  for (const actors::wire::RankLayout& each : plans.ranks) {
+    if (!is_new(offered_, plans.key.step, each.rank)) continue;
     const uint64_t items = items_[each.rank];
     actors::TimeNs takes = times(items, costs_.local_ns);
     if (!is_kept(each.rank)) {
@@ -45,14 +56,14 @@ ItemModel::Extra ItemModel::local_plans(const actors::wire::LocalPlans& received
   return extra;
 }
 
-ItemModel::Extra ItemModel::global_plan(const actors::wire::GlobalPlan& received) {
+ItemModel::Extra ItemModel::global_plan(const actors::wire::GlobalPlan& plans) {
   Extra extra;
-  for (const actors::wire::RankPart& part : received.parts) {
+  for (const actors::wire::RankPart& part : plans.parts) {
     if (part.plan) {
       all_written_ += part.plan->items.size() - written_[part.rank];
       written_[part.rank] = static_cast<uint32_t>(part.plan->items.size());
     }
-    if (!is_new(planned_for_, received.key.step, part.rank)) continue;
+    if (!is_new(planned_for_, plans.key.step, part.rank)) continue;
     const bool is_known = is_kept(part.rank);
     if (is_known && costs_.kept == 2) continue;
     const uint64_t written = written_[part.rank];
@@ -65,10 +76,10 @@ ItemModel::Extra ItemModel::global_plan(const actors::wire::GlobalPlan& received
   return extra;
 }
 
-ItemModel::Extra ItemModel::results(const actors::wire::ShardsWritten& received) {
+ItemModel::Extra ItemModel::results(const actors::wire::ShardsWritten& report) {
   Extra extra;
-  for (const actors::wire::RankPlan& each : received.plans) {
-    if (!is_new(reported_, received.key.step, each.rank)) continue;
+  for (const actors::wire::RankPlan& each : report.plans) {
+    if (!is_new(reported_, report.key.step, each.rank)) continue;
     extra.bytes += written_[each.rank] * costs_.result_bytes;
     extra.takes = std::max(extra.takes, times(written_[each.rank], costs_.result_encode_ns));
   }
@@ -78,27 +89,40 @@ ItemModel::Extra ItemModel::results(const actors::wire::ShardsWritten& received)
 actors::TimeNs ItemModel::to_take(size_t node, const actors::WireMessage& message) {
   if (items_.empty()) return 0;
   actors::TimeNs takes = 0;
-  if (const auto* plans = std::get_if<actors::wire::LocalPlans>(message.body.get())) {
-    for (const actors::wire::RankLayout& each : plans->ranks) {
-      if (!is_new(gathered_, plans->key.step, each.rank) || is_kept(each.rank)) continue;
-      takes += times(items_[each.rank], costs_.decode_ns);
-    }
-  } else if (const auto* plan = std::get_if<actors::wire::GlobalPlan>(message.body.get())) {
-    for (const actors::wire::RankPart& part : plan->parts) {
-      if (costs_.kept != 0 && !part.plan) continue;
-      if (!is_new(notified_, plan->key.step, part.rank)) continue;
-      takes = std::max(takes, times(written_[part.rank], costs_.decode_ns));
-    }
-  } else if (const auto* written = std::get_if<actors::wire::ShardsWritten>(message.body.get())) {
-    for (const actors::wire::RankPlan& each : written->plans) {
-      if (!is_new(received_, written->key.step, each.rank)) continue;
-      takes += times(written_[each.rank], costs_.result_decode_ns);
-    }
-  } else if (const auto* decided = std::get_if<actors::wire::Decided>(message.body.get())) {
-    if (decided->committed && is_new(decided_, decided->key.step, node)) {
-      takes = times(all_written_, costs_.record_decode_ns);
-    }
-  }
+  std::visit(base::Overloaded{
+                 [&](const actors::wire::LocalPlans& plans) {
+                   for (const actors::wire::RankLayout& each : plans.ranks) {
+                     if (!is_new(gathered_, plans.key.step, each.rank) || is_kept(each.rank)) continue;
+                     takes += times(items_[each.rank], costs_.decode_ns);
+                   }
+                 },
+                 [&](const actors::wire::GlobalPlan& plans) {
+                   for (const actors::wire::RankPart& part : plans.parts) {
+                     if (costs_.kept != 0 && !part.plan) continue;
+                     if (!is_new(notified_, plans.key.step, part.rank)) continue;
+                     takes = std::max(takes, times(written_[part.rank], costs_.decode_ns));
+                   }
+                 },
+                 [&](const actors::wire::ShardsWritten& report) {
+                   for (const actors::wire::RankPlan& each : report.plans) {
+                     if (!is_new(received_, report.key.step, each.rank)) continue;
+                     takes += times(written_[each.rank], costs_.result_decode_ns);
+                   }
+                 },
+                 [&](const actors::wire::Decided& decided) {
+                   if (decided.committed && is_new(decided_, decided.key.step, node)) {
+                     takes = times(all_written_, costs_.record_decode_ns);
+                   }
+                 },
+                 [](const base::OneOf<
+                     actors::wire::JoinRanks, actors::wire::LayoutRequest, actors::wire::Layouts,
+                     actors::wire::RosterUpdate, actors::wire::JoinRejected, actors::wire::SaveFailed,
+                     actors::wire::Pending, actors::wire::Superseded, actors::wire::Undecided,
+                     actors::wire::LayoutsStaged, actors::wire::AttemptRoster, actors::wire::RanksEnded,
+                     actors::wire::PlanGathering, actors::wire::JoinLoad, actors::wire::LoadRoster,
+                     actors::wire::ChunkRequest, actors::wire::ChunkData, actors::wire::ChunksUnavailable,
+                     actors::wire::ChunksCancelled, actors::wire::ChunksPending> auto&) {}},
+             *message.body);
   return takes;
 }
 

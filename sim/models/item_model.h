@@ -38,9 +38,9 @@ class ItemModel {
   using Told = std::set<std::pair<uint64_t, Rank>>;  // by step and rank
   bool is_kept(Rank rank) const { return costs_.kept != 0 && planned_.contains(rank); }
   bool is_new(Told& notified, uint64_t step, Rank rank) { return notified.insert({step, rank}).second; }
-  Extra local_plans(const actors::wire::LocalPlans& received);
-  Extra global_plan(const actors::wire::GlobalPlan& received);
-  Extra results(const actors::wire::ShardsWritten& received);
+  Extra local_plans(const actors::wire::LocalPlans& plans);
+  Extra global_plan(const actors::wire::GlobalPlan& plans);
+  Extra results(const actors::wire::ShardsWritten& report);
 
   const ItemCosts costs_;
   std::vector<uint32_t> items_;    // by rank

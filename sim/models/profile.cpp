@@ -97,21 +97,21 @@ constexpr Field kFields[] = {
 
 Status read_field(const TomlTable& table, const Field& field, Profile& profile) {
   const std::string key = fmt::format("{}.{}", field.table, field.key);
-  SHOAL_ASSIGN_OR_RETURN(auto message, table.table(field.key));
-  if (!message && field.may_lack) return ok_status();
-  if (!message) return table.error(table.line, key + " is missing");
+  SHOAL_ASSIGN_OR_RETURN(auto stated, table.table(field.key));
+  if (!stated && field.may_lack) return ok_status();
+  if (!stated) return table.error(table.line, key + " is missing");
   static constexpr std::string_view kParts[] = {"value", "kind", "source"};
-  SHOAL_RETURN_IF_ERROR(message->allow_only(kParts));
-  if (message->find("value") == nullptr) return message->error(message->line, key + " has no value");
-  SHOAL_ASSIGN_OR_RETURN(int64_t value, message->integer("value", field.least, field.most, 0));
-  SHOAL_ASSIGN_OR_RETURN(std::string kind, message->text("kind", ""));
-  SHOAL_ASSIGN_OR_RETURN(std::string source, message->text("source", ""));
+  SHOAL_RETURN_IF_ERROR(stated->allow_only(kParts));
+  if (stated->find("value") == nullptr) return stated->error(stated->line, key + " has no value");
+  SHOAL_ASSIGN_OR_RETURN(int64_t value, stated->integer("value", field.least, field.most, 0));
+  SHOAL_ASSIGN_OR_RETURN(std::string kind, stated->text("kind", ""));
+  SHOAL_ASSIGN_OR_RETURN(std::string source, stated->text("source", ""));
   if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) {
-    return message->error(message->line,
-                          fmt::format("{}: its kind must be one of {}", key, fmt::join(kKinds, ", ")));
+    return stated->error(stated->line,
+                         fmt::format("{}: its kind must be one of {}", key, fmt::join(kKinds, ", ")));
   }
   if (source.find_first_not_of(" \t\r\n") == std::string::npos) {
-    return message->error(message->line, key + " names no source");
+    return stated->error(stated->line, key + " names no source");
   }
   field.set(profile, value);
   profile.numbers.push_back({key, fmt::to_string(value), kind, source});

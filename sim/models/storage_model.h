@@ -18,7 +18,8 @@
 
 namespace shoal::sim {
 
-// One request of an operation. The steps of a list run one after the other.
+// One request of an operation. The steps of a list run one after the other. A stat, an open or a statfs is
+// one look; a create, link, rename or unlink is one change.
 struct StorageStep {
   enum class Kind : uint8_t { change, look, list, write, read, sync, wait } kind = Kind::look;
   uint64_t count = 1;    // change, look: requests; list: entries; write, read: bytes; wait: nanoseconds

@@ -4,7 +4,7 @@
 
 #include <variant>
 
-#include "actors/effect_writer.h"
+#include "base/visit.h"
 
 namespace shoal::sim {
 
@@ -13,7 +13,7 @@ namespace {
 std::string result_text(const Result<actors::OperationResult>& result) {
   if (!result.ok()) return result.status().to_string();
   return std::visit(
-      actors::Overloaded{
+      base::Overloaded{
           [](const actors::operation::Done&) -> std::string { return "done"; },
           [](const storage::WrittenShard& shard) { return fmt::format("a shard of {} bytes", shard.size); },
           [](const std::shared_ptr<const storage::Decision>& decision) {
@@ -23,16 +23,20 @@ std::string result_text(const Result<actors::OperationResult>& result) {
           },
           [](const storage::RosterRecord&) -> std::string { return "a roster"; },
           [](const storage::AttemptList& list) { return fmt::format("{} attempts", list.attempts.size()); },
-          [](const storage::EpochRecord& record) {
-            return fmt::format("epoch {} at {}", record.epoch, record.address);
-          },
-          [](const auto&) -> std::string { return "done"; }},
+          [](const base::OneOf<storage::AttemptInfo, uint64_t, storage::LoadChoice, std::vector<uint64_t>,
+                               std::shared_ptr<const storage::Mark>,
+                               std::shared_ptr<const storage::RetentionPlan>, storage::DeletionResult,
+                               std::shared_ptr<const storage::EpochRecord>, std::string, actors::ChunkPtr,
+                               DamageList, actors::LocatedRangesPtr,
+                               std::shared_ptr<const CheckpointList>> auto&) -> std::string {
+            return "done";
+          }},
       *result);
 }
 
 std::string event_text(const actors::Event& event, size_t node, size_t from) {
   return std::visit(
-      actors::Overloaded{
+      base::Overloaded{
           [](const actors::event::Started&) -> std::string { return "Started"; },
           [&](const actors::event::Received& e) {
             const std::string sender = from == node ? "here" : fmt::format("node{}", from);

@@ -5,7 +5,6 @@
 // follows a symbolic link, so nothing outside the root is reached however the tree changes. Every call
 // returns 0 or an errno value; after an error the out parameters are unchanged. Any thread; several threads
 // may use one handle at once.
-// by several threads at once.
 #pragma once
 
 #include <cerrno>

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "actors/messages/link_messages.h"
@@ -19,6 +21,7 @@
 #include "storage/decisions/rank_manifest.h"
 #include "storage/decisions/record.h"
 #include "storage/shards/shard_file.h"
+#include "tests/local/status/some_status.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "transport/handshake.h"
 
@@ -151,7 +154,8 @@ std::vector<actors::WireBody> wire_bodies() {
           {true, 0, 3, 1}, 99, std::make_shared<actors::Chunk>(actors::Chunk{3, Bytes(3), {}})},
       actors::wire::ChunksUnavailable{{true, 0, 3, 1}, {7}},
       actors::wire::ChunksCancelled{{true, 0, 3, 1}, {7, 9}},
-      actors::wire::ChunksPending{{true, 0, 3, 1}, {7, 8}}};
+      actors::wire::ChunksPending{{true, 0, 3, 1}, {7, 8}},
+      actors::wire::Undecided{key, Status(Code::io, "the manifest could not be published")}};
 }
 
 std::vector<actors::LinkMessage> link_messages(const Bytes& between_roles) {
@@ -169,6 +173,9 @@ std::vector<local::LocalMessage> local_messages() {
   staged.pieces = {{0, 0, 0, 48, 0}, {1, 0, 0, 0, 128}};
   local::Load load;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}}};
+  local::Written written;
+  written.step = 9;
+  written.attempt = 1;
   Metadata metadata;
   metadata.key = {1, 9, 1};
   metadata.world_size = 4;
@@ -208,7 +215,31 @@ std::vector<local::LocalMessage> local_messages() {
       local::StagingKept{4096, {0, 1}, 2},
       local::GiveBack{},
       local::PartRequest{1, 9, 1, 7, {{0, 100, 0}, {128, 64, 128}}},
-      local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")}};
+      local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")},
+      written,
+      local::NotStaged{9, 1, Status(Code::no_space, "no memory to stage")},
+      local::Ping{},
+      local::Pong{},
+      local::StatusRequest{},
+      local::StatusReport{std::make_shared<const local::NodeStatus>(local::some_status())},
+      local::List{4, 10},
+      local::Listing{4, ok_status(),
+                     std::make_shared<const CheckpointList>(CheckpointList{
+                         {{{1, 9, 1}, CheckpointInfo::State::committed, 2, 3, 4096, 77, ""}}, 0})}};
+}
+
+// Whether there is a seed of each kind of message; names those without one.
+template <class Message>
+bool has_each_kind(const std::vector<Message>& seeds, std::string_view of) {
+  std::vector<size_t> missing;
+  for (size_t kind = 0; kind < std::variant_size_v<Message>; ++kind) {
+    auto is_it = [kind](const Message& seed) { return seed.index() == kind; };
+    if (std::none_of(seeds.begin(), seeds.end(), is_it)) missing.push_back(kind);
+  }
+  if (missing.empty()) return true;
+  fmt::print(stderr, "make_seeds.cpp has no seed of the alternatives {} of {}\n", fmt::join(missing, ", "),
+             of);
+  return false;
 }
 
 Bytes framed(transport::FrameKind kind, const Bytes& payload) {
@@ -252,6 +283,10 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: {} ROOT CORPUS\n", argv[0]);
     return 2;
   }
+  const bool is_complete = has_each_kind(wire_bodies(), "WireBody") &&
+                           has_each_kind(link_messages({}), "LinkMessage") &&
+                           has_each_kind(local_messages(), "LocalMessage");
+  if (!is_complete) return 1;
   const fs::path corpus = argv[2];
   seeds_of_root(argv[1], corpus);
   seeds_of_rank_manifest(corpus);

@@ -114,17 +114,36 @@ TEST(Scenarios, AreReadBackAsTheyArePrinted) {
 
 TEST(AScenario, IsReadBackWithAllOfItsKeys) {
   const std::string text =
-      "ranks = 24\nranks_per_host = 2\nmesh = \"dp=24\"\nmodel = \"gpt2\"\nmode = \"rank-local\"\nsaves = 7\n"
-      "profile = \"nvme\"\ninterval_ms = 8\narrival_skew_ms = 9\narrival_skew_us = 12\nseed = "
-      "10\nmax_direct_nodes = 11\noptimizer "
-      "= \"none\"\n"
-      "failures = \"mixed:count=2\"\n[stragglers]\nhosts_permille = 3\ncopy_permille = 4000\n"
+      "ranks = 24\nranks_per_host = 2\nmesh = \"dp=24\"\nmodel = \"gpt2\"\nmode = \"rank-local\"\nsaves = 1\n"
+      "profile = \"nvme\"\ninterval_ms = 8\narrival_skew_ms = 9\narrival_skew_us = 12\nseed = 10\n"
+      "max_direct_nodes = 11\noptimizer = \"none\"\nloads = 2\nload_ranks = 12\nload_mesh = \"dp=12\"\n"
+      "load_method = \"two-stage\"\npayload = \"full\"\nfailures = \"mixed:count=2\"\n"
+      "[stragglers]\nhosts_permille = 3\ncopy_permille = 4000\n"
       "network_permille = 5000\nstorage_permille = 6000\n[[failure]]\nat_ms = 3\nkind = \"dies\"\nhost = 1\n";
   auto scenario = parse_scenario(text, "all.toml");
   ASSERT_TRUE(scenario.ok()) << scenario.status().to_string();
-  auto again = parse_scenario(scenario_text(*scenario), "again.toml");
+  const std::string printed = scenario_text(*scenario);
+  for (const std::string_view key : scenario_keys()) {
+    if (key == "replay") continue;  // of a file that a failing run wrote
+    EXPECT_THAT("\n" + printed, testing::ContainsRegex("\n\\[*" + std::string(key) + "( = |\\])"));
+  }
+  auto again = parse_scenario(printed, "again.toml");
   ASSERT_TRUE(again.ok()) << again.status().to_string();
-  EXPECT_EQ(*again, *scenario) << scenario_text(*scenario);
+  EXPECT_EQ(*again, *scenario) << printed;
+}
+
+// All but the tables of faults, which --failures draws, and the mark of a replay file.
+TEST(AScenario, TakesItsKeysFromTheCommandLine) {
+  constexpr std::string_view kUnknown = "no_such_key";
+  auto answer = [](std::string_view key) {
+    Scenario scenario;
+    return set_value(scenario, key, "no value of any key").message();
+  };
+  for (const std::string_view key : scenario_keys()) {
+    std::string unknown = answer(kUnknown);
+    unknown.replace(unknown.find(kUnknown), kUnknown.size(), key);
+    EXPECT_EQ(answer(key) == unknown, key == "failure" || key == "replay") << key;
+  }
 }
 
 TEST(ARun, DoesTheSameWithItsDrawnFaultsInAList) {

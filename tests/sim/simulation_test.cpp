@@ -234,7 +234,7 @@ Channels counted_channels(SaveMode mode, uint64_t* bytes) {
   std::vector<std::vector<Rank>> nodes(4);
   for (Rank rank = 0; rank < 16; ++rank) nodes[rank / 4].push_back(rank);
   const Profile profile = profile_named("nvme");
-  VirtualCluster cluster(events, profile, 1, mode, nodes, 16);
+  VirtualCluster cluster(events, profile, 1, {.mode = mode, .ranks_of_node = nodes, .world_size = 16});
   Channels channels;
   cluster.on_message([&](size_t from, size_t to, const actors::WireMessage& message, uint64_t size) {
     *bytes += size;

@@ -24,12 +24,15 @@ std::vector<operation::ReadRange> ranges_of(const ChunkPlan& plan, const ChunkPl
   return ranges;
 }
 
-Operation reading_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk) {
+std::variant<operation::ReadHeader, operation::ReadChunk> reading_of(const ChunkPlan& plan,
+                                                                     const ChunkPlan::PlannedChunk& chunk) {
   if (chunk.header_of) return operation::ReadHeader{plan.pieces->ref(*chunk.header_of)};
   return operation::ReadChunk{ranges_of(plan, chunk)};
 }
 
-Operation check_of(const ChunkPlan& plan, const ChunkPlan::PlannedChunk& chunk, const ChunkPtr& got) {
+std::variant<operation::CheckHeader, operation::CheckChunk> check_of(const ChunkPlan& plan,
+                                                                     const ChunkPlan::PlannedChunk& chunk,
+                                                                     const ChunkPtr& got) {
   if (chunk.header_of) return operation::CheckHeader{got, plan.pieces->ref(*chunk.header_of)};
   return operation::CheckChunk{got, ranges_of(plan, chunk)};
 }
@@ -150,12 +153,11 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
   held.read_since = now;
   reading_.begin(now);
   operations_.start(reading_of(plan_, plan_.chunks[chunk]), out,
-                    [this, chunk, alive = std::weak_ptr<bool>(alive_)](
-                        TimeNs then_now, Result<OperationResult> result, EffectWriter& then_out) {
+                    [this, chunk, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, Result<ChunkPtr> got,
+                                                                       EffectWriter& then_out) {
                       if (alive.expired()) return;
                       reading_.end(then_now);
                       longest_read_ = std::max(longest_read_, then_now - held_[chunk].read_since);
-                      auto got = result_as<ChunkPtr>(std::move(result));
                       if (!got.ok()) return failed(then_now, chunk, got.status(), then_out);
                       if (!is_header(chunk)) bytes_read_ += plan_.chunks[chunk].bytes;
                       for (uint32_t header : plan_.chunks[chunk].headers) held_[header].is_known = true;
@@ -183,7 +185,7 @@ void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& ou
   held_[chunk].state = State::checking;
   operations_.start(
       check_of(plan_, plan_.chunks[chunk], got), out,
-      [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](TimeNs now, Result<OperationResult> result,
+      [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](TimeNs now, Result<operation::Done> result,
                                                               EffectWriter& then_out) {
         if (alive.expired()) return;
         if (result.ok()) {
@@ -306,7 +308,7 @@ void ChunkExchange::copy(TimeNs, uint32_t chunk, const std::vector<size_t>& part
   ++in_progress_;
   operations_.start(std::move(copy), out,
                     [this, chunk, parts, alive = std::weak_ptr<bool>(alive_)](
-                        TimeNs now, Result<OperationResult> result, EffectWriter& then_out) {
+                        TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
                       if (alive.expired()) return;
                       --in_progress_;
                       std::set<std::pair<uint32_t, uint32_t>> complete;

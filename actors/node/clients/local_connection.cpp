@@ -6,6 +6,7 @@
 #include "actors/node/clients/local_connection.h"
 
 #include "base/owned_fd.h"
+#include "base/visit.h"
 
 namespace shoal::actors {
 
@@ -140,43 +141,36 @@ Status LocalServer::Connection::attach() {
 }
 
 namespace {
-// Whether the message is part of a save.
-bool is_of_a_save(const local::LocalMessage& message) {
+// OK: a client may send this message after Attach.
+Status check_sender(const local::LocalMessage& message, bool read_only) {
+  using namespace local;
   return std::visit(
-      [](const auto& each) {
-        using Message = std::decay_t<decltype(each)>;
-        return std::is_same_v<Message, local::LayoutUpdate> || std::is_same_v<Message, local::Staged> ||
-               std::is_same_v<Message, local::Written> || std::is_same_v<Message, local::NotStaged> ||
-               std::is_same_v<Message, local::PlanRequest> || std::is_same_v<Message, local::PlanGathering> ||
-               std::is_same_v<Message, local::StagingRequest> ||
-               std::is_same_v<Message, local::StagingKept> || std::is_same_v<Message, local::PartStaged>;
-      },
+      base::Overloaded{
+          // The messages of a save.
+          [read_only](const base::OneOf<LayoutUpdate, Staged, Written, NotStaged, PlanRequest, PlanGathering,
+                                        StagingRequest, StagingKept, PartStaged> auto&) {
+            if (!read_only) return ok_status();
+            return Status(Code::refused, "this node only reads the root, and saves nothing");
+          },
+          [](const base::OneOf<Slab, Latest, List, Load, Placed, FilesRead, Close, Ping> auto&) {
+            return ok_status();
+          },
+          // Detach ends the connection before this; Attach and StatusRequest only begin one.
+          [](const base::OneOf<Attach, Detach, StatusRequest> auto&) {
+            return Status(Code::invalid_argument, "a client must not send this message");
+          },
+          [](const OnlyFromNode auto&) {
+            return Status(Code::invalid_argument, "a client must not send this message");
+          }},
       message);
 }
 }  // namespace
 
 Status LocalServer::Connection::handle(local::ReceivedLocal received) {
-  if (server_.options_.read_only && is_of_a_save(received.message)) {
-    return Status(Code::refused, "this node only reads the root, and saves nothing");
-  }
+  SHOAL_RETURN_IF_ERROR(check_sender(received.message, server_.options_.read_only));
   if (const auto* slab = std::get_if<local::Slab>(&received.message)) {
     SHOAL_RETURN_IF_ERROR(server_.slabs_.add(id_, *slab, std::move(received.fd)));
   }
-  bool is_ours = std::visit(
-      [](const auto& message) {
-        using Message = std::decay_t<decltype(message)>;
-        return std::is_same_v<Message, local::Slab> || std::is_same_v<Message, local::LayoutUpdate> ||
-               std::is_same_v<Message, local::Staged> || std::is_same_v<Message, local::Latest> ||
-               std::is_same_v<Message, local::Load> || std::is_same_v<Message, local::Placed> ||
-               std::is_same_v<Message, local::FilesRead> || std::is_same_v<Message, local::Written> ||
-               std::is_same_v<Message, local::NotStaged> || std::is_same_v<Message, local::PlanRequest> ||
-               std::is_same_v<Message, local::PlanGathering> || std::is_same_v<Message, local::Close> ||
-               std::is_same_v<Message, local::StagingRequest> ||
-               std::is_same_v<Message, local::StagingKept> || std::is_same_v<Message, local::PartStaged> ||
-               std::is_same_v<Message, local::List> || std::is_same_v<Message, local::Ping>;
-      },
-      received.message);
-  if (!is_ours) return Status(Code::invalid_argument, "a client must not send this message");
   server_.events_.from_client(id_, std::make_shared<const local::LocalMessage>(std::move(received.message)));
   return ok_status();
 }

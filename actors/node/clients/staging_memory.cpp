@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/visit.h"
 #include "shoal/bytes.h"
 
 namespace shoal::actors {
@@ -21,20 +22,20 @@ StagingMemory::StagingMemory(const StagingLimits& limits, Surroundings surroundi
 
 void StagingMemory::from_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  if (const auto* received = std::get_if<local::Attach>(&message)) {
-    budget_.attach(client, *received);
-  } else if (const auto* wanted = std::get_if<local::StagingRequest>(&message)) {
-    budget_.want(now, client, *wanted);
-  } else if (const auto* slab = std::get_if<local::Slab>(&message)) {
-    budget_.add_slab(client, *slab);
-  } else if (const auto* kept = std::get_if<local::StagingKept>(&message)) {
-    budget_.keep(client, *kept);
-  } else if (std::get_if<local::Staged>(&message)) {
-    return budget_.use(now, client);
-  } else {
-    return;
-  }
-  if (budget_.has_waiting()) decide(now);
+  const bool may_free = std::visit(
+      base::Overloaded{
+          [&](const local::Attach& attach) { return budget_.attach(client, attach), true; },
+          [&](const local::StagingRequest& wanted) { return budget_.want(now, client, wanted), true; },
+          [&](const local::Slab& slab) { return budget_.add_slab(client, slab), true; },
+          [&](const local::StagingKept& kept) { return budget_.keep(client, kept), true; },
+          [&](const local::Staged&) { return budget_.use(now, client), false; },
+          [](const base::OneOf<local::LayoutUpdate, local::Latest, local::List, local::Load, local::Placed,
+                               local::Close, local::FilesRead, local::Written, local::NotStaged,
+                               local::PlanRequest, local::PlanGathering, local::Ping, local::PartStaged,
+                               local::Detach, local::StatusRequest> auto&) { return false; },
+          [](const local::OnlyFromNode auto&) { return false; }},
+      message);
+  if (may_free && budget_.has_waiting()) decide(now);
 }
 
 void StagingMemory::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {

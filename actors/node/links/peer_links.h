@@ -100,10 +100,11 @@ class PeerLinks final : public transport::TransportHandler {
   void deliver_lost(NodeId node, const Status& why);
   void send_link(NodeId to, const LinkMessage& message);
   void on_link(transport::PeerId peer, LinkMessage message);
-  void on_relay_message(NodeId relay, LinkMessage message);
-  void on_coordinator_link(LinkMessage message);
+  void on_relay_message(NodeId relay, const LinkMessage& any);
+  void on_coordinator_link(LinkMessage any);
   void go_by(const link::UseRelay& body);
   void child_up(NodeId relay, const link::ChildUp& child);
+  void child_lost(NodeId relay, const link::ChildLost& lost);
   void hand_on(NodeId from, transport::PeerId session, Bytes message);
 
   transport::Transport& transport_;

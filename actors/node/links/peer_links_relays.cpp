@@ -4,6 +4,7 @@
 
 #include "actors/node/links/peer_links.h"
 #include "actors/node/links/relay_server.h"
+#include "base/visit.h"
 
 namespace shoal::actors {
 
@@ -12,28 +13,35 @@ void PeerLinks::on_link(transport::PeerId peer, LinkMessage message) {
   NodeId node = node_of(peer);
   if (node == kCoordinatorNode) return on_coordinator_link(std::move(message));
   auto* from_child = std::get_if<link::FromChild>(&message);
-  if (from_child == nullptr) return on_relay_message(node, std::move(message));
+  if (from_child == nullptr) return on_relay_message(node, message);
   auto child = tree_.child_of(node, from_child->child);
   if (!child) return send_link(node, link::DropChild{from_child->child, "the coordinator does not know it"});
   lock.unlock();
   hand_on(*child, peer, std::move(from_child->message));
 }
 
-void PeerLinks::on_relay_message(NodeId relay, LinkMessage message) {
-  if (std::holds_alternative<link::ServeAsRelay>(message)) {  // another coordinator sent it to this one
-    send_link(relay, link::RelayFailed{"this node is the coordinator"});
-  } else if (const auto* ready = std::get_if<link::RelayReady>(&message)) {
-    tree_.serves(relay, ready->address, ready->children_max);
-  } else if (const auto* failed = std::get_if<link::RelayFailed>(&message)) {
-    tree_.cannot_serve(relay, failed->cause);
-  } else if (const auto* up = std::get_if<link::ChildUp>(&message)) {
-    child_up(relay, *up);
-  } else if (const auto* lost = std::get_if<link::ChildLost>(&message)) {
-    auto child = tree_.child_lost(relay, lost->child);
-    if (!child) return;
-    up_.erase(*child);
-    deliver_lost(*child, Status(Code::unavailable, lost->cause));
-  }
+void PeerLinks::on_relay_message(NodeId relay, const LinkMessage& any) {
+  std::visit(
+      base::Overloaded{
+          // Another coordinator sent it to this one.
+          [&](const link::ServeAsRelay&) {
+            send_link(relay, link::RelayFailed{"this node is the coordinator"});
+          },
+          [&](const link::RelayReady& ready) { tree_.serves(relay, ready.address, ready.children_max); },
+          [&](const link::RelayFailed& failed) { tree_.cannot_serve(relay, failed.cause); },
+          [&](const link::ChildUp& up) { child_up(relay, up); },
+          [&](const link::ChildLost& lost) { child_lost(relay, lost); },
+          // Only a coordinator sends these; on_link handles FromChild.
+          [](const base::OneOf<link::Welcome, link::UseRelay, link::ToChild, link::DropChild,
+                               link::FromChild> auto&) {}},
+      any);
+}
+
+void PeerLinks::child_lost(NodeId relay, const link::ChildLost& lost) {
+  auto child = tree_.child_lost(relay, lost.child);
+  if (!child) return;
+  up_.erase(*child);
+  deliver_lost(*child, Status(Code::unavailable, lost.cause));
 }
 
 void PeerLinks::child_up(NodeId relay, const link::ChildUp& child) {
@@ -49,22 +57,32 @@ void PeerLinks::child_up(NodeId relay, const link::ChildUp& child) {
   deliver_up(next_node_++, identity);
 }
 
-void PeerLinks::on_coordinator_link(LinkMessage message) {
-  if (const auto* elsewhere = std::get_if<link::UseRelay>(&message)) return go_by(*elsewhere);
-  if (std::holds_alternative<link::Welcome>(message)) {
-    is_welcome_ = true;
-    changed_.notify_all();
-  } else if (const auto* serve = std::get_if<link::ServeAsRelay>(&message)) {
-    auto followed = up_.find(kCoordinatorNode);
-    if (relay_ == nullptr || followed == up_.end()) {
-      return send_link(kCoordinatorNode, link::RelayFailed{"this node does not accept other nodes"});
-    }
-    relay_->open(coordinator_, followed->second, serve->children_max);
-  } else if (auto* to = std::get_if<link::ToChild>(&message)) {
-    if (relay_ != nullptr) relay_->to_child(to->child, std::move(to->message));
-  } else if (const auto* drop = std::get_if<link::DropChild>(&message)) {
-    if (relay_ != nullptr) relay_->drop_child(drop->child, Status(Code::refused, drop->cause));
-  }
+void PeerLinks::on_coordinator_link(LinkMessage any) {
+  std::visit(base::Overloaded{[&](const link::UseRelay& elsewhere) { go_by(elsewhere); },
+                              [&](const link::Welcome&) {
+                                is_welcome_ = true;
+                                changed_.notify_all();
+                              },
+                              [&](const link::ServeAsRelay& serve) {
+                                auto followed = up_.find(kCoordinatorNode);
+                                if (relay_ == nullptr || followed == up_.end()) {
+                                  return send_link(
+                                      kCoordinatorNode,
+                                      link::RelayFailed{"this node does not accept other nodes"});
+                                }
+                                relay_->open(coordinator_, followed->second, serve.children_max);
+                              },
+                              [&](link::ToChild& to) {
+                                if (relay_ != nullptr) relay_->to_child(to.child, std::move(to.message));
+                              },
+                              [&](const link::DropChild& drop) {
+                                if (relay_ != nullptr)
+                                  relay_->drop_child(drop.child, Status(Code::refused, drop.cause));
+                              },
+                              // Only a relay sends these.
+                              [](const base::OneOf<link::RelayReady, link::RelayFailed, link::ChildUp,
+                                                   link::ChildLost, link::FromChild> auto&) {}},
+             any);
 }
 
 // Roles do not notice, unless the relay cannot be reached either.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "actors/node/links/own_address.h"
 #include "base/crash_report.h"
 #include "base/host_port.h"
+#include "base/visit.h"
 
 namespace shoal::actors {
 
@@ -26,34 +28,41 @@ TimeNs steady_now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
+// The number of chunks or bytes that a message between Loaders carries; none: no Loader sends it to another.
+struct Carried {
+  size_t numbers = 0;
+  const Chunk* chunk = nullptr;
+};
+std::optional<Carried> carried_by(const WireMessage& message) {
+  using namespace wire;
+  return std::visit(
+      base::Overloaded{
+          [](const base::OneOf<ChunkRequest, ChunksUnavailable, ChunksCancelled, ChunksPending> auto& each)
+              -> std::optional<Carried> { return Carried{each.chunks.size()}; },
+          [](const ChunkData& data) -> std::optional<Carried> {
+            return Carried{0, data.chunk.get()};
+          },
+          [](const base::OneOf<JoinRanks, LayoutRequest, Layouts, RosterUpdate, JoinRejected, ShardsWritten,
+                               SaveFailed, Pending, Decided, Superseded, Undecided, LayoutsStaged,
+                               AttemptRoster, RanksEnded, LocalPlans, GlobalPlan, PlanGathering, JoinLoad,
+                               LoadRoster> auto&) -> std::optional<Carried> { return std::nullopt; }},
+      *message.body);
+}
+
 const Chunk* chunk_of(const WireMessage& message) {
-  const auto* chunk = std::get_if<wire::ChunkData>(message.body.get());
-  return chunk == nullptr ? nullptr : chunk->chunk.get();
+  return carried_by(message).value_or(Carried{}).chunk;
 }
 
 // An upper estimate of the encoded size.
 size_t bytes_of(const WireMessage& message) {
   constexpr size_t kAround = 4096;
-  size_t numbers = 0;
-  if (const auto* wanted = std::get_if<wire::ChunkRequest>(message.body.get()))
-    numbers = wanted->chunks.size();
-  if (const auto* not_here = std::get_if<wire::ChunksUnavailable>(message.body.get()))
-    numbers = not_here->chunks.size();
-  if (const auto* cancelled = std::get_if<wire::ChunksCancelled>(message.body.get()))
-    numbers = cancelled->chunks.size();
-  if (const auto* coming = std::get_if<wire::ChunksPending>(message.body.get()))
-    numbers = coming->chunks.size();
-  const Chunk* chunk = chunk_of(message);
-  return kAround + numbers * sizeof(uint64_t) + (chunk == nullptr ? 0 : chunk->bytes.size());
+  const Carried carried = carried_by(message).value_or(Carried{});
+  return kAround + carried.numbers * sizeof(uint64_t) +
+         (carried.chunk == nullptr ? 0 : carried.chunk->bytes.size());
 }
 
 bool is_between_loaders(const WireMessage& message) {
-  return message.from == RoleKind::loader && message.to == RoleKind::loader &&
-         (std::holds_alternative<wire::ChunkRequest>(*message.body) ||
-          std::holds_alternative<wire::ChunkData>(*message.body) ||
-          std::holds_alternative<wire::ChunksUnavailable>(*message.body) ||
-          std::holds_alternative<wire::ChunksCancelled>(*message.body) ||
-          std::holds_alternative<wire::ChunksPending>(*message.body));
+  return message.from == RoleKind::loader && message.to == RoleKind::loader && carried_by(message);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <variant>
+
+#include "base/visit.h"
 
 namespace shoal::actors {
 
@@ -28,26 +31,34 @@ void note(std::string* trouble, std::string line) {
 
 void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  if (const auto* attach = std::get_if<local::Attach>(&message)) {
-    clients_[client] = attach->rank;
-    if (world_size_ == 0) world_size_ = attach->world_size;
-  } else if (const auto* bytes = std::get_if<local::Staged>(&message)) {
-    staged(now, client, *bytes);
-  } else if (const auto* written = std::get_if<local::Written>(&message)) {
-    auto found = clients_.find(client);
-    Save* save = open(now, {generation_, written->step, written->attempt});
-    if (save != nullptr && found != clients_.end()) save->ranks[found->second].is_written = true;
-  } else if (const auto* wanted = std::get_if<local::PlanRequest>(&message)) {
-    open(now, {generation_, wanted->step, wanted->attempt});
-  } else if (const auto* plans = std::get_if<local::PlanGathering>(&message)) {
-    open(now, {generation_, plans->step, plans->attempt});
-  } else if (const auto* missing = std::get_if<local::NotStaged>(&message)) {
-    if (Save* save = open(now, {generation_, missing->step, missing->attempt})) {
-      note(&save->trouble, missing->why.to_string());
-    }
-  } else if (std::get_if<local::Load>(&message) != nullptr) {
-    ++counts_.node.loads_begun;
-  }
+  std::visit(
+      base::Overloaded{[&](const local::Attach& attach) {
+                         clients_[client] = attach.rank;
+                         if (world_size_ == 0) world_size_ = attach.world_size;
+                       },
+                       [&](const local::Staged& bytes) { staged(now, client, bytes); },
+                       [&](const local::Written& written) {
+                         auto found = clients_.find(client);
+                         Save* save = open(now, {generation_, written.step, written.attempt});
+                         if (save != nullptr && found != clients_.end())
+                           save->ranks[found->second].is_written = true;
+                       },
+                       [&](const base::OneOf<local::PlanRequest, local::PlanGathering> auto& wanted) {
+                         open(now, {generation_, wanted.step, wanted.attempt});
+                       },
+                       [&](const local::NotStaged& missing) {
+                         if (Save* save = open(now, {generation_, missing.step, missing.attempt})) {
+                           note(&save->trouble, missing.why.to_string());
+                         }
+                       },
+                       [&](const local::Load&) { ++counts_.node.loads_begun; },
+                       // Shown nowhere.
+                       [](const base::OneOf<local::LayoutUpdate, local::Slab, local::Latest, local::List,
+                                            local::Placed, local::Close, local::FilesRead, local::Ping,
+                                            local::StagingRequest, local::StagingKept, local::PartStaged,
+                                            local::Detach, local::StatusRequest> auto&) {},
+                       [](const local::OnlyFromNode auto&) {}},
+      message);
 }
 
 void Activity::staged(TimeNs now, ClientId client, const local::Staged& staged) {
@@ -72,44 +83,71 @@ void Activity::client_lost(ClientId client) {
 
 void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  if (const auto* free = std::get_if<local::SlabFree>(&message)) {
-    auto save = saves_.find({generation_, free->step, free->attempt});
-    auto rank = clients_.find(client);
-    if (save == saves_.end() || rank == clients_.end() || !free->durable) return;
-    save->second.ranks[rank->second].is_written = true;
-    save->second.last_rank = rank->second;
-  } else if (const auto* decided = std::get_if<local::Decided>(&message)) {
-    AttemptKey key{generation_, decided->step, decided->attempt};
-    settle(now, key, decided->outcome.ok(), decided->outcome.message(), 0, 0);
-    auto& last = counts_.last_commit;
-    if (last && last->key == key)
-      last->payload_bytes = decided->checkpoint ? decided->checkpoint->payload_bytes : 0;
-  } else if (const auto* done = std::get_if<local::LoadDone>(&message)) {
-    ++(done->outcome.ok() ? counts_.node.loads_done : counts_.node.loads_failed);
-    if (!done->outcome.ok()) add_error(now, "load: " + done->outcome.to_string());
-    if (done->damaged.count != 0) add_error(now, "load: " + to_string(done->damaged.named.at(0)));
-  } else if (const auto* found = std::get_if<local::Found>(&message)) {
-    // The only answer to a Load that chose no checkpoint. Latest is also answered by a Found, but is not a
-    // load.
-    if (!found->outcome.ok() && found->outcome.code() != Code::not_found) {
-      add_error(now, "load: " + found->outcome.to_string());
-    }
-  }
+  std::visit(base::Overloaded{
+                 [&](const local::SlabFree& free) { freed(client, free); },
+                 [&](const local::Decided& decided) { notified(now, decided); },
+                 [&](const local::LoadDone& done) { load_done(now, done); },
+                 [&](const local::Found& found) {
+                   // The only answer to a Load that chose no checkpoint. Latest is also answered by a
+                   // Found, but is not a load.
+                   if (!found.outcome.ok() && found.outcome.code() != Code::not_found) {
+                     add_error(now, "load: " + found.outcome.to_string());
+                   }
+                 },
+                 // Shown nowhere.
+                 [](const base::OneOf<local::Attached, local::Failed, local::RosterUpdate, local::Loaded,
+                                      local::Refused, local::Pong, local::StatusReport, local::PlanUpdate,
+                                      local::PlanGathering, local::FilesToRead, local::StagingGranted,
+                                      local::GiveBack, local::PartRequest, local::Listing> auto&) {},
+                 [](const local::OnlyFromClient auto&) {}},
+             message);
+}
+
+void Activity::freed(ClientId client, const local::SlabFree& free) {
+  auto save = saves_.find({generation_, free.step, free.attempt});
+  auto rank = clients_.find(client);
+  if (save == saves_.end() || rank == clients_.end() || !free.durable) return;
+  save->second.ranks[rank->second].is_written = true;
+  save->second.last_rank = rank->second;
+}
+
+void Activity::notified(TimeNs now, const local::Decided& decided) {
+  AttemptKey key{generation_, decided.step, decided.attempt};
+  settle(now, key, decided.outcome.ok(), decided.outcome.message(), 0, 0);
+  auto& last = counts_.last_commit;
+  if (last && last->key == key)
+    last->payload_bytes = decided.checkpoint ? decided.checkpoint->payload_bytes : 0;
+}
+
+void Activity::load_done(TimeNs now, const local::LoadDone& done) {
+  ++(done.outcome.ok() ? counts_.node.loads_done : counts_.node.loads_failed);
+  if (!done.outcome.ok()) add_error(now, "load: " + done.outcome.to_string());
+  if (done.damaged.count != 0) add_error(now, "load: " + to_string(done.damaged.named.at(0)));
 }
 
 // --- messages of peers ---
 
 void Activity::from_peer(TimeNs now, const WireBody& body) {
   std::lock_guard lock(mutex_);
-  if (const auto* report = std::get_if<wire::ShardsWritten>(&body)) {
-    reported(now, *report);
-  } else if (const auto* failed = std::get_if<wire::SaveFailed>(&body)) {
-    if (Save* save = open(now, failed->key)) {
-      note(&save->trouble, "rank " + std::to_string(failed->rank) + ": " + failed->why.to_string());
-    }
-  } else if (const auto* decided = std::get_if<wire::Decided>(&body)) {
-    settle(now, decided->key, decided->committed, decided->cause, 0, 0);
-  }
+  std::visit(
+      base::Overloaded{
+          [&](const wire::ShardsWritten& report) { reported(now, report); },
+          [&](const wire::SaveFailed& failed) {
+            if (Save* save = open(now, failed.key)) {
+              note(&save->trouble, "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string());
+            }
+          },
+          [&](const wire::Decided& decided) {
+            settle(now, decided.key, decided.committed, decided.cause, 0, 0);
+          },
+          // Shown nowhere.
+          [](const base::OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
+                               wire::JoinRejected, wire::Pending, wire::Superseded, wire::Undecided,
+                               wire::LayoutsStaged, wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans,
+                               wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
+                               wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable,
+                               wire::ChunksCancelled, wire::ChunksPending> auto&) {}},
+      body);
 }
 
 void Activity::reported(TimeNs now, const wire::ShardsWritten& report) {
@@ -143,34 +181,45 @@ void Activity::operation_began(TimeNs now, const Operation& operation) {
 
 void Activity::operation_ended(TimeNs now, const Operation& operation,
                                const Result<OperationResult>& result) {
+  using namespace operation;
   std::lock_guard lock(mutex_);
-  if (const auto* write = std::get_if<operation::WriteShard>(&operation)) {
-    write_ended(*write, result);
-  } else if (const auto* publish = std::get_if<operation::PublishDecision>(&operation)) {
-    auto save = saves_.find(publish->key);
-    if (save != saves_.end()) save->second.is_publishing = false;
-    if (!result.ok()) return add_error(now, to_string(publish->key) + ": " + result.status().to_string());
-    const auto& decision = *std::get<std::shared_ptr<const storage::Decision>>(*result);
-    bool committed = decision.committed();
-    settle(now, decision.key, committed, committed ? "" : decision.tombstone().cause, decision.unix_time_ns,
-           committed ? decision.manifest().payload_bytes : 0);
-  } else if (const auto* batch = std::get_if<operation::ReadBatch>(&operation)) {
-    if (!result.ok()) return;
-    for (const operation::ReadRange& range : batch->ranges)
-      counts_.node.bytes_read += range.end - range.begin;
-  } else if (const auto* chunk = std::get_if<operation::ReadChunk>(&operation)) {
-    if (!result.ok()) return;
-    for (const operation::ReadRange& range : chunk->ranges)
-      counts_.node.bytes_read += range.end - range.begin;
-  } else if (const auto* locate = std::get_if<operation::LocateRanges>(&operation)) {
-    if (!result.ok()) return;
-    const LocatedRanges& located = *std::get<LocatedRangesPtr>(*result);
-    for (size_t i = 0; i < locate->ranges.size(); ++i) {  // the client reads them
-      if (located.places[i].file) counts_.node.bytes_read += locate->ranges[i].end - locate->ranges[i].begin;
-    }
-  } else if (std::get_if<operation::RecordDecision>(&operation) != nullptr) {
-    ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors);
-  }
+  std::visit(
+      base::Overloaded{
+          [&](const WriteShard& write) { write_ended(write, result); },
+          [&](const PublishDecision& publish) { publish_ended(now, publish, result); },
+          [&](const base::OneOf<ReadBatch, ReadChunk> auto& read) {
+            if (!result.ok()) return;
+            for (const ReadRange& range : read.ranges) counts_.node.bytes_read += range.end - range.begin;
+          },
+          [&](const LocateRanges& locate) {
+            if (!result.ok()) return;
+            const LocatedRanges& located = *std::get<LocateRanges::Answer>(*result);
+            for (size_t i = 0; i < locate.ranges.size(); ++i) {  // the client reads them
+              if (!located.places[i].file) continue;
+              counts_.node.bytes_read += locate.ranges[i].end - locate.ranges[i].begin;
+            }
+          },
+          [&](const RecordDecision&) { ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors); },
+          // Shown nowhere.
+          [](const base::OneOf<RecordStaged, PublishRankManifest, CompleteRankLocal, ListMissingManifests,
+                               CompleteAttempt, ReadDecision, DecodeDecision, VerifyCheckpoint, CheckFiles,
+                               PublishRoster, ReadRoster, ReadEpoch, ListAttempts, ListNewestAttempts,
+                               ListAttemptsOfStep, ListCheckpoints, InspectAttempt, SweepAttempt, PinAttempt,
+                               RenewPin, RemovePin, PlanRetention, DeleteCheckpoint, RemoveRemains,
+                               PublishLoadChoice, ReadLoadChoice, MeasureObjects, ListenToPeers, CheckChunk,
+                               ReadHeader, CheckHeader, CopyChunk, ReleaseWindow> auto&) {}},
+      operation);
+}
+
+void Activity::publish_ended(TimeNs now, const operation::PublishDecision& publish,
+                             const Result<OperationResult>& result) {
+  auto save = saves_.find(publish.key);
+  if (save != saves_.end()) save->second.is_publishing = false;
+  if (!result.ok()) return add_error(now, to_string(publish.key) + ": " + result.status().to_string());
+  const storage::Decision& decision = *std::get<operation::PublishDecision::Answer>(*result);
+  bool committed = decision.committed();
+  settle(now, decision.key, committed, committed ? "" : decision.tombstone().cause, decision.unix_time_ns,
+         committed ? decision.manifest().payload_bytes : 0);
 }
 
 void Activity::write_ended(const operation::WriteShard& write, const Result<OperationResult>& result) {

@@ -80,7 +80,12 @@ class Activity {
   void settle(TimeNs now, const AttemptKey& key, bool committed, const std::string& cause,
               int64_t unix_time_ns, uint64_t payload_bytes);
   void staged(TimeNs now, ClientId client, const local::Staged& staged);
+  void freed(ClientId client, const local::SlabFree& free);
+  void notified(TimeNs now, const local::Decided& decided);
+  void load_done(TimeNs now, const local::LoadDone& done);
   void reported(TimeNs now, const wire::ShardsWritten& report);
+  void publish_ended(TimeNs now, const operation::PublishDecision& publish,
+                     const Result<OperationResult>& result);
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
   void add_error(TimeNs now, std::string line);
   bool is_written(const RankProgress& progress) const;

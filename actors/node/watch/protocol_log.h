@@ -1,8 +1,8 @@
 // ProtocolLog: one line for every message between this node and another, and one where a session with a peer
 // begins or ends. `shoal node --protocol-log FILE` writes it:
 //
-//   12.345678901 to coordinator: ShardsWritten s3a1: 2 ranks, 2 files
-//   12.349001234 from coordinator: Decided s3a1: committed
+//   12.345678901 to coordinator: ShardsWritten step 3 (g1a1): 2 ranks, 2 files
+//   12.349001234 from coordinator: Decided step 3 (g1a1): committed
 //
 // Times are seconds of the monotonic clock since the log was opened. actors/messages/describe.cpp makes the
 // text of a message.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "actors/messages/message_bounds.h"
+#include "actors/operation_traits.h"
 #include "actors/recent_map.h"
 #include "plan/layout/codec.h"
 #include "tests/actors/coordinator/coordinator_by_itself.h"
@@ -380,13 +381,13 @@ TEST(ACoordinatorOfAJobThatOnlyReads, ChoosesForItsNodesAndDoesNothingElse) {
   config.read_only = true;
   config.retention.keep_last = 1;
   RoleByItself role(make_coordinator(config));
-  EXPECT_TRUE(role.starts.empty()) << operation_name(role.starts.front().operation);
+  EXPECT_TRUE(role.starts.empty()) << traits_of(role.starts.front().operation).name;
   EXPECT_FALSE(role.has_timers());
   role.receive(kNode, RoleKind::coordinator, wire::Superseded{7, "node7"});
   role.receive(kNode, RoleKind::planner, wire::JoinRanks{"host0", 1, {{0, LayoutId{}}}, {}});
   role.receive(kNode, RoleKind::shard_writer, wire::SaveFailed{{1, 3, 1}, 0, Status(Code::io, "no")});
   role.pass(TimeNs{600'000} * kMillisecond);
-  EXPECT_TRUE(role.starts.empty()) << operation_name(role.starts.front().operation);
+  EXPECT_TRUE(role.starts.empty()) << traits_of(role.starts.front().operation).name;
   wire::JoinLoad load;
   load.id.latest = true;
   load.id.ordinal = 1;

@@ -8,8 +8,10 @@
 
 #include "actors/executor/open_shards.h"
 #include "actors/executor/operation_runner.h"
+#include "actors/operation_traits.h"
 #include "actors/publishing.h"
 #include "base/digest/digest.h"
+#include "base/visit.h"
 #include "sim/bytes/memory_slabs.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/planned_shards.h"
@@ -422,50 +424,39 @@ TEST_F(WholeAttempt, IsNeitherWhileTheRootCannotBeRead) {
   }
 }
 
-// Which operations may publish a manifest. A new one does not compile until it is named here.
-template <class... T>
-struct Operations {
-  template <class Of>
-  static constexpr bool name = (std::is_same_v<T, Of> || ...);
-};
-using MayCommit = Operations<operation::PublishDecision, operation::PublishRankManifest,
-                             operation::CompleteRankLocal, operation::CompleteAttempt>;
-using CommitNothing =
-    Operations<operation::WriteShard, operation::ReadDecision, operation::CheckFiles,
-               operation::RecordDecision, operation::PublishRoster, operation::ReadRoster,
-               operation::ListAttempts, operation::InspectAttempt, operation::SweepAttempt,
-               operation::PublishLoadChoice, operation::ReadLoadChoice, operation::MeasureObjects,
-               operation::ReadBatch, operation::ListNewestAttempts, operation::ListAttemptsOfStep,
-               operation::PinAttempt, operation::RenewPin, operation::RemovePin, operation::PlanRetention,
-               operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
-               operation::ListenToPeers, operation::ReadChunk, operation::CheckChunk, operation::CopyChunk,
-               operation::ReleaseWindow, operation::ReadHeader, operation::CheckHeader,
-               operation::LocateRanges, operation::DecodeDecision, operation::ListCheckpoints,
-               operation::ListMissingManifests, operation::VerifyCheckpoint, operation::RecordStaged>;
-template <class... T>
-constexpr bool is_each_named(const std::variant<T...>*) {
-  return ((MayCommit::name<T> != CommitNothing::name<T>)&&...);
+template <size_t... I>
+std::vector<Operation> one_of_each(std::index_sequence<I...>) {
+  return {Operation(std::in_place_index<I>)...};
 }
-static_assert(is_each_named(static_cast<const Operation*>(nullptr)), "say whether the new one may commit");
+std::vector<Operation> one_of_each() {
+  return one_of_each(std::make_index_sequence<std::variant_size_v<Operation>>());
+}
 
-// Each that commits where it finds the attempt whole, in each of its ways.
+// Each operation that commits where it finds the attempt whole, in each of its ways.
 std::vector<Operation> commits(const AttemptKey& key, const storage::RankManifest& manifest) {
   std::vector<Operation> out;
-  auto add = [&]<class T>(std::in_place_type_t<T>) {
-    if constexpr (std::is_same_v<T, operation::PublishDecision>) {
-      out.push_back(
-          T{key, std::make_shared<const storage::DecisionBody>(storage::sample_manifest(key).manifest())});
-      out.push_back(abort_of(key, GiveUp::host_lost, "host b is lost"));
-      out.push_back(abort_of(key, GiveUp::rank_failed, "a full disk"));
-    } else if constexpr (std::is_same_v<T, operation::PublishRankManifest>) {
-      out.push_back(T{std::make_shared<const storage::RankManifest>(manifest)});
-    } else if constexpr (MayCommit::name<T>) {
-      out.push_back(T{key});
-    }
-  };
-  [&]<class... T>(const std::variant<T...>*) {
-    (add(std::in_place_type<T>), ...);
-  }(static_cast<const Operation*>(nullptr));
+  for (const Operation& each : one_of_each()) {
+    if (!traits_of(each).may_commit) continue;
+    std::visit(
+        base::Overloaded{
+            [&](const operation::PublishDecision&) {
+              out.push_back(operation::PublishDecision{key, std::make_shared<const storage::DecisionBody>(
+                                                                storage::sample_manifest(key).manifest())});
+              out.push_back(abort_of(key, GiveUp::host_lost, "host b is lost"));
+              out.push_back(abort_of(key, GiveUp::rank_failed, "a full disk"));
+            },
+            [&](const operation::PublishRankManifest&) {
+              out.push_back(
+                  operation::PublishRankManifest{std::make_shared<const storage::RankManifest>(manifest)});
+            },
+            [&](const base::OneOf<operation::CompleteRankLocal, operation::CompleteAttempt> auto& complete) {
+              auto of_key = complete;
+              of_key.key = key;
+              out.push_back(of_key);
+            },
+            [&](const auto&) { ADD_FAILURE() << "state how to make " << traits_of(each).name; }},
+        each);
+  }
   return out;
 }
 
@@ -497,9 +488,9 @@ TEST_F(WholeAttempt, IsCommittedByNoOperationWhileNothingMayBe) {
       const bool merges = std::holds_alternative<operation::CompleteRankLocal>(each);
       if (!is_set && (is_abort || merges)) continue;  // these commit sets of rank manifests alone
       EXPECT_EQ(refused.run(each).status(), Status(Code::refused, "ROOT_ID is another's"))
-          << operation_name(each) << " of " << to_string(key);
+          << traits_of(each).name << " of " << to_string(key);
       EXPECT_EQ(storage::read_decision(*storage, key).status().code(), Code::not_found)
-          << operation_name(each);
+          << traits_of(each).name;
       EXPECT_FALSE(storage->list(storage::attempt_folder(second.key)).ok());
     }
   }
@@ -571,16 +562,6 @@ TEST_F(RunnerTest, ToldToVerifyTellsDamageFromWhatIsNoCheckpoint) {
   EXPECT_EQ(run(operation::VerifyCheckpoint{aborted}).status().code(), Code::not_found);
 }
 
-TEST(Operation, HasAName) {
-  EXPECT_EQ(operation_name(operation::ListAttempts{}), "ListAttempts");
-  EXPECT_EQ(operation_name(operation::ReadBatch{}), "ReadBatch");
-}
-
-template <size_t... I>
-std::vector<Operation> one_of_each(std::index_sequence<I...>) {
-  return {Operation(std::in_place_index<I>)...};
-}
-
 // Every operation that there is: one that is added later is refused until this list names it.
 TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
   OperationRunner reader(*storage, nullptr, slabs, {},
@@ -592,9 +573,9 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
       "ReadChunk",       "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
       "CheckHeader",     "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
       "VerifyCheckpoint"};
-  for (const Operation& each : one_of_each(std::make_index_sequence<std::variant_size_v<Operation>>())) {
-    const std::string_view name = operation_name(each);
-    EXPECT_EQ(root_use(each) != RootUse::writes, allowed.contains(name)) << name;
+  for (const Operation& each : one_of_each()) {
+    const std::string_view name = traits_of(each).name;
+    EXPECT_EQ(traits_of(each).root_use != RootUse::writes, allowed.contains(name)) << name;
     if (allowed.contains(name)) continue;
     const Status refused = reader.run(each).status();
     EXPECT_EQ(refused.code(), Code::refused) << name;

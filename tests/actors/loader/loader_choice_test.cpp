@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/operation_traits.h"
 #include "tests/actors/loader/loader_by_itself.h"
 #include "tests/storage/decisions/decision_samples.h"
 
@@ -31,7 +32,7 @@ class LoaderChoice : public testing::Test {
   T expect() {
     const Operation* oldest = loader_.starts.empty() ? nullptr : &loader_.starts.front().operation;
     if (oldest == nullptr || !std::holds_alternative<T>(*oldest)) {
-      ADD_FAILURE() << "started: " << (oldest == nullptr ? "nothing" : operation_name(*oldest));
+      ADD_FAILURE() << "started: " << (oldest == nullptr ? "nothing" : traits_of(*oldest).name);
       return {};
     }
     return std::get<T>(*oldest);

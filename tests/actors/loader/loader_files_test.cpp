@@ -73,7 +73,7 @@ class LoaderFiles : public testing::Test {
     OperationId id = 0;
     auto batch = loader_.take_start<operation::ReadBatch>(&id);
     if (!batch) return {};
-    loader_.handle(event::OperationDone{id, OperationResult(operation::Done{})});
+    loader_.handle(event::OperationDone{id, OperationResult(DamageList{})});
     const auto loaded = loader_.notified<local::Loaded>(kClient);
     EXPECT_EQ(loaded.size(), 1u);
     EXPECT_EQ(loaded.back().pieces.size(), batch->ranges.size());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/loader/open_checkpoints.h"
+#include "actors/operation_traits.h"
 #include "tests/actors/loader/loader_by_itself.h"
 #include "tests/storage/decisions/decision_samples.h"
 
@@ -35,7 +36,7 @@ class LoaderOpen : public testing::Test {
     std::vector<std::string> names;
     while (!loader_.starts.empty()) {
       const Operation operation = loader_.starts.front().operation;
-      names.emplace_back(operation_name(operation));
+      names.emplace_back(traits_of(operation).name);
       loader_.finish(answer(operation));
     }
     return names;
@@ -63,6 +64,7 @@ class LoaderOpen : public testing::Test {
       return decision_of(storage::decode_rest(*decode->encoded));
     }
     if (std::get_if<operation::RenewPin>(&operation)) return Status(Code::not_found, "somebody ended it");
+    if (std::get_if<operation::ReadBatch>(&operation)) return OperationResult(DamageList{});
     return OperationResult(operation::Done{});
   }
   static Result<OperationResult> decision_of(Result<storage::Decision> decision) {
@@ -143,7 +145,7 @@ TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
 
 TEST_F(LoaderOpen, LayoutsAreToldBeforeTheNodeDecodesThem) {
   load(7, 1);
-  while (operation_name(loader_.starts.front().operation) != "DecodeDecision") {
+  while (traits_of(loader_.starts.front().operation).name != "DecodeDecision") {
     loader_.finish(answer(loader_.starts.front().operation));
   }
   ASSERT_EQ(loader_.received.size(), 1u);
@@ -167,7 +169,7 @@ TEST_F(LoaderOpen, OneWhoseLayoutsAreDamagedIsNotKept) {
 
 TEST_F(LoaderOpen, WhoGoesWhileItIsDecodedLeavesNoPin) {
   load(7, 1);
-  while (operation_name(loader_.starts.front().operation) != "DecodeDecision") {
+  while (traits_of(loader_.starts.front().operation).name != "DecodeDecision") {
     loader_.finish(answer(loader_.starts.front().operation));
   }
   loader_.handle(event::ClientLost{7});

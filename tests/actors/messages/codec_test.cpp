@@ -268,7 +268,7 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   exchange.coordinator_rank = 8;
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a coordinator_rank beyond the world";
   exchange = sample_exchange();
-  exchange.stage = static_cast<plan::GatherStage>(plan::kExchangeStages);
+  exchange.stage = static_cast<plan::GatherStage>(plan::kGatherStages);
   EXPECT_EQ(refusal_of(exchange).code(), Code::corrupt) << "a stage that there is not";
   join = sample_join();
   join.world_size = 7;

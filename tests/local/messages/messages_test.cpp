@@ -7,6 +7,7 @@
 #include <random>
 
 #include "shoal/roster.h"
+#include "tests/local/status/some_status.h"
 
 namespace shoal::local {
 namespace {
@@ -54,35 +55,6 @@ DamageList some_damage() {
 
 SavePlanPtr some_plan() {
   return std::make_shared<const SavePlan>(plan_save(*some_world(), 1, {}).value());
-}
-
-NodeStatus some_status() {
-  NodeStatus status;
-  status.version = "1.2.3";
-  status.host = "a";
-  status.pid = 77;
-  status.job_id = "job";
-  status.world_size = 4;
-  status.ranks = {0, 1};
-  status.peers = {{"b:78", true}};
-  status.peers_count = 1;
-  SaveStatus save;
-  save.key = {3, 1000, 2};
-  save.phase = SavePhase::waiting;
-  save.bytes_staged = uint64_t{1} << 40;
-  save.awaited = {2, 3};
-  save.awaited_count = 2;
-  save.trouble = "rank 3: its trainer ended";
-  status.saves = {save};
-  status.saves_count = 1;
-  status.last_commit = CommitStatus{{3, 900, 1}, 1'700'000'000'000'000'000, 1500, 99, Rank{3}};
-  status.errors = {{5000, "step 800 (g3a1) aborted"}};
-  status.slow_calls = {{"fsync of /root/step-00000001", 7000}};
-  status.counts.bytes_read = 12;
-  status.counts.loads_failed = 1;
-  status.counts.bytes_to_peers = 13;
-  status.counts.bytes_from_peers = 14;
-  return status;
 }
 
 local::PlanGathering exchange_of(plan::GatherStage stage, const std::vector<std::string>& plans) {
@@ -231,42 +203,6 @@ TEST(LocalMessages, BringThePlansOfPlanners) {
     EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {"a plan", "another"}))).ok());
     EXPECT_FALSE(decode_local(encode_local(exchange_of(of_one, {}))).ok());
   }
-}
-
-TEST(LocalMessages, BringTheStatusOfANode) {
-  auto message =
-      decode_local(encode_local(local::StatusReport{std::make_shared<const NodeStatus>(some_status())}));
-  ASSERT_TRUE(message.ok()) << message.status().to_string();
-  const NodeStatus& status = *std::get<local::StatusReport>(*message).status;
-  EXPECT_EQ(status.version, "1.2.3");
-  EXPECT_EQ(status.ranks, (std::vector<Rank>{0, 1}));
-  ASSERT_EQ(status.peers.size(), 1u);
-  EXPECT_TRUE(status.peers[0].coordinates);
-  ASSERT_EQ(status.saves.size(), 1u);
-  EXPECT_EQ(status.saves[0].phase, SavePhase::waiting);
-  EXPECT_EQ(status.saves[0].awaited, (std::vector<Rank>{2, 3}));
-  EXPECT_EQ(status.saves[0].trouble, "rank 3: its trainer ended");
-  ASSERT_TRUE(status.last_commit);
-  EXPECT_EQ(status.last_commit->slowest_rank, Rank{3});
-  EXPECT_EQ(status.errors[0].line, "step 800 (g3a1) aborted");
-  EXPECT_EQ(status.counts.loads_failed, 1u);
-  EXPECT_EQ(status.counts.bytes_to_peers, 13u);
-  EXPECT_EQ(status.counts.bytes_from_peers, 14u);
-}
-
-TEST(LocalMessages, AStatusIsCutToItsBounds) {
-  NodeStatus status = some_status();
-  status.saves.resize(2 * kMaxStatusSaves);
-  status.saves[0].awaited.resize(2 * kMaxStatusRanks);
-  status.saves[0].trouble = std::string(2 * kMaxStatusTextBytes, 'x') + "\n";
-  status.peers.resize(2 * kMaxStatusPeers);
-  auto message = decode_local(encode_local(local::StatusReport{std::make_shared<const NodeStatus>(status)}));
-  ASSERT_TRUE(message.ok()) << message.status().to_string();
-  const NodeStatus& read = *std::get<local::StatusReport>(*message).status;
-  EXPECT_EQ(read.saves.size(), kMaxStatusSaves);
-  EXPECT_EQ(read.saves[0].awaited.size(), kMaxStatusRanks);
-  EXPECT_EQ(read.saves[0].trouble.size(), kMaxStatusTextBytes);
-  EXPECT_EQ(read.peers.size(), kMaxStatusPeers);
 }
 
 TEST(LocalMessages, CarryAStatusAsItIs) {

@@ -66,7 +66,8 @@ Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name 
   job.interval_ns = 1000 * actors::kMillisecond;
   job.payload = payload;
   EventHeap events;
-  VirtualCluster cluster(events, *profile, seed, mode, hosts_of(kRanks), kRanks);
+  VirtualCluster cluster(events, *profile, seed,
+                         {.mode = mode, .ranks_of_node = hosts_of(kRanks), .world_size = kRanks});
   cluster.counted_root().will_be_loaded();
   if (payload != nullptr) cluster.keep_bytes(payload);
   write_down(cluster, seen);
@@ -84,8 +85,9 @@ Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name 
   look_at(cluster, seen);
 
   EventHeap later;
-  VirtualCluster restarted(later, *profile, 2, mode, hosts_of(kLoadingRanks), kLoadingRanks,
-                           actors::kDefaultDirectNodes, 2);
+  VirtualCluster restarted(
+      later, *profile, 2,
+      {.mode = mode, .ranks_of_node = hosts_of(kLoadingRanks), .world_size = kLoadingRanks, .generation = 2});
   restarted.counted_root().will_be_loaded();
   restarted.counted_root().continue_from(cluster.counted_root());
   CountedLoads::Job loading;
@@ -219,7 +221,7 @@ TEST(AFullRun, FindsBytesOtherThanThoseThatWereStaged) {
   piece->dtype = DType::f32;
   piece->box = Box{{0}, {16}};
   const actors::operation::ReadBatch batch{1, 2, {{piece, 0, 64, 0}}};
-  EXPECT_TRUE(payload.carry_out(0, false, batch, actors::OperationResult(actors::operation::Done{}), 0).ok());
+  EXPECT_TRUE(payload.carry_out(0, false, batch, actors::OperationResult(DamageList{}), 0).ok());
   EXPECT_THAT(payload.disagreement().message(), HasSubstr("ReadBatch: the bytes of v"));
 }
 

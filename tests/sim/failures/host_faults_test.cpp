@@ -89,7 +89,7 @@ TEST_F(ALoaderByItself, TellsOfAFailureOnceNothingIsWrittenToTheWindowAnyMore) {
   done(starts_[1], Status(Code::corrupt, "a flipped bit"));
   EXPECT_EQ(received<local::LoadDone>(),
             0u);  // else the next load's window would take the late bytes of this one
-  done(starts_[0], actors::OperationResult(actors::operation::Done{}));
+  done(starts_[0], actors::OperationResult(DamageList{}));
   EXPECT_EQ(received<local::LoadDone>(), 0u);
   done(starts_[2], Status(Code::io, "and another fault"));
   ASSERT_EQ(received<local::LoadDone>(), 1u);
@@ -100,7 +100,7 @@ TEST_F(ALoaderByItself, TellsOfAFailureOnceNothingIsWrittenToTheWindowAnyMore) {
 TEST_F(ALoaderByItself, IgnoresPlacedOfABatchThatIsStillBeingRead) {
   for (uint32_t batch : {0u, 1u, 2u, 3u, 4'000'000'000u}) from_client(local::Placed{1, batch});
   EXPECT_EQ(received<local::LoadDone>(), 0u);
-  for (size_t i = 0; i < 3; ++i) done(starts_[i], actors::OperationResult(actors::operation::Done{}));
+  for (size_t i = 0; i < 3; ++i) done(starts_[i], actors::OperationResult(DamageList{}));
   EXPECT_EQ(received<local::Loaded>(), 3u);
   for (uint32_t batch : {0u, 0u, 1u, 2u}) from_client(local::Placed{1, batch});
   ASSERT_EQ(received<local::LoadDone>(), 1u);
