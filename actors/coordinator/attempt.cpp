@@ -15,66 +15,6 @@ size_t size_of(const wire::ShardsWritten& report) {
 
 }  // namespace
 
-std::string_view to_string(AttemptState state) {
-  switch (state) {
-    case AttemptState::reading_decision:
-      return "reading_decision";
-    case AttemptState::gathering:
-      return "gathering";
-    case AttemptState::publishing_roster:
-      return "publishing_roster";
-    case AttemptState::awaiting_reports:
-      return "awaiting_reports";
-    case AttemptState::checking_files:
-      return "checking_files";
-    case AttemptState::committing:
-      return "committing";
-    case AttemptState::aborting:
-      return "aborting";
-    case AttemptState::committed:
-      return "committed";
-    case AttemptState::aborted:
-      return "aborted";
-    case AttemptState::undecided:
-      return "undecided";
-    case AttemptState::left:
-      return "left";
-  }
-  return "?";
-}
-
-std::string_view to_string(AttemptTrigger trigger) {
-  switch (trigger) {
-    case AttemptTrigger::no_decision_found:
-      return "no_decision_found";
-    case AttemptTrigger::layouts_known:
-      return "layouts_known";
-    case AttemptTrigger::other_roster_published:
-      return "other_roster_published";
-    case AttemptTrigger::roster_known:
-      return "roster_known";
-    case AttemptTrigger::all_reported:
-      return "all_reported";
-    case AttemptTrigger::files_match:
-      return "files_match";
-    case AttemptTrigger::files_differ:
-      return "files_differ";
-    case AttemptTrigger::given_up:
-      return "given_up";
-    case AttemptTrigger::committed:
-      return "committed";
-    case AttemptTrigger::aborted:
-      return "aborted";
-    case AttemptTrigger::publishing_failed:
-      return "publishing_failed";
-    case AttemptTrigger::superseded:
-      return "superseded";
-    case AttemptTrigger::handed_over:
-      return "handed_over";
-  }
-  return "?";
-}
-
 // --- the commit condition ---
 
 Attempt::Next Attempt::next(uint32_t world_size) {

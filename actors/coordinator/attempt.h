@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,8 +52,6 @@ enum class AttemptTrigger : uint8_t {
   superseded,              // a later epoch exists
   handed_over,             // this coordinator stops, and another one replaces it
 };
-std::string_view to_string(AttemptState state);
-std::string_view to_string(AttemptTrigger trigger);
 
 inline constexpr auto kAttemptTransitions = [] {
   using S = AttemptState;

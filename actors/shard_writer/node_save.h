@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,8 +34,6 @@ enum class NodeSaveTrigger : uint8_t {
   aborted,            // the root has a tombstone
   left,               // the node stops trying
 };
-std::string_view to_string(NodeSaveState state);
-std::string_view to_string(NodeSaveTrigger trigger);
 
 inline constexpr auto kNodeSaveTransitions = [] {
   using S = NodeSaveState;
@@ -75,8 +72,6 @@ enum class LocalGatherTrigger : uint8_t {
   made,           // the planner here has made the plans
   offered_again,  // the client of coordinator_rank begins again
 };
-std::string_view to_string(LocalGatherState state);
-std::string_view to_string(LocalGatherTrigger trigger);
 
 inline constexpr auto kLocalGatherTransitions = [] {
   using S = LocalGatherState;
