@@ -48,6 +48,11 @@ struct WriteShard {  // -> WrittenShard
   bool in_parts = false;
   UserMetadataPtr user = nullptr;
 };
+// -> uint64_t, which differs from the last answer if a WriteShard of these attempts has written since. Waits
+// for no storage.
+struct MeasureWrites {
+  std::vector<AttemptKey> keys;
+};
 // -> Done. Records that a rank which writes no file has staged (storage/decisions/staged_record.h).
 // Code::already_exists: another process of the rank has staged something else.
 struct RecordStaged {
@@ -266,7 +271,7 @@ using Operation = std::variant<
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
     operation::CompleteAttempt, operation::ListCheckpoints, operation::ListMissingManifests,
-    operation::VerifyCheckpoint, operation::RecordStaged>;
+    operation::VerifyCheckpoint, operation::RecordStaged, operation::MeasureWrites>;
 // Large results are held by pointer: the simulator holds a great number of results at once.
 using OperationResult =
     std::variant<operation::Done, storage::WrittenShard, std::shared_ptr<const storage::Decision>,

@@ -400,6 +400,9 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_save_failed(in.getSaveFailed());
     case schema::Message::PENDING:
       return WireBody(wire::Pending{read_key(in.getPending())});
+    case schema::Message::SAVE_PROGRESS:
+      return WireBody(
+          wire::SaveProgress{read_key(in.getSaveProgress().getKey()), in.getSaveProgress().getAmount()});
     case schema::Message::DECIDED:
       return read_decided(in.getDecided());
     case schema::Message::SUPERSEDED:

@@ -124,6 +124,11 @@ struct Encoder {
     write_failure(failed, body.why);
   }
   void operator()(const wire::Pending& body) { write(out.initPending(), body.key); }
+  void operator()(const wire::SaveProgress& body) {
+    auto progress = out.initSaveProgress();
+    write(progress.initKey(), body.key);
+    progress.setAmount(body.amount);
+  }
   void operator()(const wire::Decided& body) {
     auto decided = out.initDecided();
     write(decided.initKey(), body.key);

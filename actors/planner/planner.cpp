@@ -187,7 +187,7 @@ class Planner final : public Role {
                                   wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
                                   wire::PlanGathering, wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest,
                                   wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
-                                  wire::ChunksPending> auto&) {}},
+                                  wire::ChunksPending, wire::SaveProgress> auto&) {}},
         body);
   }
 

@@ -13,6 +13,11 @@ bool NodeSave::fail(Rank rank, Status why) {
   return true;
 }
 
+bool NodeSave::is_writing() const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const auto& each) { return each.second.files_writing != 0; });
+}
+
 bool NodeSave::has_unpublished() const {
   return !has_failed() && std::any_of(ranks.begin(), ranks.end(), [](const auto& each) {
     return each.second.is(RankSaveState::written);

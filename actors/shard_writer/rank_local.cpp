@@ -119,7 +119,10 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   }
   const Status& why = decision.status();
   if (why.code() == Code::not_found) {
-    if (was_merged) save.set.missing = why.message();
+    if (was_merged && save.set.missing != why.message()) {
+      if (!save.set.missing.empty()) extend(key, save, now, out);  // a further rank has published
+      save.set.missing = why.message();
+    }
     if (was_merged || save.set.polls == 1) look_for_lost(now, key, out);
   } else if (is_permanent(why)) {
     return fail(now, key, save.ranks.begin()->first, why, out);

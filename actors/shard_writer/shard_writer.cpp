@@ -51,6 +51,7 @@ void ShardWriter::on_message(TimeNs now, const event::Received& received, Effect
           [&](const wire::RanksEnded& ranks) { coordinators_ = ranks; },
           [&](const wire::Undecided& undecided) { on_undecided(undecided, out); },
           [&](const wire::Pending& pending) { on_pending(now, pending.key, out); },
+          [&](const wire::SaveProgress& progress) { on_progress_elsewhere(now, progress, out); },
           [](const OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
                          wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::LayoutsStaged,
                          wire::Superseded, wire::LocalPlans, wire::JoinLoad, wire::LoadRoster,
@@ -106,7 +107,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
           [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
                          local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
                          local::StatusReport, local::PlanUpdate, local::FilesToRead, local::StagingGranted,
-                         local::GiveBack, local::PartRequest, local::Listing> auto&) {}},
+                         local::GiveBack, local::PartRequest, local::Listing, local::SaveProgress> auto&) {}},
       *message);
 }
 
@@ -251,25 +252,11 @@ ShardWriter::Saves::iterator ShardWriter::open_save(TimeNs now, const AttemptKey
   save.backoff.spread_over(config_.timeouts, world_size(), ranks_here, deadline / 2);
   // So partial reports come well before the deadline, even if one rank hangs.
   save.partials.spread_over(config_.timeouts, world_size(), ranks_here, deadline / 8);
-  save.deadline = timers_.set(now + config_.timeouts.node_deadline_ms * kMillisecond, out,
-                              [this, key](TimeNs, EffectWriter& then_out) {
-                                auto open = saves_.find(key);
-                                if (open == saves_.end()) return;
-                                open->second.deadline = 0;
-                                give_up(key, GiveUp::deadline, no_decision(open->second), then_out);
-                              });
+  await_progress(now, key, save, out);
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
   if (!superseded_.ok()) give_up(key, GiveUp::superseded, superseded_.message(), out);
   if (coordinator_lost_) give_up_without_coordinator(now, out);
   return found;
-}
-
-std::string ShardWriter::no_decision(const NodeSave& save) const {
-  std::string cause = "host " + config_.host + " heard no decision within " +
-                      human_seconds(config_.timeouts.node_deadline_ms / 1e3);
-  if (!save.set.missing.empty()) cause += ": " + save.set.missing;
-  if (coordinator_lost_) cause += ": it has lost the coordinator";
-  return cause;
 }
 
 void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out) {

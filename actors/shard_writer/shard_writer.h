@@ -9,6 +9,7 @@
 // Its sources:
 // - shard_writer.cpp: events, and messages of clients
 // - writing.cpp: planning and writing
+// - progress.cpp: the deadline of a save, and what moves it
 // - reports.cpp: reports to the coordinator
 // - decisions.cpp: decisions, and what clients receive
 // - drain.cpp: ranks that are gone, and the drain
@@ -94,7 +95,6 @@ class ShardWriter final : public Role {
   // Returns the save in flight, or opens one. end(): there are too many.
   Saves::iterator find_or_open(TimeNs now, const AttemptKey& key, EffectWriter& out);
   Saves::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
-  std::string no_decision(const NodeSave& save) const;  // the cause when its deadline ends it
   void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
   // A client that is gone keeps its slabs until they are written or dropped.
   void forget_if_unused(ClientId client, EffectWriter& out);
@@ -143,6 +143,19 @@ class ShardWriter final : public Role {
   void notify_late_writer(const AttemptKey& key, Rank rank, const RankSave& rank_save, EffectWriter& out);
   void rank_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void wait_for_roster(TimeNs now, const AttemptKey& key, RankSave& rank_save, EffectWriter& out);
+
+  // --- progress ---
+  // Looks at the save again before its deadline, or at it.
+  void await_progress(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
+  void look_for_progress(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void measure_writes(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
+  void measured(const AttemptKey& key, uint64_t bytes, TimeNs looked_before, EffectWriter& out);
+  // The coordinator knows of progress of the save, here or on other hosts.
+  void on_progress_elsewhere(TimeNs now, const wire::SaveProgress& progress, EffectWriter& out);
+  // The deadline of the save counts from `since`. Its clients wait as much longer.
+  void extend(const AttemptKey& key, NodeSave& save, TimeNs since, EffectWriter& out);
+  TimeNs deadline_of(const NodeSave& save) const;
+  std::string no_decision(const NodeSave& save) const;  // the cause when its deadline ends it
 
   // --- reporting ---
   // Whether every rank of this host that may take part has written, or waits for the coordinator.

@@ -61,13 +61,14 @@ Status Session::receive_one(NodeLink& link) {
   return ok_status();
 }
 
-// A node ends every save by its deadline. If its storage hangs it cannot, although it still answers.
+// A node ends every save by its deadline, which moves while the save makes progress. If its storage hangs it
+// cannot, although it still answers.
 void Session::look_for_overdue(const NodeLink& link) {
   if (link.attached.node_deadline_ms == 0) return;
   const auto most = std::chrono::milliseconds(link.attached.node_deadline_ms) + kLongestAnswer;
   std::lock_guard lock(mutex_);
   for (const auto& [key, record] : undecided_) {
-    if (!record.save || Clock::now() - record.save->begun <= most) continue;
+    if (!record.save || Clock::now() - record.save->last_progress <= most) continue;
     record.save->finish(
         Status(Code::deadline_exceeded,
                fmt::format("{}: the node of this host (pid {}) answers, but has not decided it",
@@ -83,6 +84,8 @@ Status Session::handle(local::LocalMessage message) {
   if (auto* decided = std::get_if<local::Decided>(&message)) {
     finish_save({decided->step, decided->attempt}, false, std::move(decided->outcome),
                 decided->checkpoint ? *decided->checkpoint : Metadata());
+  } else if (auto* progress = std::get_if<local::SaveProgress>(&message)) {
+    on_progress(*progress);
   } else if (auto* refused = std::get_if<local::Refused>(&message)) {
     finish_save({refused->step, refused->attempt}, true, std::move(refused->why), {});
   } else if (auto* roster = std::get_if<local::RosterUpdate>(&message)) {
@@ -113,6 +116,12 @@ Status Session::handle(local::LocalMessage message) {
     return Status(Code::corrupt, "it sent a message that only a client sends");
   }
   return ok_status();
+}
+
+void Session::on_progress(const local::SaveProgress& progress) {
+  std::lock_guard lock(mutex_);
+  auto record = undecided_.find({progress.step, progress.attempt});
+  if (record != undecided_.end() && record->second.save) record->second.save->last_progress = Clock::now();
 }
 
 // The slab's bytes are durable files now, or dropped. Changes the message that the next node would get.

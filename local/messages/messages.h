@@ -122,6 +122,10 @@ struct NotStaged {  // client -> node: this rank does not stage this save, so th
   uint32_t attempt = 0;
   Status why;
 };
+struct SaveProgress {  // node -> client: the save is undecided, and its writing makes progress
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+};
 struct Decided {  // node -> client
   uint64_t step = 0;
   uint32_t attempt = 0;
@@ -325,7 +329,7 @@ using LocalMessage =
                  local::StatusReport, local::PlanRequest, local::PlanUpdate, local::PlanGathering,
                  local::Close, local::FilesToRead, local::FilesRead, local::StagingRequest,
                  local::StagingGranted, local::StagingKept, local::GiveBack, local::PartRequest,
-                 local::PartStaged, local::List, local::Listing>;
+                 local::PartStaged, local::List, local::Listing, local::SaveProgress>;
 
 Bytes encode_local(const LocalMessage& message);
 // `bytes` are untrusted: it needs bounded memory and never crashes. Errors have one line.

@@ -120,6 +120,7 @@ uint64_t MessageSizes::of(const actors::WireMessage& message) {
             return add(report.plans.size()), add(report.files.size()), true;
           },
           [&](const actors::wire::Pending&) { return true; },
+          [&](const actors::wire::SaveProgress&) { return true; },
           [&](const actors::wire::Decided& report) { return report.cause.empty(); },
           [&](const actors::wire::LocalPlans& report) {
             add(report.host.size());

@@ -151,7 +151,8 @@ std::vector<actors::WireBody> wire_bodies() {
           {true, 0, 3, 1}, 99, std::make_shared<actors::Chunk>(actors::Chunk{3, Bytes(3), {}})},
       actors::wire::ChunksUnavailable{{true, 0, 3, 1}, {7}},
       actors::wire::ChunksCancelled{{true, 0, 3, 1}, {7, 9}},
-      actors::wire::ChunksPending{{true, 0, 3, 1}, {7, 8}}};
+      actors::wire::ChunksPending{{true, 0, 3, 1}, {7, 8}},
+      actors::wire::SaveProgress{key, 17}};
 }
 
 std::vector<actors::LinkMessage> link_messages(const Bytes& between_roles) {
@@ -208,7 +209,8 @@ std::vector<local::LocalMessage> local_messages() {
       local::StagingKept{4096, {0, 1}, 2},
       local::GiveBack{},
       local::PartRequest{1, 9, 1, 7, {{0, 100, 0}, {128, 64, 128}}},
-      local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")}};
+      local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")},
+      local::SaveProgress{9, 1}};
 }
 
 Bytes framed(transport::FrameKind kind, const Bytes& payload) {

@@ -429,18 +429,17 @@ struct Operations {
 };
 using MayCommit = Operations<operation::PublishDecision, operation::PublishRankManifest,
                              operation::CompleteRankLocal, operation::CompleteAttempt>;
-using CommitNothing =
-    Operations<operation::WriteShard, operation::ReadDecision, operation::CheckFiles,
-               operation::RecordDecision, operation::PublishRoster, operation::ReadRoster,
-               operation::ListAttempts, operation::InspectAttempt, operation::SweepAttempt,
-               operation::PublishLoadChoice, operation::ReadLoadChoice, operation::MeasureObjects,
-               operation::ReadBatch, operation::ListNewestAttempts, operation::ListAttemptsOfStep,
-               operation::PinAttempt, operation::RenewPin, operation::RemovePin, operation::PlanRetention,
-               operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
-               operation::ListenToPeers, operation::ReadChunk, operation::CheckChunk, operation::CopyChunk,
-               operation::ReleaseWindow, operation::ReadHeader, operation::CheckHeader,
-               operation::LocateRanges, operation::DecodeDecision, operation::ListCheckpoints,
-               operation::ListMissingManifests, operation::VerifyCheckpoint, operation::RecordStaged>;
+using CommitNothing = Operations<
+    operation::WriteShard, operation::ReadDecision, operation::CheckFiles, operation::RecordDecision,
+    operation::PublishRoster, operation::ReadRoster, operation::ListAttempts, operation::InspectAttempt,
+    operation::SweepAttempt, operation::PublishLoadChoice, operation::ReadLoadChoice,
+    operation::MeasureObjects, operation::ReadBatch, operation::ListNewestAttempts,
+    operation::ListAttemptsOfStep, operation::PinAttempt, operation::RenewPin, operation::RemovePin,
+    operation::PlanRetention, operation::DeleteCheckpoint, operation::RemoveRemains, operation::ReadEpoch,
+    operation::ListenToPeers, operation::ReadChunk, operation::CheckChunk, operation::CopyChunk,
+    operation::ReleaseWindow, operation::ReadHeader, operation::CheckHeader, operation::LocateRanges,
+    operation::DecodeDecision, operation::ListCheckpoints, operation::ListMissingManifests,
+    operation::VerifyCheckpoint, operation::RecordStaged, operation::MeasureWrites>;
 template <class... T>
 constexpr bool is_each_named(const std::variant<T...>*) {
   return ((MayCommit::name<T> != CommitNothing::name<T>)&&...);
@@ -585,12 +584,12 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
   OperationRunner reader(*storage, nullptr, slabs, {},
                          {[] { return storage::nonce_of(1); }, [] { return 0; }, nullptr, true});
   const std::set<std::string_view> allowed = {
-      "ReadDecision",    "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
-      "ReadLoadChoice",  "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
-      "PinAttempt",      "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
-      "ReadChunk",       "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
-      "CheckHeader",     "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
-      "VerifyCheckpoint"};
+      "ReadDecision",     "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
+      "ReadLoadChoice",   "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
+      "PinAttempt",       "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
+      "ReadChunk",        "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
+      "CheckHeader",      "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
+      "VerifyCheckpoint", "MeasureWrites"};
   for (const Operation& each : one_of_each(std::make_index_sequence<std::variant_size_v<Operation>>())) {
     const std::string_view name = operation_name(each);
     EXPECT_EQ(root_use(each) != RootUse::writes, allowed.contains(name)) << name;

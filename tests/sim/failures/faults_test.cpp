@@ -229,6 +229,26 @@ TEST(ADisk, ThatIsSlowDelaysOneThatFailsAbortsByName) {
   EXPECT_THAT(full.cause, HasSubstr("host 3: WriteShard: the disk is full"));
 }
 
+// Regression: nodes and coordinator gave up saves that were merely slow.
+TEST(AStorage, ThatTakesTwentyMinutesForASaveAbortsNone) {
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::collective}) {
+    Scenario scenario = of_eight_hosts({}, mode);
+    scenario.saves = 1;
+    auto profile = find_profile(scenario.profile, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+    ASSERT_TRUE(profile.ok());
+    uint64_t bytes = 0;
+    for (uint64_t rate : {profile->storage.client_bytes_per_s, uint64_t{0}}) {
+      if (rate == 0) profile->storage.client_bytes_per_s = std::max<uint64_t>(1, bytes / 8 / 1200);
+      auto report = simulate(scenario, *profile);
+      ASSERT_TRUE(report.ok());
+      EXPECT_FALSE(report->violation.has_value()) << report->violation->what;
+      EXPECT_EQ(report->saves[0].aborted_ranks, 0u) << report->saves[0].cause;
+      bytes = report->saves[0].bytes_staged;
+      if (rate == 0) EXPECT_GT(report->saves[0].committed.greatest, seconds(1000));
+    }
+  }
+}
+
 TEST(ANode, ThatCannotBeginAgainIsSaidByTheClientsOfItsHost) {
   const SaveReport save =
       simulated(of_eight_hosts({{Kind::dies, 20'100, 0}, {Kind::restarts, 20'110, 3, 100}})).saves[1];
