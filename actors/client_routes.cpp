@@ -15,6 +15,7 @@ bool hears(RoleKind role, const local::LocalMessage& message) {
                             std::holds_alternative<local::StagingKept>(message) ||
                             std::holds_alternative<local::PartStaged>(message);
   if (is_of_memory) return false;
+  if (std::holds_alternative<local::Detach>(message)) return role == RoleKind::shard_writer;
   switch (role) {
     case RoleKind::planner:
       return is_of_a_rank;

@@ -101,13 +101,12 @@ bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& ti
 
 // How long a save may be waited for, beyond staging and writing. Hosts that die hold it for host_lost_ms:
 // once, and again where another coordinator begins to await them.
-// A trainer that ends without a word while its node lives is noticed at the attempt's deadline.
+// Likewise a trainer that ends without a word while its node lives.
 actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
   bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that begins again knows no ranks
   for (const Fault& fault : scenario.failures) {
-    is_known = is_known && fault.kind != Fault::Kind::vanishes && fault.kind != Fault::Kind::loses &&
-               fault.kind != Fault::Kind::disk_slow && fault.kind != Fault::Kind::disk_fails &&
-               fault.kind != Fault::Kind::disk_full;
+    is_known = is_known && fault.kind != Fault::Kind::loses && fault.kind != Fault::Kind::disk_slow &&
+               fault.kind != Fault::Kind::disk_fails && fault.kind != Fault::Kind::disk_full;
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }

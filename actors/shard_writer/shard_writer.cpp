@@ -99,10 +99,11 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
           [&](const local::PlanRequest& request) { on_plan_request(now, client, request, out); },
           [&](const local::PlanGathering& plans) { on_plan_gathering(now, client, plans, out); },
           [&](const local::Ping&) { out.to_client(client, local::Pong{}); },
+          [&](const local::Detach&) { detached_.insert(client); },
           // Messages to the Loader or to the node itself (actors/client_routes.h).
           [](const OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
-                         local::FilesRead, local::Close, local::Detach, local::StatusRequest,
-                         local::StagingRequest, local::StagingKept, local::PartStaged> auto&) {},
+                         local::FilesRead, local::Close, local::StatusRequest, local::StagingRequest,
+                         local::StagingKept, local::PartStaged> auto&) {},
           // Messages of a node to its clients.
           [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
                          local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
@@ -115,6 +116,7 @@ void ShardWriter::on_attach(TimeNs now, ClientId client, const local::Attach& at
   clients_[client] = attach.rank;
   attached_[attach.rank] = client;
   lost_.erase(attach.rank);
+  await_return(now, attach.rank, out);
   if (world_size_ == 0) world_size_ = attach.world_size;
   if (ended_.erase(attach.rank) != 0) send_ended_at(now, out);
 }
@@ -263,6 +265,7 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
   auto found = clients_.find(client);
   if (found == clients_.end()) return;
   const Rank rank = found->second;
+  const bool ended_cleanly = detached_.erase(client) != 0;
   clients_.erase(found);
   gone_.insert(client);
   auto attached = attached_.find(rank);
@@ -270,6 +273,7 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
   if (attached != attached_.end() && attached->second == client) {
     attached_.erase(attached);
     lose_rank(now, rank, out);
+    if (!ended_cleanly) await_return(now, rank, out);
   }
   forget_if_unused(client, out);
 }

@@ -261,6 +261,9 @@ class ShardWriter final : public Role {
   Status trainer_ended(Rank rank) const;
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& message, EffectWriter& out);
   void lose_rank(TimeNs now, Rank rank, EffectWriter& out);
+  // A trainer that vanished may attach again within host_lost_ms. After that it counts as ended. If the rank
+  // is attached, there is nothing to wait for.
+  void await_return(TimeNs now, Rank rank, EffectWriter& out);
   void send_ended(EffectWriter& out);
   void send_ended_at(TimeNs at, EffectWriter& out);  // repeats with back-off
   // Sends RanksEnded kDrainMessages times, from `first` on, so that the coordinator knows the ranks of
@@ -285,7 +288,9 @@ class ShardWriter final : public Role {
   base::FlatMap<ClientId, Rank> clients_;  // attached now
   base::FlatMap<Rank, ClientId> attached_;
   std::set<Rank> lost_;                // were attached and are gone, or will never attach
-  std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher reported
+  std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher or the connection shows
+  std::map<Rank, TimerId> awaited_;    // ranks whose trainers vanished and may attach again
+  std::set<ClientId> detached_;        // clients that end cleanly; their ClientLost follows
   std::set<ClientId> gone_;            // clients that are gone and whose slabs are still in use
   KnownWorlds worlds_;
   bool rank_local_ = false;  // the ranks here save in mode rank-local

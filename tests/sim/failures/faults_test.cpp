@@ -178,6 +178,23 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   EXPECT_THAT(silent.cause, HasSubstr("rank 13: unavailable: its trainer ended"));  // others of its host wait
 }
 
+// Regression: the node saw its last trainer vanish and reported nothing, because no rank of its own waited.
+// All other hosts waited two minutes.
+TEST(ATrainer, ThatVanishesIsReportedToOtherHostsAlsoIfNoRankOfItsOwnWaits) {
+  std::vector<Fault> faults;
+  for (uint64_t rank = 24; rank < 32; ++rank) {  // all of host 3
+    faults.push_back({Kind::vanishes, 15'000});
+    faults.back().rank = rank;
+  }
+  const SimulationReport report = simulated(of_eight_hosts(faults));
+  EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+  EXPECT_EQ(report.saves[1].aborted_ranks, 56u);
+  EXPECT_THAT(report.saves[1].cause,
+              HasSubstr("rank 24: its trainer ended before it had staged this save: it "
+                        "closed its connection without notice"));
+  EXPECT_LT(report.saves[1].committed.greatest, seconds(20));
+}
+
 TEST(ALink, CutOneWayTowardsTheCoordinatorHoldsASaveUpUntilItIsWhole) {
   Fault cut{Kind::cut, 20'100, 3, 12'000};
   cut.to_hosts = 1;
