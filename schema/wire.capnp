@@ -122,6 +122,7 @@ struct LoadRoster {
 struct Chunks {
   id @0 :LoadId;
   chunks @1 :List(UInt64);
+  sender @2 :UInt32;       # chunksPending: 1 + number of the sending host in the roster; 0: not stated
 }
 
 struct Chunk {

@@ -231,7 +231,11 @@ struct Encoder {
   }
   void operator()(const wire::ChunksUnavailable& body) { write_chunks(out.initChunksUnavailable(), body); }
   void operator()(const wire::ChunksCancelled& body) { write_chunks(out.initChunksCancelled(), body); }
-  void operator()(const wire::ChunksPending& body) { write_chunks(out.initChunksPending(), body); }
+  void operator()(const wire::ChunksPending& body) {
+    auto pending = out.initChunksPending();
+    write_chunks(pending, body);
+    pending.setSender(body.host ? *body.host + 1 : 0);
+  }
   void operator()(const wire::GlobalPlan& body) {
     auto global = out.initGlobalPlan();
     write(global.initKey(), body.key);

@@ -224,6 +224,8 @@ struct ChunksCancelled {  // the sender reads these chunks itself; the receiver 
 struct ChunksPending {
   LoadId id;
   std::vector<uint64_t> chunks;
+  std::optional<uint32_t> host =
+      std::nullopt;  // number of the sender in the roster of the load, if it knows it
 };
 
 }  // namespace wire
