@@ -156,6 +156,21 @@ void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
                     });
 }
 
+void ShardWriter::abort_unopened(const AttemptKey& key, Rank rank, ClientId client, const Status& why,
+                                 EffectWriter& out) {
+  const std::string cause = "rank " + std::to_string(rank) + ": " + why.to_string();
+  operations_.start(abort_of(key, give_up_after(why), cause.substr(0, storage::kMaxCauseBytes)), out,
+                    [this, key, client, why](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                      if (!decision.ok()) {
+                        then_out.warning(to_string(key) + ": " + decision.status().to_string());
+                        return notify_outcome(client, key,
+                                              Status(why.code(), "not decided: " + why.message()), then_out);
+                      }
+                      notify_as_read(key, {client}, Outcome{NodeSaveState::unknown, why}, decision, then_out);
+                    });
+}
+
 // --- hosts that are lost ---
 
 void ShardWriter::on_ranks_lost(TimeNs now, const event::RanksLost& received, EffectWriter& out) {

@@ -228,11 +228,10 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
     return notify_closed(key, decided->second, client, out);
   }
   auto found = find_or_open(now, key, out);
-  if (found == saves_.end()) {  // sent once; it may be lost
-    if (!rank_local_) {
-      out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, message.why});
-    }
-    return;
+  if (found == saves_.end()) {
+    if (rank_local_) return abort_unopened(key, rank, client, message.why, out);
+    // Sent once; it may be lost.
+    return out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, message.why});
   }
   NodeSave& save = found->second;
   if (save.has_staged(rank)) return;  // by an earlier connection

@@ -221,6 +221,10 @@ class ShardWriter final : public Role {
   void on_coordinator_superseded(const Status& why, EffectWriter& out);
 
   // --- rank-local ---
+  // A rank does not stage a save that this node has no room to follow. Publishes a tombstone, once, and sends
+  // the client what the root then has.
+  void abort_unopened(const AttemptKey& key, Rank rank, ClientId client, const Status& why,
+                      EffectWriter& out);
   // After the files of a rank are durable: publishes its manifest, then polls for the complete set.
   void publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out);
   void published_rank_local(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,

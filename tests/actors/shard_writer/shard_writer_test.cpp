@@ -646,6 +646,21 @@ TEST_F(AShardWriterThatWritesForLong, WaitsForOtherHostsOfWhichTheCoordinatorHas
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u) << "nothing new for the whole deadline";
 }
 
+// Regression: the message was dropped, and the other ranks waited for the manifest of this one.
+TEST_F(AShardWriterByItself, AbortsARankLocalSaveThatARankDoesNotStageAlsoBeyondTheBoundOfSaves) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  for (uint64_t step = 1; step <= kMaxSavesInFlight; ++step) stage(step);
+  role_.from_client(kClient, local::NotStaged{999, 1, Status(Code::busy, "too many saves are in flight")});
+  OperationId id = 0;
+  EXPECT_THAT(tombstone_cause(&id), HasSubstr("rank 0: busy: too many saves are in flight"));
+  role_.handle(event::OperationDone{id, aborted({1, 999, 1}, "rank 0: busy")});
+  ASSERT_EQ(notified(0).size(), 1u);
+  EXPECT_EQ(notified(0)[0].code(), Code::aborted);
+}
+
 // A model so small that one of two ranks writes all of it.
 class AShardWriterOfASmallModel : public AShardWriterByItself {
  protected:
