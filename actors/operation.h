@@ -66,6 +66,12 @@ struct WriteShard {
   bool in_parts = false;
   UserMetadataPtr user = nullptr;
 };
+// Answers with a number that differs from the last answer if a WriteShard of these attempts has written since.
+// Waits for no storage.
+struct MeasureWrites {
+  using Answer = uint64_t;
+  std::vector<AttemptKey> keys;
+};
 // Records that a rank which writes no file has staged (storage/decisions/staged_record.h).
 // Code::already_exists: another process of the rank has staged something else.
 struct RecordStaged {
@@ -314,7 +320,7 @@ using Operation = std::variant<
     operation::ReadChunk, operation::CheckChunk, operation::CopyChunk, operation::ReleaseWindow,
     operation::ReadHeader, operation::CheckHeader, operation::LocateRanges, operation::DecodeDecision,
     operation::CompleteAttempt, operation::ListCheckpoints, operation::ListMissingManifests,
-    operation::VerifyCheckpoint, operation::RecordStaged>;
+    operation::VerifyCheckpoint, operation::RecordStaged, operation::MeasureWrites>;
 // Large results are held by pointer: the simulator holds a great number of results at once.
 using OperationResult =
     std::variant<operation::Done, storage::WrittenShard, DecisionPtr, storage::RosterRecord,

@@ -17,6 +17,8 @@ struct Table {
   OperationTraits operator()(const operation::WriteShard&) const {
     return {"WriteShard", writes, bulk, creates};
   }
+  // It asks the node's own writers, not the root.
+  OperationTraits operator()(const operation::MeasureWrites&) const { return {"MeasureWrites", reads, duty}; }
   OperationTraits operator()(const operation::RecordStaged&) const {
     return {"RecordStaged", writes, duty, creates};
   }

@@ -9,8 +9,8 @@
 //   }};
 //   StateMachine<kLampTransitions> lamp{LampState::off};
 //
-// docs/reference/states.md shows every table; a test compares page and table. Both enumerations need a
-// `std::string_view to_string(...)` in their own namespace, whose `switch` has no default.
+// docs/reference/states.md shows every table; a test compares page and table. The values of both enumerations
+// count up from 0. Their names are those of their enumerators (actors/enumerator_names.h).
 #pragma once
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "actors/enumerator_names.h"
 #include "shoal/check.h"
 
 namespace shoal::actors {
@@ -69,8 +70,8 @@ class StateMachine {
     std::vector<TransitionCount> list() const {
       std::vector<TransitionCount> all;
       for (size_t row = 0; row < kTable.size(); ++row) {
-        all.push_back({to_string(kTable[row].from), to_string(kTable[row].on), to_string(kTable[row].to),
-                       counts_[row]});
+        all.push_back({name_of_enumerator(kTable[row].from), name_of_enumerator(kTable[row].on),
+                       name_of_enumerator(kTable[row].to), counts_[row]});
       }
       return all;
     }
@@ -115,8 +116,9 @@ template <class Table>
 std::string transitions_as_markdown(const Table& table) {
   std::string text = "| state | event | next state |\n|---|---|---|\n";
   for (const auto& row : table) {
-    text += "| `" + std::string(to_string(row.from)) + "` | `" + std::string(to_string(row.on)) + "` | `" +
-            std::string(to_string(row.to)) + "` |\n";
+    text += "| `" + std::string(name_of_enumerator(row.from)) + "` | `" +
+            std::string(name_of_enumerator(row.on)) + "` | `" + std::string(name_of_enumerator(row.to)) +
+            "` |\n";
   }
   return text;
 }

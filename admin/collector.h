@@ -14,7 +14,7 @@ namespace shoal::admin {
 
 struct CollectorOptions {
   unsigned jobs = 8;               // number of files or checkpoints removed at once
-  uint32_t lease_ttl_ms = 60'000;  // must equal the setting of the nodes
+  uint32_t lease_ttl_ms = 60'000;  // must equal the setting of the nodes, and so must the next
   uint32_t abandoned_after_ms = 10'000;
   bool wait = true;  // waits for leases to end and for undecided attempts to become abandoned
 };

@@ -420,5 +420,9 @@ struct LocalMessage {
       attempts @140 :List(ListedCheckpoint);  # ascending in the order of load(latest)
       omitted @141 :UInt64;
     }
+    saveProgress :group {        # node -> client: this save makes progress
+      step @145 :UInt64;
+      attempt @146 :UInt32;
+    }
   }
 }

@@ -122,6 +122,7 @@ struct LoadRoster {
 struct Chunks {
   id @0 :LoadId;
   chunks @1 :List(UInt64);
+  sender @2 :UInt32;       # chunksPending: 1 + number of the sending host in the roster; 0: not stated
 }
 
 struct Chunk {
@@ -230,6 +231,10 @@ struct Message {
     chunksUnavailable @58 :Chunks;     # Loader -> Loader
     chunksCancelled @59 :Chunks;       # Loader -> Loader
     chunksPending @60 :Chunks;         # Loader -> Loader
+    saveProgress :group {              # ShardWriter -> Coordinator: its ranks still write.
+      key @66 :AttemptKey;             # Coordinator -> ShardWriter: some rank still does
+      amount @67 :UInt64;              # grows with the progress
+    }
   }
 }
 

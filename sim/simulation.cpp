@@ -102,14 +102,13 @@ bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& ti
 }
 
 // How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
-// again if another coordinator begins to wait for them. If a trainer ends and its node lives but is not
-// notified, the coordinator detects the end at the attempt's deadline.
+// again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its node
+// lives.
 actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
   bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that starts again knows no ranks
   for (const Fault& fault : scenario.failures) {
-    is_known = is_known && fault.kind != Fault::Kind::vanishes && fault.kind != Fault::Kind::loses &&
-               fault.kind != Fault::Kind::disk_slow && fault.kind != Fault::Kind::disk_fails &&
-               fault.kind != Fault::Kind::disk_full;
+    is_known = is_known && fault.kind != Fault::Kind::loses && fault.kind != Fault::Kind::disk_slow &&
+               fault.kind != Fault::Kind::disk_fails && fault.kind != Fault::Kind::disk_full;
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }

@@ -15,66 +15,6 @@ size_t size_of(const wire::ShardsWritten& report) {
 
 }  // namespace
 
-std::string_view to_string(AttemptState state) {
-  switch (state) {
-    case AttemptState::reading_decision:
-      return "reading_decision";
-    case AttemptState::gathering:
-      return "gathering";
-    case AttemptState::publishing_roster:
-      return "publishing_roster";
-    case AttemptState::awaiting_reports:
-      return "awaiting_reports";
-    case AttemptState::checking_files:
-      return "checking_files";
-    case AttemptState::committing:
-      return "committing";
-    case AttemptState::aborting:
-      return "aborting";
-    case AttemptState::committed:
-      return "committed";
-    case AttemptState::aborted:
-      return "aborted";
-    case AttemptState::undecided:
-      return "undecided";
-    case AttemptState::left:
-      return "left";
-  }
-  return "?";
-}
-
-std::string_view to_string(AttemptTrigger trigger) {
-  switch (trigger) {
-    case AttemptTrigger::no_decision_found:
-      return "no_decision_found";
-    case AttemptTrigger::layouts_known:
-      return "layouts_known";
-    case AttemptTrigger::other_roster_published:
-      return "other_roster_published";
-    case AttemptTrigger::roster_known:
-      return "roster_known";
-    case AttemptTrigger::all_reported:
-      return "all_reported";
-    case AttemptTrigger::files_match:
-      return "files_match";
-    case AttemptTrigger::files_differ:
-      return "files_differ";
-    case AttemptTrigger::given_up:
-      return "given_up";
-    case AttemptTrigger::committed:
-      return "committed";
-    case AttemptTrigger::aborted:
-      return "aborted";
-    case AttemptTrigger::publishing_failed:
-      return "publishing_failed";
-    case AttemptTrigger::superseded:
-      return "superseded";
-    case AttemptTrigger::handed_over:
-      return "handed_over";
-  }
-  return "?";
-}
-
 // --- the commit condition ---
 
 Attempt::Next Attempt::next(uint32_t world_size) {
@@ -109,6 +49,13 @@ storage::Manifest Attempt::make_manifest(const ExpectedPlans& under) const {
 
 // --- reports ---
 
+void Attempt::on_progress(TimeNs now, NodeId from, uint64_t amount) {
+  uint64_t& known = progress_[from];
+  if (amount <= known) return;
+  known = amount;
+  on_news(now);
+}
+
 // A later report of a node under one roster contains its earlier ones.
 void Attempt::keep_early(TimeNs now, NodeId from, const wire::ShardsWritten& report, size_t* bytes_used) {
   const std::pair name(from, report.roster_id);
@@ -116,7 +63,7 @@ void Attempt::keep_early(TimeNs now, NodeId from, const wire::ShardsWritten& rep
   const size_t kept_bytes = kept == early_.end() ? 0 : size_of(kept->second);
   if (*bytes_used - kept_bytes + size_of(report) > kMaxEarlyReportBytes) return;
   *bytes_used += size_of(report) - kept_bytes;
-  if (size_of(report) > kept_bytes) last_news = now;
+  if (size_of(report) > kept_bytes) on_news(now);
   early_.insert_or_assign(name, report);
 }
 
@@ -132,7 +79,7 @@ Status Attempt::take(TimeNs now, const wire::ShardsWritten& report,
   for (const wire::RankPlan& plan : report.plans) {
     auto [reported, fresh] = reported_.try_emplace(plan.rank, Reported{under, {}});
     waiting_.erase(plan.rank);
-    if (fresh) last_news = now;
+    if (fresh) on_news(now);
     if (fresh || !roster_) continue;
     SHOAL_RETURN_IF_ERROR(check_same_pieces(reported->second, plan.rank));
   }
@@ -168,7 +115,7 @@ std::shared_ptr<ExpectedPlans> Attempt::reported_under(Rank rank) const {
 // --- ranks that wait for the attempt's own roster ---
 
 void Attempt::wait_for_roster(TimeNs now, Rank rank, const Waiting& waiting) {
-  if (!waiting_.contains(rank)) last_news = now;
+  if (!waiting_.contains(rank)) on_news(now);
   waiting_.insert_or_assign(rank, waiting);
 }
 

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,8 +52,6 @@ enum class AttemptTrigger : uint8_t {
   superseded,              // a later epoch exists
   handed_over,             // this coordinator stops, and another one replaces it
 };
-std::string_view to_string(AttemptState state);
-std::string_view to_string(AttemptTrigger trigger);
 
 inline constexpr auto kAttemptTransitions = [] {
   using S = AttemptState;
@@ -120,7 +117,7 @@ class Attempt {
   using EarlyReports = std::map<std::pair<NodeId, RosterId>, wire::ShardsWritten>;
 
   Attempt(const AttemptId& id, TimeNs now, const Timeouts& timeouts, AttemptMachine::Counts& counts)
-      : last_news(now), retries(timeouts), id_(id), counts_(counts) {}
+      : retries(timeouts), id_(id), counts_(counts), begun_(now), last_news_(now) {}
 
   const AttemptId& id() const { return id_; }
   const AttemptKey& key() const { return id_.key; }
@@ -180,7 +177,17 @@ class Attempt {
   std::string what_is_missing(uint32_t world_size) const;
 
   TimerId deadline = 0;
-  TimeNs last_news;  // the first message about it, or the first from a further rank
+  // --- news: what moves the deadline ---
+  TimeNs begun() const { return begun_; }
+  TimeNs last_news() const { return last_news_; }
+  uint64_t news() const { return news_; }  // how often there were news
+  // There are news: a further rank was heard of, or a node still writes.
+  void on_news(TimeNs now) {
+    last_news_ = now;
+    ++news_;
+  }
+  // A node has sent SaveProgress. A repetition, or one that another has overtaken, is no news.
+  void on_progress(TimeNs now, NodeId from, uint64_t amount);
   PublishRetries retries;
   std::optional<TimeNs> hopeless_since;  // during a drain: since when nobody can complete it
   std::optional<PlanGather> plan_gather;
@@ -192,6 +199,10 @@ class Attempt {
   const AttemptId id_;
   AttemptMachine state_{AttemptState::reading_decision};
   AttemptMachine::Counts& counts_;
+  const TimeNs begun_;
+  TimeNs last_news_;
+  uint64_t news_ = 0;
+  base::PagedMap<NodeId, uint64_t> progress_;  // the greatest amount that each node sent
   std::shared_ptr<ExpectedPlans> roster_;
   std::optional<std::pair<bool, std::string>> follows_planner_;  // and the first host that stated it
   std::optional<std::pair<Rank, UserMetadataPtr>> user_;         // and the first rank that stated it

@@ -48,15 +48,33 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
 
 void Coordinator::await_news(Attempt& attempt, EffectWriter& out) {
   attempt.deadline =
-      timers_.set(attempt.last_news + config_.timeouts.attempt_deadline_ms * kMillisecond, out,
+      timers_.set(attempt.last_news() + config_.timeouts.attempt_deadline_ms * kMillisecond, out,
                   [this, id = attempt.id()](TimeNs now, EffectWriter& then_out) {
                     with_attempt(id, [&](Attempt& opened) { deadline_passed(now, opened, then_out); });
                   });
 }
 
+void Coordinator::send_pending(TimeNs now, NodeId to, const Attempt& attempt, EffectWriter& out) {
+  out.send(to, RoleKind::shard_writer, wire::Pending{attempt.key()});
+  // Far below the deadline of the node, which is longer than the coordinator's.
+  const TimeNs is_long = config_.timeouts.attempt_deadline_ms * kMillisecond / 3;
+  if (now - attempt.begun() < is_long) return;
+  out.send(to, RoleKind::shard_writer, wire::SaveProgress{attempt.key(), attempt.news()});
+}
+
+void Coordinator::on_progress(TimeNs now, NodeId from, const wire::SaveProgress& progress,
+                              EffectWriter& out) {
+  nodes_.insert(from);
+  if (answer_decided(from, progress.key, out)) return;
+  const auto [attempt, is_new] = open(now, progress.key, out);
+  if (attempt == nullptr) return;
+  attempt->on_progress(now, from, progress.amount);
+  if (is_new) look_for_ended(now, *attempt, out);
+}
+
 void Coordinator::deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out) {
   attempt.deadline = 0;
-  if (attempt.last_news + config_.timeouts.attempt_deadline_ms * kMillisecond > now) {
+  if (attempt.last_news() + config_.timeouts.attempt_deadline_ms * kMillisecond > now) {
     return await_news(attempt, out);
   }
   abort(attempt, GiveUp::deadline,
@@ -77,7 +95,7 @@ void Coordinator::on_report(TimeNs now, NodeId from, const wire::ShardsWritten& 
   if (answer_decided(from, report.key, out)) return;
   const auto [attempt, is_new] = open(now, report.key, out);
   if (attempt == nullptr) return;
-  out.send(from, RoleKind::shard_writer, wire::Pending{report.key});
+  send_pending(now, from, *attempt, out);
   if (!attempt->is_open()) return;
   if (!attempt->takes_reports() || !rosters_.newest()) {
     attempt->keep_early(now, from, report, &early_bytes_);
@@ -300,7 +318,7 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
   if (answer_decided(from, staged.key, out)) return;
   const auto [attempt, is_new] = open(now, staged.key, out);
   if (attempt == nullptr) return;
-  out.send(from, RoleKind::shard_writer, wire::Pending{staged.key});
+  send_pending(now, from, *attempt, out);
   if (!attempt->is_open()) return;
   layouts_.request_again(from);
   std::shared_ptr<ExpectedPlans> answer = attempt->roster();

@@ -52,7 +52,7 @@ Coordinator::Opened Coordinator::open_collective(TimeNs now, const Sender& sende
   if (answer_decided(sender.node, key, out)) return {};
   const Opened opened = open(now, key, out);
   if (opened.attempt == nullptr) return {};
-  out.send(sender.node, RoleKind::shard_writer, wire::Pending{key});
+  send_pending(now, sender.node, *opened.attempt, out);
   if (!opened.attempt->is_open()) return {};
   Status fits = check_host(sender);
   if (fits.ok()) {
@@ -84,7 +84,7 @@ void Coordinator::on_local_plans(TimeNs now, NodeId from, const wire::LocalPlans
     const bool changes = attempt->wait_for_plan(rank, {from, layout_id, false, message.known[i]});
     is_news = is_news || changes;
   }
-  if (is_news) attempt->last_news = now;
+  if (is_news) attempt->on_news(now);
   if (attempt->roster()) {
     if (!is_news && plans_sent_.has_crossed({message.key, from})) return;
     return send_global_plan(*attempt, from, out);

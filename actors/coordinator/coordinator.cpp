@@ -177,6 +177,7 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
           [&](const wire::PlanGathering& plans) { on_plan_gather(now, from, plans, out); },
           [&](const wire::ShardsWritten& report) { on_report(now, from, report, out); },
           [&](const wire::SaveFailed& failed) { on_failed(now, from, failed, out); },
+          [&](const wire::SaveProgress& progress) { on_progress(now, from, progress, out); },
           [&](const wire::RanksEnded& gone) { on_ranks_ended(now, from, gone, out); },
           [&](const wire::JoinLoad& load) { loads_.join(now, from, load, out); },
           // The sender claims that a later coordinator exists; the root has the truth.

@@ -137,6 +137,10 @@ class Coordinator final : public Role {
   void take(TimeNs now, NodeId from, const wire::ShardsWritten& report, Attempt& attempt, EffectWriter& out);
   void take_early(TimeNs now, Attempt& attempt, EffectWriter& out);
   void on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out);
+  void on_progress(TimeNs now, NodeId from, const wire::SaveProgress& progress, EffectWriter& out);
+  // Answers a report. For an attempt that takes long, also with the news of it, which move the deadline of
+  // the node.
+  void send_pending(TimeNs now, NodeId to, const Attempt& attempt, EffectWriter& out);
   // Continues an attempt whose commit condition may be met now (Attempt::next).
   void consider(Attempt& attempt, EffectWriter& out);
   void commit(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);

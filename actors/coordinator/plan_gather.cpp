@@ -4,28 +4,6 @@
 
 namespace shoal::actors {
 
-std::string_view to_string(PlanGatherState state) {
-  switch (state) {
-    case PlanGatherState::gathering:
-      return "gathering";
-    case PlanGatherState::planning:
-      return "planning";
-    case PlanGatherState::made:
-      return "made";
-  }
-  return "?";
-}
-
-std::string_view to_string(PlanGatherTrigger trigger) {
-  switch (trigger) {
-    case PlanGatherTrigger::all_offered:
-      return "all_offered";
-    case PlanGatherTrigger::plans_made:
-      return "plans_made";
-  }
-  return "?";
-}
-
 Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::PlanGathering& message) {
   bool is_of_planner = false;
   for (const wire::PlanOfRank& plan : message.plans) {

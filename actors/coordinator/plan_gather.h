@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
 
 #include "actors/ids.h"
 #include "actors/messages/messages.h"
@@ -25,8 +24,6 @@ enum class PlanGatherTrigger : uint8_t {
   all_offered,  // every rank has sent its offer
   plans_made,   // the planner has sent the plans of all ranks; a later coordinator may lack the offers
 };
-std::string_view to_string(PlanGatherState state);
-std::string_view to_string(PlanGatherTrigger trigger);
 
 inline constexpr auto kPlanGatherTransitions = [] {
   using S = PlanGatherState;

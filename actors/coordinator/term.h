@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 
 #include "actors/ids.h"
 #include "actors/state_machine.h"
@@ -26,8 +25,6 @@ enum class OfficeTrigger : uint8_t {
   started_read_only,   // likewise, in a job that only reads the root
   later_epoch_exists,  // the root has the record of a later epoch
 };
-std::string_view to_string(OfficeState state);
-std::string_view to_string(OfficeTrigger trigger);
 
 inline constexpr auto kOfficeTransitions = [] {
   using S = OfficeState;
@@ -55,8 +52,6 @@ enum class FirstRosterTrigger : uint8_t {
   known,       // a roster is in the root; the first collective save may have made it
   refused,     // hosts contradict each other, the roster fits no message, or it could not be published
 };
-std::string_view to_string(FirstRosterState state);
-std::string_view to_string(FirstRosterTrigger trigger);
 
 inline constexpr auto kFirstRosterTransitions = [] {
   using S = FirstRosterState;
@@ -96,8 +91,6 @@ enum class ShutdownTrigger : uint8_t {
   others_continue,    // ranks of other hosts outlived host_lost_ms: a coordinator replaces this one
   nothing_in_flight,  // every attempt is decided, and its decision was sent; or it was left
 };
-std::string_view to_string(ShutdownState state);
-std::string_view to_string(ShutdownTrigger trigger);
 
 inline constexpr auto kShutdownTransitions = [] {
   using S = ShutdownState;

@@ -7,6 +7,7 @@
 #include "actors/executor/operation_runner.h"
 #include "actors/executor/part_write.h"
 #include "actors/executor/piece_reader.h"
+#include "actors/executor/write_counts.h"
 #include "actors/operation_traits.h"
 #include "storage/decisions/completion.h"
 #include "storage/decisions/staged_record.h"
@@ -52,6 +53,7 @@ struct OperationRunner::Impl {
   std::mutex roster_mutex;
   RosterId roster_seen;        // of the last commit; under roster_mutex
   std::string roster_seen_at;  // likewise; "": not yet
+  WriteCounts writes;
 
   storage::DecisionStamp stamp() { return {surroundings.nonce(), root_id, surroundings.unix_time_ns()}; }
 
@@ -61,8 +63,9 @@ struct OperationRunner::Impl {
       return status.with_context(
           fmt::format("rank {} cannot write {} of {}", write.rank, name, to_string(write.key)));
     };
+    const WriteCounts::Count count = writes.begin(write.key);
     if (write.in_parts) {
-      Result<storage::WrittenShard> written = write_in_parts(write);
+      Result<storage::WrittenShard> written = write_in_parts(write, count.get());
       if (!written.ok()) return named(written.status());
       return *written;
     }
@@ -71,9 +74,12 @@ struct OperationRunner::Impl {
     if (!data.ok()) return named(data.status());
     Result<storage::WrittenShard> written =
         storage::write_shard(storage, storage::shard_path(write.key, write.rank, write.file),
-                             surroundings.nonce(), write.pieces.vector(), *data, write.user);
+                             surroundings.nonce(), write.pieces.vector(), *data, write.user, count.get());
     if (!written.ok()) return named(written.status());
     return *written;
+  }
+  Answer<operation::MeasureWrites> operator()(const operation::MeasureWrites& measure) {
+    return writes.bytes_of(measure.keys);
   }
 
   Answer<operation::RecordStaged> operator()(const operation::RecordStaged& staged) {
@@ -332,7 +338,8 @@ struct OperationRunner::Impl {
   // its manifest. A tombstone would let its shards be swept.
   Status refuse_lost_manifest(const AttemptKey& key);
 
-  Result<storage::WrittenShard> write_in_parts(const operation::WriteShard& write);
+  Result<storage::WrittenShard> write_in_parts(const operation::WriteShard& write,
+                                               std::atomic<uint64_t>* bytes_done);
   // The bytes of each piece; `views` keep them mapped.
   Result<std::vector<ByteView>> resolve(const operation::WriteShard& write, std::vector<Slabs::View>* views);
 };
@@ -382,7 +389,8 @@ Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {
 }
 
 // A file without pieces has no slab.
-Result<storage::WrittenShard> OperationRunner::Impl::write_in_parts(const operation::WriteShard& write) {
+Result<storage::WrittenShard> OperationRunner::Impl::write_in_parts(const operation::WriteShard& write,
+                                                                    std::atomic<uint64_t>* bytes_done) {
   const std::string path = storage::shard_path(write.key, write.rank, write.file);
   if (write.data.empty()) {
     return storage::write_shard(storage, path, surroundings.nonce(), write.pieces.vector(), {}, write.user);
@@ -391,7 +399,7 @@ Result<storage::WrittenShard> OperationRunner::Impl::write_in_parts(const operat
   SHOAL_ASSIGN_OR_RETURN(const Slabs::View slab, slabs.find(first.client, first.slab_id));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PartSource> source,
                          slabs.parts_of(first.client, first.slab_id, write.key));
-  return write_shard_in_parts(storage, path, surroundings.nonce(), write, slab.bytes, *source);
+  return write_shard_in_parts(storage, path, surroundings.nonce(), write, slab.bytes, *source, bytes_done);
 }
 
 Result<std::vector<ByteView>> OperationRunner::Impl::resolve(const operation::WriteShard& write,
@@ -429,6 +437,7 @@ OperationRunner::OperationRunner(storage::Storage& storage, storage::Catalog* ca
                      root_id,
                      std::move(surroundings),
                      PieceReader(storage),
+                     {},
                      {},
                      {},
                      {},

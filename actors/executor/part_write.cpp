@@ -40,7 +40,8 @@ std::vector<local::PartRange> PartCursor::next(uint64_t slab_offset) {
 
 Result<storage::WrittenShard> write_shard_in_parts(storage::Storage& storage, const std::string& path,
                                                    const Nonce& nonce, const operation::WriteShard& write,
-                                                   ByteView slab, PartSource& source) {
+                                                   ByteView slab, PartSource& source,
+                                                   std::atomic<uint64_t>* bytes_done) {
   const uint64_t half = slab.size() / kHalves / base::kDigestBlockBytes * base::kDigestBlockBytes;
   if (half == 0) {
     return Status(Code::invalid_argument,
@@ -48,7 +49,7 @@ Result<storage::WrittenShard> write_shard_in_parts(storage::Storage& storage, co
   }
   SHOAL_ASSIGN_OR_RETURN(
       storage::ShardStream stream,
-      storage::ShardStream::create(storage, path, nonce, write.pieces.vector(), write.user));
+      storage::ShardStream::create(storage, path, nonce, write.pieces.vector(), write.user, bytes_done));
   struct Part {
     std::vector<local::PartRange> ranges;
     uint64_t number = 0;

@@ -1,6 +1,7 @@
 // Writes a shard file of a save in parts, whose bytes pass through a slab that holds only some of them.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,10 @@ class PartCursor {
 inline constexpr uint64_t kPartAlignmentBytes = 64;
 
 // Writes one half of the slab while the client fills the other. Returns the errors of write_shard and of the
-// source.
+// source. If bytes_done is not null, adds the written bytes to it.
 Result<storage::WrittenShard> write_shard_in_parts(storage::Storage& storage, const std::string& path,
                                                    const Nonce& nonce, const operation::WriteShard& write,
-                                                   ByteView slab, PartSource& source);
+                                                   ByteView slab, PartSource& source,
+                                                   std::atomic<uint64_t>* bytes_done = nullptr);
 
 }  // namespace shoal::actors

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <vector>
 
 #include "actors/loader/open_checkpoints.h"
@@ -53,8 +52,6 @@ enum class LoadTrigger : uint8_t {
   ended,             // no operation fills its window any more
   client_left,       // the connection of the client has ended
 };
-std::string_view to_string(LoadState state);
-std::string_view to_string(LoadTrigger trigger);
 
 inline constexpr auto kLoadTransitions = [] {
   using S = LoadState;

@@ -81,7 +81,7 @@ void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& m
           [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
                          local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
                          local::StatusReport, local::PlanUpdate, local::FilesToRead, local::StagingGranted,
-                         local::GiveBack, local::PartRequest, local::Listing> auto&) {}},
+                         local::GiveBack, local::PartRequest, local::Listing, local::SaveProgress> auto&) {}},
       message);
 }
 
@@ -109,7 +109,7 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
                                 wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::Pending,
                                 wire::Decided, wire::Undecided, wire::LayoutsStaged, wire::AttemptRoster,
                                 wire::Superseded, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
-                                wire::PlanGathering, wire::JoinLoad> auto&) {}},
+                                wire::PlanGathering, wire::JoinLoad, wire::SaveProgress> auto&) {}},
       body);
 }
 

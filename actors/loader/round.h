@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,8 +36,6 @@ enum class RoundTrigger : uint8_t {
   memory_granted,     // the windows and the buffer are granted
   too_little_memory,  // the windows of all ranks can never fit together
 };
-std::string_view to_string(RoundState state);
-std::string_view to_string(RoundTrigger trigger);
 
 inline constexpr auto kRoundTransitions = [] {
   using S = RoundState;

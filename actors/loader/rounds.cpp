@@ -375,9 +375,10 @@ void Loader::send_pending_later(TimeNs now, const wire::LoadId& id, EffectWriter
     if (found == rounds_.end() || found->second.is_settled()) return;
     const Round& round = found->second;
     if (then_now - round.early_since > kMostDeadlinesEarly * deadline) return;
+    const std::optional<uint32_t> own_host = own_host_in(round.roster);
     for (const auto& [from, wanted] : round.early) {
       if (!round.is(RoundState::awaiting_memory))
-        then_out.send(from, RoleKind::loader, wire::ChunksPending{id, wanted.chunks});
+        then_out.send(from, RoleKind::loader, wire::ChunksPending{id, wanted.chunks, own_host});
     }
     send_pending_later(then_now, id, then_out);
   });

@@ -369,9 +369,16 @@ Result<WireBody> read_load_roster(schema::LoadRoster::Reader in) {
 template <class Body>
 Result<WireBody> read_chunks(schema::Chunks::Reader in) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getChunks(), kMaxChunksPerMessage, "chunks").status());
-  Body body{read_load_id(in.getId()), {}};
+  Body body;
+  body.id = read_load_id(in.getId());
   for (uint64_t number : in.getChunks()) body.chunks.push_back(number);
   return WireBody(std::move(body));
+}
+
+Result<WireBody> read_chunks_pending(schema::Chunks::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(WireBody body, read_chunks<wire::ChunksPending>(in));
+  if (in.getSender() != 0) std::get<wire::ChunksPending>(body).host = in.getSender() - 1;
+  return body;
 }
 
 Result<WireBody> read_chunk(schema::Chunk::Reader in) {
@@ -404,6 +411,9 @@ Result<WireBody> read_body(schema::Message::Reader in) {
       return read_save_failed(in.getSaveFailed());
     case schema::Message::PENDING:
       return WireBody(wire::Pending{read_key(in.getPending())});
+    case schema::Message::SAVE_PROGRESS:
+      return WireBody(
+          wire::SaveProgress{read_key(in.getSaveProgress().getKey()), in.getSaveProgress().getAmount()});
     case schema::Message::DECIDED:
       return read_decided(in.getDecided());
     case schema::Message::SUPERSEDED:
@@ -435,7 +445,7 @@ Result<WireBody> read_body(schema::Message::Reader in) {
     case schema::Message::CHUNKS_CANCELLED:
       return read_chunks<wire::ChunksCancelled>(in.getChunksCancelled());
     case schema::Message::CHUNKS_PENDING:
-      return read_chunks<wire::ChunksPending>(in.getChunksPending());
+      return read_chunks_pending(in.getChunksPending());
     case schema::Message::LINK:
       return malformed("message between roles: it is a message between links");
   }

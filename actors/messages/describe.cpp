@@ -41,6 +41,9 @@ struct Describer {
   std::string operator()(const wire::Pending& body) const {
     return fmt::format("Pending {}", to_string(body.key));
   }
+  std::string operator()(const wire::SaveProgress& body) const {
+    return fmt::format("SaveProgress {}: {}", to_string(body.key), body.amount);
+  }
   std::string operator()(const wire::Decided& body) const {
     return fmt::format("Decided {}: {}", to_string(body.key),
                        body.committed ? std::string("committed") : "aborted: " + body.cause);

@@ -124,6 +124,11 @@ struct Encoder {
     write_failure(failed, body.why);
   }
   void operator()(const wire::Pending& body) { write(out.initPending(), body.key); }
+  void operator()(const wire::SaveProgress& body) {
+    auto progress = out.initSaveProgress();
+    write(progress.initKey(), body.key);
+    progress.setAmount(body.amount);
+  }
   void operator()(const wire::Decided& body) {
     auto decided = out.initDecided();
     write(decided.initKey(), body.key);
@@ -226,7 +231,11 @@ struct Encoder {
   }
   void operator()(const wire::ChunksUnavailable& body) { write_chunks(out.initChunksUnavailable(), body); }
   void operator()(const wire::ChunksCancelled& body) { write_chunks(out.initChunksCancelled(), body); }
-  void operator()(const wire::ChunksPending& body) { write_chunks(out.initChunksPending(), body); }
+  void operator()(const wire::ChunksPending& body) {
+    auto pending = out.initChunksPending();
+    write_chunks(pending, body);
+    pending.setSender(body.host ? *body.host + 1 : 0);
+  }
   void operator()(const wire::GlobalPlan& body) {
     auto global = out.initGlobalPlan();
     write(global.initKey(), body.key);

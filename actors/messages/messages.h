@@ -74,6 +74,14 @@ struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be commi
 struct Pending {  // Coordinator -> ShardWriter: report received, undecided; resend more slowly
   AttemptKey key;
 };
+// ShardWriter -> Coordinator: the ranks of this node have written `amount` bytes of the save so far, and go
+// on. Coordinator -> ShardWriter, after Pending: `amount` counts the news of the attempt so far. Sent only
+// about saves that take long; a loss does not matter. A greater amount than before moves the receiver's
+// deadline.
+struct SaveProgress {
+  AttemptKey key;
+  uint64_t amount = 0;
+};
 struct Decided {  // Coordinator -> ShardWriter: a durable decision exists
   AttemptKey key;
   bool committed = false;
@@ -216,6 +224,8 @@ struct ChunksCancelled {  // the sender reads these chunks itself; the receiver 
 struct ChunksPending {
   LoadId id;
   std::vector<uint64_t> chunks;
+  std::optional<uint32_t> host =
+      std::nullopt;  // number of the sender in the roster of the load, if it knows it
 };
 
 }  // namespace wire
@@ -226,7 +236,7 @@ using WireBody =
                  wire::Undecided, wire::LayoutsStaged, wire::AttemptRoster, wire::RanksEnded,
                  wire::LocalPlans, wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
                  wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
-                 wire::ChunksPending>;
+                 wire::ChunksPending, wire::SaveProgress>;
 
 // The four roles. The numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

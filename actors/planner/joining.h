@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 
 #include "actors/state_machine.h"
 
@@ -20,8 +19,6 @@ enum class JoiningTrigger : uint8_t {
   roster,           // the coordinator sent a roster
   refused,          // the coordinator, or this node, states why there is none
 };
-std::string_view to_string(JoiningState state);
-std::string_view to_string(JoiningTrigger trigger);
 
 inline constexpr auto kJoiningTransitions = [] {
   using S = JoiningState;

@@ -120,17 +120,31 @@ class Planner final : public Role {
   void on(JoiningTrigger trigger) { joining_.on(trigger, counts_); }
   bool is_joining() const { return joining_.is(JoiningState::joining); }
 
-  // Clients send this role only Attach and LayoutUpdate (actors/client_routes.h).
   void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
-    if (const auto* attach = std::get_if<local::Attach>(&message)) {
-      clients_[client] = attach->rank;
-      ranks_[attach->rank].client = client;
-      if (world_size_ == 0) world_size_ = attach->world_size;
-      out.to_client(client, local::Attached{config_.generation, config_.pid,
-                                            config_.timeouts.node_deadline_ms, config_.grants_staging});
-    } else if (const auto* layout = std::get_if<local::LayoutUpdate>(&message)) {
-      on_layout(now, client, *layout, out);
-    }
+    std::visit(
+        Overloaded{
+            [&](const local::Attach& attach) { on_attach(client, attach, out); },
+            [&](const local::LayoutUpdate& layout) { on_layout(now, client, layout, out); },
+            // Messages to other roles or to the node itself (actors/client_routes.h).
+            [](const OneOf<local::Slab, local::Staged, local::Written, local::NotStaged, local::PlanRequest,
+                           local::PlanGathering, local::Latest, local::List, local::Load, local::Placed,
+                           local::FilesRead, local::Close, local::Ping, local::Detach, local::StatusRequest,
+                           local::StagingRequest, local::StagingKept, local::PartStaged> auto&) {},
+            // Messages of a node to its clients.
+            [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree,
+                           local::Decided, local::Found, local::Loaded, local::LoadDone, local::Refused,
+                           local::Pong, local::StatusReport, local::PlanUpdate, local::FilesToRead,
+                           local::StagingGranted, local::GiveBack, local::PartRequest, local::Listing,
+                           local::SaveProgress> auto&) {}},
+        message);
+  }
+
+  void on_attach(ClientId client, const local::Attach& attach, EffectWriter& out) {
+    clients_[client] = attach.rank;
+    ranks_[attach.rank].client = client;
+    if (world_size_ == 0) world_size_ = attach.world_size;
+    out.to_client(client, local::Attached{config_.generation, config_.pid, config_.timeouts.node_deadline_ms,
+                                          config_.grants_staging});
   }
 
   void on_layout(TimeNs now, ClientId client, const local::LayoutUpdate& report, EffectWriter& out) {
@@ -187,7 +201,7 @@ class Planner final : public Role {
                                   wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
                                   wire::PlanGathering, wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest,
                                   wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
-                                  wire::ChunksPending> auto&) {}},
+                                  wire::ChunksPending, wire::SaveProgress> auto&) {}},
         body);
   }
 

@@ -30,6 +30,26 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
   send_ended_at(now + config_.timeouts.join_gather_ms * kMillisecond, out);
 }
 
+void ShardWriter::await_return(TimeNs now, Rank rank, EffectWriter& out) {
+  TimerId& awaited = awaited_[rank];
+  timers_.cancel(&awaited, out);
+  if (attached_.contains(rank)) {
+    awaited_.erase(rank);
+    return;
+  }
+  awaited = timers_.set(now + config_.timeouts.host_lost_ms * kMillisecond, out,
+                        [this, rank](TimeNs then_now, EffectWriter& then_out) {
+                          awaited_.erase(rank);
+                          if (ended_.contains(rank)) return;  // the launcher has reported more
+                          on_trainer_ended(then_now,
+                                           {rank,
+                                            "it closed its connection without notice, and did not come "
+                                            "back within " +
+                                                human_seconds(config_.timeouts.host_lost_ms / 1e3)},
+                                           then_out);
+                        });
+}
+
 // Other hosts may wait for these ranks in saves that this node does not know.
 void ShardWriter::send_ended(EffectWriter& out) {
   std::map<Rank, std::string> gone;
@@ -112,6 +132,8 @@ bool ShardWriter::is_writing() const {
 void ShardWriter::end_drain(EffectWriter& out) {
   drain_.on(is_node_stopping_ ? NodeDrainTrigger::finished_to_stop : NodeDrainTrigger::finished);
   for (TimerId* timer : {&drain_timer_, &patience_timer_, &ended_timer_}) timers_.cancel(timer, out);
+  for (auto& [rank, timer] : awaited_) timers_.cancel(&timer, out);
+  awaited_.clear();
   if (is_node_stopping_) send_ended(out);
   out.drained();
 }

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "actors/state_machine.h"
@@ -25,8 +24,6 @@ enum class NodeDrainTrigger : uint8_t {
   finished,                     // nothing is in flight here, and the node was not requested to stop
   finished_to_stop,             // nothing is in flight here, or another node continues it
 };
-std::string_view to_string(NodeDrainState state);
-std::string_view to_string(NodeDrainTrigger trigger);
 
 inline constexpr auto kNodeDrainTransitions = [] {
   using S = NodeDrainState;

@@ -4,68 +4,6 @@
 
 namespace shoal::actors {
 
-std::string_view to_string(NodeSaveState state) {
-  switch (state) {
-    case NodeSaveState::open:
-      return "open";
-    case NodeSaveState::failed:
-      return "failed";
-    case NodeSaveState::deciding:
-      return "deciding";
-    case NodeSaveState::undecidable:
-      return "undecidable";
-    case NodeSaveState::committed:
-      return "committed";
-    case NodeSaveState::aborted:
-      return "aborted";
-    case NodeSaveState::unknown:
-      return "unknown";
-  }
-  return "?";
-}
-
-std::string_view to_string(NodeSaveTrigger trigger) {
-  switch (trigger) {
-    case NodeSaveTrigger::rank_failed:
-      return "rank_failed";
-    case NodeSaveTrigger::given_up:
-      return "given_up";
-    case NodeSaveTrigger::publishing_failed:
-      return "publishing_failed";
-    case NodeSaveTrigger::committed:
-      return "committed";
-    case NodeSaveTrigger::aborted:
-      return "aborted";
-    case NodeSaveTrigger::left:
-      return "left";
-  }
-  return "?";
-}
-
-std::string_view to_string(LocalGatherState state) {
-  switch (state) {
-    case LocalGatherState::gathering:
-      return "gathering";
-    case LocalGatherState::planning:
-      return "planning";
-    case LocalGatherState::made:
-      return "made";
-  }
-  return "?";
-}
-
-std::string_view to_string(LocalGatherTrigger trigger) {
-  switch (trigger) {
-    case LocalGatherTrigger::all_gathered:
-      return "all_gathered";
-    case LocalGatherTrigger::made:
-      return "made";
-    case LocalGatherTrigger::offered_again:
-      return "offered_again";
-  }
-  return "?";
-}
-
 bool NodeSave::fail(Rank rank, Status why) {
   if (has_failed()) return false;
   failure_ = std::move(why);
@@ -73,6 +11,11 @@ bool NodeSave::fail(Rank rank, Status why) {
   // While this node decides, the failure is only the cause that clients receive.
   if (state_.may(NodeSaveTrigger::rank_failed)) on(NodeSaveTrigger::rank_failed);
   return true;
+}
+
+bool NodeSave::is_writing() const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const auto& each) { return each.second.files_writing != 0; });
 }
 
 bool NodeSave::has_unpublished() const {

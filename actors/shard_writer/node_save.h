@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,8 +34,6 @@ enum class NodeSaveTrigger : uint8_t {
   aborted,            // the root has a tombstone
   left,               // the node stops trying
 };
-std::string_view to_string(NodeSaveState state);
-std::string_view to_string(NodeSaveTrigger trigger);
 
 inline constexpr auto kNodeSaveTransitions = [] {
   using S = NodeSaveState;
@@ -75,8 +72,6 @@ enum class LocalGatherTrigger : uint8_t {
   made,           // the planner here has made the plans
   offered_again,  // the client of coordinator_rank begins again
 };
-std::string_view to_string(LocalGatherState state);
-std::string_view to_string(LocalGatherTrigger trigger);
 
 inline constexpr auto kLocalGatherTransitions = [] {
   using S = LocalGatherState;
@@ -113,7 +108,9 @@ struct SaveCounts {
 class NodeSave {
  public:
   NodeSave(TimeNs now, const Timeouts& timeouts, SaveCounts& counts)
-      : begun(now),
+      : last_progress(now),
+        last_look(now),
+        begun(now),
         backoff(timeouts),
         partials(timeouts.report_partial_after_ms * kMillisecond, timeouts.resend_most_ms * kMillisecond),
         retries(timeouts),
@@ -168,6 +165,16 @@ class NodeSave {
   Status undecided;  // why the coordinator could record no decision
   // In undecidable: clients that were informed. They receive nothing more about this save.
   std::set<ClientId> notified_undecided;
+
+  bool is_writing() const;  // a rank's files are being written
+
+  // --- progress: what moves the deadline ---
+  TimeNs last_progress;         // when the last progress was known, at first when the save was opened
+  TimeNs last_look;             // when the writes were last measured
+  uint64_t measured = 0;        // the last answer of MeasureWrites
+  uint64_t times_moved = 0;     // how often the writes here have moved the deadline
+  uint64_t news_elsewhere = 0;  // the last amount that the coordinator sent
+  bool is_measuring = false;
 
   // --- timers and operations in progress ---
   TimeNs begun;

@@ -116,7 +116,10 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   }
   const Status& why = decision.status();
   if (why.code() == Code::not_found) {
-    if (was_merged) save.set.missing = why.message();
+    if (was_merged && save.set.missing != why.message()) {
+      if (!save.set.missing.empty()) extend(key, save, now, out);  // a further rank has published
+      save.set.missing = why.message();
+    }
     if (was_merged || save.set.polls == 1) look_for_lost(now, key, out);
   } else if (is_permanent(why)) {
     return fail(now, key, save.ranks.begin()->first, why, out);
@@ -147,6 +150,21 @@ void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
                       const Code code = result.status().code();
                       if (result.ok() || code == Code::refused || code == Code::not_found) return;
                       then_out.warning("cannot sweep " + to_string(key) + ": " + result.status().to_string());
+                    });
+}
+
+void ShardWriter::abort_unopened(const AttemptKey& key, Rank rank, ClientId client, const Status& why,
+                                 EffectWriter& out) {
+  const std::string cause = "rank " + std::to_string(rank) + ": " + why.to_string();
+  operations_.start(abort_of(key, give_up_after(why), cause.substr(0, storage::kMaxCauseBytes)), out,
+                    [this, key, client, why](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
+                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                      if (!decision.ok()) {
+                        then_out.warning(to_string(key) + ": " + decision.status().to_string());
+                        return notify_outcome(client, key,
+                                              Status(why.code(), "not decided: " + why.message()), then_out);
+                      }
+                      notify_as_read(key, {client}, Outcome{NodeSaveState::unknown, why}, decision, then_out);
                     });
 }
 

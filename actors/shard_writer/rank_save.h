@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,8 +50,6 @@ enum class RankSaveTrigger : uint8_t {
   undecidable,           // the root takes no decision: what is not written yet is never written
   committed,             // the save is committed by what another process of the rank had written
 };
-std::string_view to_string(RankSaveState state);
-std::string_view to_string(RankSaveTrigger trigger);
 
 inline constexpr auto kRankSaveTransitions = [] {
   using S = RankSaveState;

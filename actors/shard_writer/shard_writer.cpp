@@ -51,6 +51,7 @@ void ShardWriter::on_message(TimeNs now, const event::Received& received, Effect
           [&](const wire::RanksEnded& ranks) { coordinators_ = ranks; },
           [&](const wire::Undecided& undecided) { on_undecided(undecided, out); },
           [&](const wire::Pending& pending) { on_pending(now, pending.key, out); },
+          [&](const wire::SaveProgress& progress) { on_progress_elsewhere(now, progress, out); },
           [](const OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
                          wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::LayoutsStaged,
                          wire::Superseded, wire::LocalPlans, wire::JoinLoad, wire::LoadRoster,
@@ -98,15 +99,16 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
           [&](const local::PlanRequest& request) { on_plan_request(now, client, request, out); },
           [&](const local::PlanGathering& plans) { on_plan_gathering(now, client, plans, out); },
           [&](const local::Ping&) { out.to_client(client, local::Pong{}); },
+          [&](const local::Detach&) { detached_.insert(client); },
           // Messages to the Loader or to the node itself (actors/client_routes.h).
           [](const OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
-                         local::FilesRead, local::Close, local::Detach, local::StatusRequest,
-                         local::StagingRequest, local::StagingKept, local::PartStaged> auto&) {},
+                         local::FilesRead, local::Close, local::StatusRequest, local::StagingRequest,
+                         local::StagingKept, local::PartStaged> auto&) {},
           // Messages of a node to its clients.
           [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
                          local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
                          local::StatusReport, local::PlanUpdate, local::FilesToRead, local::StagingGranted,
-                         local::GiveBack, local::PartRequest, local::Listing> auto&) {}},
+                         local::GiveBack, local::PartRequest, local::Listing, local::SaveProgress> auto&) {}},
       *message);
 }
 
@@ -114,6 +116,7 @@ void ShardWriter::on_attach(TimeNs now, ClientId client, const local::Attach& at
   clients_[client] = attach.rank;
   attached_[attach.rank] = client;
   lost_.erase(attach.rank);
+  await_return(now, attach.rank, out);
   if (world_size_ == 0) world_size_ = attach.world_size;
   if (ended_.erase(attach.rank) != 0) send_ended_at(now, out);
 }
@@ -225,11 +228,10 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
     return notify_closed(key, decided->second, client, out);
   }
   auto found = find_or_open(now, key, out);
-  if (found == saves_.end()) {  // sent once; it may be lost
-    if (!rank_local_) {
-      out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, message.why});
-    }
-    return;
+  if (found == saves_.end()) {
+    if (rank_local_) return abort_unopened(key, rank, client, message.why, out);
+    // Sent once; it may be lost.
+    return out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, message.why});
   }
   NodeSave& save = found->second;
   if (save.has_staged(rank)) return;  // by an earlier connection
@@ -251,31 +253,18 @@ ShardWriter::Saves::iterator ShardWriter::open_save(TimeNs now, const AttemptKey
   save.backoff.spread_over(config_.timeouts, world_size(), ranks_here, deadline / 2);
   // So partial reports come well before the deadline, even if one rank hangs.
   save.partials.spread_over(config_.timeouts, world_size(), ranks_here, deadline / 8);
-  save.deadline = timers_.set(now + config_.timeouts.node_deadline_ms * kMillisecond, out,
-                              [this, key](TimeNs, EffectWriter& then_out) {
-                                auto open = saves_.find(key);
-                                if (open == saves_.end()) return;
-                                open->second.deadline = 0;
-                                give_up(key, GiveUp::deadline, no_decision(open->second), then_out);
-                              });
+  await_progress(now, key, save, out);
   for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
   if (!superseded_.ok()) give_up(key, GiveUp::superseded, superseded_.message(), out);
   if (coordinator_lost_) give_up_without_coordinator(now, out);
   return found;
 }
 
-std::string ShardWriter::no_decision(const NodeSave& save) const {
-  std::string cause = "host " + config_.host + " received no decision within " +
-                      human_seconds(config_.timeouts.node_deadline_ms / 1e3);
-  if (!save.set.missing.empty()) cause += ": " + save.set.missing;
-  if (coordinator_lost_) cause += ": it lost the coordinator";
-  return cause;
-}
-
 void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out) {
   auto found = clients_.find(client);
   if (found == clients_.end()) return;
   const Rank rank = found->second;
+  const bool ended_cleanly = detached_.erase(client) != 0;
   clients_.erase(found);
   gone_.insert(client);
   auto attached = attached_.find(rank);
@@ -283,6 +272,7 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
   if (attached != attached_.end() && attached->second == client) {
     attached_.erase(attached);
     lose_rank(now, rank, out);
+    if (!ended_cleanly) await_return(now, rank, out);
   }
   forget_if_unused(client, out);
 }

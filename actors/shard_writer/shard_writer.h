@@ -9,6 +9,7 @@
 // Its sources:
 // - shard_writer.cpp: events, and messages of clients
 // - writing.cpp: planning and writing
+// - progress.cpp: the deadline of a save, and what moves it
 // - reports.cpp: reports to the coordinator
 // - decisions.cpp: decisions, and what clients receive
 // - drain.cpp: ranks that are gone, and the drain
@@ -94,7 +95,6 @@ class ShardWriter final : public Role {
   // Returns the save in flight, or opens one. end(): there are too many.
   Saves::iterator find_or_open(TimeNs now, const AttemptKey& key, EffectWriter& out);
   Saves::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
-  std::string no_decision(const NodeSave& save) const;  // the cause when its deadline ends it
   void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
   // A client that is gone keeps its slabs until they are written or dropped.
   void forget_if_unused(ClientId client, EffectWriter& out);
@@ -143,6 +143,19 @@ class ShardWriter final : public Role {
   void notify_late_writer(const AttemptKey& key, Rank rank, const RankSave& rank_save, EffectWriter& out);
   void rank_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void wait_for_roster(TimeNs now, const AttemptKey& key, RankSave& rank_save, EffectWriter& out);
+
+  // --- progress ---
+  // Looks at the save again before its deadline, or at it.
+  void await_progress(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
+  void look_for_progress(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void measure_writes(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
+  void measured(const AttemptKey& key, uint64_t bytes, TimeNs looked_before, EffectWriter& out);
+  // The coordinator knows of progress of the save, here or on other hosts.
+  void on_progress_elsewhere(TimeNs now, const wire::SaveProgress& progress, EffectWriter& out);
+  // The deadline of the save counts from `since`. Its clients wait as much longer.
+  void extend(const AttemptKey& key, NodeSave& save, TimeNs since, EffectWriter& out);
+  TimeNs deadline_of(const NodeSave& save) const;
+  std::string no_decision(const NodeSave& save) const;  // the cause when its deadline ends it
 
   // --- reporting ---
   // Whether every rank of this host that may take part has written, or waits for the coordinator.
@@ -208,6 +221,10 @@ class ShardWriter final : public Role {
   void on_coordinator_superseded(const Status& why, EffectWriter& out);
 
   // --- rank-local ---
+  // A rank does not stage a save that this node has no room to follow. Publishes a tombstone, once, and sends
+  // the client what the root then has.
+  void abort_unopened(const AttemptKey& key, Rank rank, ClientId client, const Status& why,
+                      EffectWriter& out);
   // After the files of a rank are durable: publishes its manifest, then polls for the complete set.
   void publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out);
   void published_rank_local(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
@@ -248,6 +265,9 @@ class ShardWriter final : public Role {
   Status trainer_ended(Rank rank) const;
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& message, EffectWriter& out);
   void lose_rank(TimeNs now, Rank rank, EffectWriter& out);
+  // A trainer that vanished may attach again within host_lost_ms. After that it counts as ended. If the rank
+  // is attached, there is nothing to wait for.
+  void await_return(TimeNs now, Rank rank, EffectWriter& out);
   void send_ended(EffectWriter& out);
   void send_ended_at(TimeNs at, EffectWriter& out);  // repeats with back-off
   // Sends RanksEnded kDrainMessages times, from `first` on, so that the coordinator knows the ranks of
@@ -272,7 +292,9 @@ class ShardWriter final : public Role {
   base::FlatMap<ClientId, Rank> clients_;  // attached now
   base::FlatMap<Rank, ClientId> attached_;
   std::set<Rank> lost_;                // were attached and are gone, or will never attach
-  std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher reported
+  std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher or the connection shows
+  std::map<Rank, TimerId> awaited_;    // ranks whose trainers vanished and may attach again
+  std::set<ClientId> detached_;        // clients that end cleanly; their ClientLost follows
   std::set<ClientId> gone_;            // clients that are gone and whose slabs are still in use
   KnownWorlds worlds_;
   bool rank_local_ = false;  // the ranks here save in mode rank-local

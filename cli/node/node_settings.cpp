@@ -119,7 +119,9 @@ const char* type_name_of(local::SettingKind kind) {
   return "TEXT";
 }
 
-void add_setting(CLI::App& command, const local::Setting& setting, local::Settings* settings) {
+// reads_variable: the command also reads the setting from its environment variable.
+void add_setting(CLI::App& command, const local::Setting& setting, local::Settings* settings,
+                 bool reads_variable) {
   const std::string flag = setting.flag();
   auto read = [&setting, flag, settings](const std::string& text) {
     const Status status = settings->set(setting.name, text, flag);
@@ -129,7 +131,8 @@ void add_setting(CLI::App& command, const local::Setting& setting, local::Settin
   CLI::Option* option = command.add_option_function<std::string>(flag, read, setting.help);
   // The parser would print the default after the variable.
   const std::string initially = *setting.initially == '\0' ? "" : fmt::format(" [{}]", setting.initially);
-  option->type_name(fmt::format("{}{} (Env:{})", type_name_of(setting.kind), initially, setting.variable()));
+  const std::string variable = reads_variable ? fmt::format(" (Env:{})", setting.variable()) : "";
+  option->type_name(fmt::format("{}{}{}", type_name_of(setting.kind), initially, variable));
   option->group(setting.group);
 }
 
@@ -141,13 +144,19 @@ bool is_retention(const local::Setting& setting) {
 
 void add_settings(CLI::App& command, local::SettingOf of, local::Settings* settings) {
   for (const local::Setting& setting : local::all_settings()) {
-    if (setting.of == of) add_setting(command, setting, settings);
+    if (setting.of == of) add_setting(command, setting, settings, true);
   }
 }
 
 void add_retention_settings(CLI::App& command, local::Settings* settings) {
   for (const local::Setting& setting : local::all_settings()) {
-    if (is_retention(setting)) add_setting(command, setting, settings);
+    if (is_retention(setting)) add_setting(command, setting, settings, false);
+  }
+}
+
+void add_waiting_settings(CLI::App& command, local::Settings* settings) {
+  for (const char* name : {"lease-ttl-ms", "abandoned-after-ms"}) {
+    add_setting(command, *local::find_setting(name), settings, true);
   }
 }
 

@@ -14,8 +14,10 @@ namespace shoal::cli {
 
 // Adds flags for the settings of nodes, or of trainers.
 void add_settings(CLI::App& command, local::SettingOf of, local::Settings* settings);
-// Adds --keep-last, --keep-every and --keep-for only.
+// Adds --keep-last, --keep-every and --keep-for only. The command reads them from its flags alone.
 void add_retention_settings(CLI::App& command, local::Settings* settings);
+// Adds --lease-ttl-ms and --abandoned-after-ms only. Both must equal those of the nodes.
+void add_waiting_settings(CLI::App& command, local::Settings* settings);
 
 // Fills in settings that have no flag from variables, from the file in the working folder and from that of
 // the root. Code::invalid_argument.

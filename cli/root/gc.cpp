@@ -21,6 +21,8 @@ struct GcOptions {
   std::string root;
   // Settings of retention, from flags only: a command that deletes reads no settings file.
   local::Settings settings;
+  // How long to wait for others, from the same sources as the nodes'.
+  local::Settings waiting;
   admin::CollectorOptions collector;
   bool dry_run = false, no_wait = false, json = false;
 };
@@ -53,9 +55,21 @@ void remove_old_readers(storage::Storage& storage, admin::Collected* out) {
   }
 }
 
-int run_gc(const GcOptions& options) {
+static_assert(admin::CollectorOptions().lease_ttl_ms == actors::Timeouts().lease_ttl_ms &&
+              admin::CollectorOptions().abandoned_after_ms == actors::Timeouts().abandoned_after_ms);
+
+Status complete_waiting(GcOptions* options) {
+  SHOAL_RETURN_IF_ERROR(complete_settings(options->root, &options->waiting));
+  options->collector.lease_ttl_ms = static_cast<uint32_t>(options->waiting.number_of("lease-ttl-ms"));
+  options->collector.abandoned_after_ms =
+      static_cast<uint32_t>(options->waiting.number_of("abandoned-after-ms"));
+  return ok_status();
+}
+
+int run_gc(GcOptions& options) {
   auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
+  if (Status status = complete_waiting(&options); !status.ok()) return report_unusable(status);
   storage::Storage& storage = *root->storage;
   const storage::RetentionPolicy policy = retention_of(options.settings);
   auto plan = storage::plan_retention(storage, policy, admin::unix_time_now_ns(), nullptr);
@@ -104,18 +118,7 @@ void add_gc_command(CLI::App& app, Command* chosen) {
   command->add_option("--jobs,-j", options->collector.jobs, "Number of parallel removals")
       ->check(CLI::Range(1u, kMaxJobs))
       ->capture_default_str();
-  command
-      ->add_option("--lease-ttl-ms", options->collector.lease_ttl_ms,
-                   "Milliseconds after which a load that has not renewed its pin counts as ended; at least "
-                   "the nodes' lease-ttl-ms")
-      ->check(CLI::Range(1u, 24u * 3600 * 1000))
-      ->capture_default_str();
-  command
-      ->add_option("--abandoned-after-ms", options->collector.abandoned_after_ms,
-                   "Milliseconds after which an undecided save of an earlier generation counts as ended if "
-                   "its files do not change")
-      ->check(CLI::Range(1u, 24u * 3600 * 1000))
-      ->capture_default_str();
+  add_waiting_settings(*command, &options->waiting);
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kFooter);
   command->callback([=] {

@@ -112,7 +112,8 @@ int print_marks(const admin::OpenRoot& root, storage::MarkKind kind, bool json) 
   return listed->damaged.empty() ? kExitOk : kExitDamaged;
 }
 
-int remove_named(const admin::OpenRoot& root, storage::MarkKind kind, const std::string& name) {
+int remove_named(const admin::OpenRoot& root, storage::MarkKind kind, const MarkOptions& options) {
+  const std::string& name = *options.name;
   auto mark = storage::read_mark(*root.storage, kind, name);  // a damaged mark may be removed too
   if (!mark.ok() && mark.status().code() == Code::not_found) {
     return report_unusable(
@@ -120,7 +121,14 @@ int remove_named(const admin::OpenRoot& root, storage::MarkKind kind, const std:
                                             kind == storage::MarkKind::pin ? "pin" : "tag", name)));
   }
   Status status = storage::remove_mark(*root.storage, kind, name);
-  return status.ok() ? kExitOk : report_unusable(status);
+  if (!status.ok()) return report_unusable(status);
+  if (options.json) {
+    // The checkpoint of a damaged mark is not known.
+    nlohmann::ordered_json out = mark.ok() ? key_json(mark->key) : nlohmann::ordered_json::object();
+    out["removed"] = name;
+    fmt::print("{}\n", json_text(out));
+  }
+  return kExitOk;
 }
 
 int run_pin(const MarkOptions& options) {
@@ -128,7 +136,7 @@ int run_pin(const MarkOptions& options) {
   if (!root.ok()) return report_unusable(root.status());
   if (options.name) {
     Status valid = storage::validate_component(*options.name);
-    return valid.ok() ? remove_named(*root, storage::MarkKind::pin, *options.name) : report_unusable(valid);
+    return valid.ok() ? remove_named(*root, storage::MarkKind::pin, options) : report_unusable(valid);
   }
   if (!options.choice.names_one()) return print_marks(*root, storage::MarkKind::pin, options.json);
   auto key = choose_checkpoint(*root, options.choice);
@@ -170,7 +178,7 @@ int run_tag(const MarkOptions& options) {
   }
   Status valid = storage::validate_tag(*options.name);
   if (!valid.ok()) return report_unusable(valid);
-  if (options.remove) return remove_named(*root, storage::MarkKind::tag, *options.name);
+  if (options.remove) return remove_named(*root, storage::MarkKind::tag, options);
   if (!options.choice.names_one()) {
     return report_unusable(Status(Code::invalid_argument, "--step is missing: name the checkpoint to tag"));
   }

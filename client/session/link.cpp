@@ -61,13 +61,14 @@ Status Session::receive_one(NodeLink& link) {
   return ok_status();
 }
 
-// A node ends every save by its deadline. If its storage hangs it cannot, although it still answers.
+// A node ends every save by its deadline, which moves while the save makes progress. If its storage hangs it
+// cannot, although it still answers.
 void Session::look_for_overdue(const NodeLink& link) {
   if (link.attached.node_deadline_ms == 0) return;
   const auto most = std::chrono::milliseconds(link.attached.node_deadline_ms) + kLongestAnswer;
   std::lock_guard lock(mutex_);
   for (const auto& [key, record] : undecided_) {
-    if (!record.save || Clock::now() - record.save->begun <= most) continue;
+    if (!record.save || Clock::now() - record.save->last_progress <= most) continue;
     record.save->finish(
         Status(Code::deadline_exceeded, fmt::format("{}: the node of this host (pid {}) answers, but did not "
                                                     "report a decision in time: its storage may hang",
@@ -93,6 +94,7 @@ Status Session::handle(local::LocalMessage message) {
                         decided.checkpoint ? *decided.checkpoint : Metadata());
             return ok_status();
           },
+          [&](const local::SaveProgress& progress) { return on_progress(progress), ok_status(); },
           [&](local::Refused& refused) {
             finish_save({refused.step, refused.attempt}, true, std::move(refused.why), {});
             return ok_status();
@@ -113,6 +115,12 @@ Status Session::handle(local::LocalMessage message) {
           [](const base::OneOf<local::Attached, local::StatusReport> auto&) { return not_of_a_node(); },
           [](const local::OnlyFromClient auto&) { return not_of_a_node(); }},
       message);
+}
+
+void Session::on_progress(const local::SaveProgress& progress) {
+  std::lock_guard lock(mutex_);
+  auto record = undecided_.find({progress.step, progress.attempt});
+  if (record != undecided_.end() && record->second.save) record->second.save->last_progress = Clock::now();
 }
 
 // The slab's bytes are durable files now, or dropped. Changes the message that the next node would get.

@@ -32,6 +32,7 @@ struct SaveHandle::State {
   AttemptKey key;
   SaveStats stats;
   Clock::time_point begun = Clock::now();
+  Clock::time_point last_progress = begun;  // guarded by the mutex of the session
   uint32_t slot = 0;
   std::shared_ptr<client::FailedSaves> failures;  // null: failures are not counted
 
@@ -209,6 +210,7 @@ class Session {
 
   Status handle(local::LocalMessage message);
   Status on_slab_free(local::SlabFree received);
+  void on_progress(const local::SaveProgress& progress);
   void on_roster(const local::RosterUpdate& received);
   Status on_plan(const local::PlanUpdate& received);
   Status on_plans(local::PlanGathering received);

@@ -124,6 +124,10 @@ struct NotStaged {  // client -> node: this rank does not stage this save, so th
   uint32_t attempt = 0;
   Status why;
 };
+struct SaveProgress {  // node -> client: the save is undecided, and its writing makes progress
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+};
 struct Decided {  // node -> client
   uint64_t step = 0;
   uint32_t attempt = 0;
@@ -328,7 +332,7 @@ using LocalMessage =
                  local::StatusReport, local::PlanRequest, local::PlanUpdate, local::PlanGathering,
                  local::Close, local::FilesToRead, local::FilesRead, local::StagingRequest,
                  local::StagingGranted, local::StagingKept, local::GiveBack, local::PartRequest,
-                 local::PartStaged, local::List, local::Listing>;
+                 local::PartStaged, local::List, local::Listing, local::SaveProgress>;
 
 // Who sends a message. With these, code that handles the messages of one side, by std::visit, names only the
 // others of that side. PlanGathering passes both ways.
@@ -339,7 +343,8 @@ concept OnlyFromClient =
 template <class T>
 concept OnlyFromNode =
     base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded, LoadDone, Refused, Pong,
-                StatusReport, PlanUpdate, FilesToRead, StagingGranted, GiveBack, PartRequest, Listing>;
+                StatusReport, PlanUpdate, FilesToRead, StagingGranted, GiveBack, PartRequest, Listing,
+                SaveProgress>;
 
 template <class... T>
 constexpr bool has_each_one_sender(const std::variant<T...>*) {

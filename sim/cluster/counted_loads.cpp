@@ -137,7 +137,8 @@ void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& me
                  [](const base::OneOf<local::Attached, local::RosterUpdate, local::SlabFree, local::Decided,
                                       local::Refused, local::Pong, local::StatusReport, local::PlanUpdate,
                                       local::PlanGathering, local::FilesToRead, local::StagingGranted,
-                                      local::GiveBack, local::PartRequest, local::Listing> auto&) {},
+                                      local::GiveBack, local::PartRequest, local::Listing,
+                                      local::SaveProgress> auto&) {},
                  [](const local::OnlyFromClient auto&) {}},
              message);
 }

@@ -276,7 +276,7 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
           [](const base::OneOf<local::Attached, local::Found, local::Loaded, local::LoadDone, local::Pong,
                                local::StatusReport, local::FilesToRead, local::StagingGranted,
                                local::GiveBack, local::PartRequest, local::Listing,
-                               local::PlanGathering> auto&) {},
+                               local::PlanGathering, local::SaveProgress> auto&) {},
           [](const local::OnlyFromClient auto&) {}},
       message);
 }

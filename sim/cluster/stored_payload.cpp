@@ -37,7 +37,7 @@ bool is_small_record(const actors::Operation& operation) {
               ListAttemptsOfStep, ListCheckpoints, InspectAttempt, SweepAttempt, PinAttempt, RenewPin,
               RemovePin, PlanRetention, DeleteCheckpoint, RemoveRemains, PublishLoadChoice, ReadLoadChoice,
               MeasureObjects, ReadBatch, LocateRanges, ListenToPeers, ReadChunk, CheckChunk, ReadHeader,
-              CheckHeader, CopyChunk, ReleaseWindow> auto&) { return true; }},
+              CheckHeader, CopyChunk, ReleaseWindow, MeasureWrites> auto&) { return true; }},
       operation);
 }
 

@@ -433,6 +433,9 @@ void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors
   running->role = role;
   running->id = start.id;
   running->threads = actors::traits_of(start.operation).threads;
+  if (const auto* write = std::get_if<actors::operation::WriteShard>(&start.operation)) {
+    running->writes = write->key;
+  }
   if (running->is_bulk()) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = work_of(index, start.operation);
@@ -450,8 +453,21 @@ void VirtualCluster::run_operation(Running* running) {
   begin_operation(running);
 }
 
+// The modelled storage may be slow, but no transfer in it stands still: a write that runs makes progress.
+CountedRoot::Work VirtualCluster::measure_writes(size_t index,
+                                                 const actors::operation::MeasureWrites& measure) const {
+  const std::vector<AttemptKey>& writing = nodes_[index].writing;
+  const bool writes = std::ranges::any_of(
+      measure.keys, [&](const AttemptKey& key) { return std::ranges::find(writing, key) != writing.end(); });
+  const uint64_t amount = writes ? static_cast<uint64_t>(events_.now()) : 0;
+  return {{}, [amount] { return Result<actors::OperationResult>(actors::OperationResult(amount)); }};
+}
+
 // CountedRoot gives the costs. If bytes are stored too, the storage gives the result.
 CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& operation) {
+  if (const auto* measure = std::get_if<actors::operation::MeasureWrites>(&operation)) {
+    return measure_writes(node, *measure);
+  }
   if (operation_listener_) operation_listener_(node, operation);
   CountedRoot::Work work = root_.begin(operation, is_coordinator(node), node);
   if (payload_ == nullptr) return work;
@@ -475,10 +491,12 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& 
 void VirtualCluster::begin_operation(Running* running) {
   const size_t index = running->node;
   running->life = life_of(index);
+  if (running->writes) nodes_[index].writing.push_back(*running->writes);
   if (!running->is_bulk()) {
     actors::Operation* operation = std::exchange(running->operation, nullptr);
     running->work = work_of(index, *operation);
-    running->fails = hazards_.try_operation(index, *operation, events_.now());
+    const bool uses_storage = !std::holds_alternative<actors::operation::MeasureWrites>(*operation);
+    if (uses_storage) running->fails = hazards_.try_operation(index, *operation, events_.now());
     const auto* publish = std::get_if<actors::operation::PublishDecision>(operation);
     const uint64_t more = publish == nullptr ? 0 : items_.to_commit(*publish).bytes;
     StorageSteps& steps = running->work.steps;
@@ -504,6 +522,10 @@ void VirtualCluster::end_operation(Running* running) {
               running->id, fails.ok() ? running->work.finish() : Result<actors::OperationResult>(fails)});
   }
   Threads& mine = threads_of(*running);
+  if (running->writes && is_alive) {
+    std::vector<AttemptKey>& writing = nodes_[index].writing;
+    writing.erase(std::ranges::find(writing, *running->writes));
+  }
   *running = Running();
   operations_.give_back(running);
   if (!is_alive) return;  // the threads now belong to another process

@@ -156,6 +156,7 @@ class VirtualCluster {
     actors::RoleKind role = actors::RoleKind::planner;
     actors::OperationId id = 0;
     actors::ThreadClass threads = actors::ThreadClass::duty;
+    std::optional<AttemptKey> writes;  // of a WriteShard
     // The operation until it runs. Bulk operations, whose description is long, have `work` instead.
     actors::Operation* operation = nullptr;
     CountedRoot::Work work;
@@ -211,6 +212,7 @@ class VirtualCluster {
     // Session id at that coordinator; 0: no session, or it is the coordinator itself.
     actors::NodeId session = 0;
     std::vector<Timer> timers;
+    std::vector<AttemptKey> writing;  // of each WriteShard that runs
     Threads bulk, duty, background;
   };
   struct Stopping {  // a process that drains
@@ -290,6 +292,7 @@ class VirtualCluster {
   void start_operation(size_t node, actors::RoleKind role, actors::effect::Start start);
   void run_operation(Running* running);
   CountedRoot::Work work_of(size_t node, const actors::Operation& operation);
+  CountedRoot::Work measure_writes(size_t node, const actors::operation::MeasureWrites& measure) const;
   void begin_operation(Running* running);
   void end_operation(Running* running);
   Threads& threads_of(const Running& running) {

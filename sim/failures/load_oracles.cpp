@@ -51,7 +51,7 @@ void LoadOracles::asked(actors::TimeNs now, const actors::Operation& operation) 
               ReadDecision, DecodeDecision, VerifyCheckpoint, CheckFiles, RecordDecision, PublishRoster,
               ReadRoster, ReadEpoch, ListAttempts, ListNewestAttempts, ListAttemptsOfStep, ListCheckpoints,
               InspectAttempt, SweepAttempt, PinAttempt, RenewPin, RemovePin, PlanRetention, DeleteCheckpoint,
-              RemoveRemains, PublishLoadChoice, ReadLoadChoice> auto&) {}},
+              RemoveRemains, PublishLoadChoice, ReadLoadChoice, MeasureWrites> auto&) {}},
       operation);
 }
 

@@ -133,7 +133,8 @@ uint64_t MessageSizes::of(const actors::WireMessage& message) {
           [&](const ShardsWritten& report) {
             return add(report.plans.size()), add(report.files.size()), true;
           },
-          [&](const Pending&) { return true; }, [&](const Decided& report) { return report.cause.empty(); },
+          [&](const base::OneOf<Pending, SaveProgress> auto&) { return true; },
+          [&](const Decided& report) { return report.cause.empty(); },
           [&](const LocalPlans& report) {
             add(report.host.size());
             for (const PlanId& known : report.known) add(known.is_zero() ? 0 : 1);

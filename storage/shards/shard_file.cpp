@@ -42,7 +42,7 @@ Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces, const U
 
 Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
                                  const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
-                                 const UserMetadataPtr& user) {
+                                 const UserMetadataPtr& user, std::atomic<uint64_t>* bytes_done) {
   if (data.size() != pieces.size()) {
     return Status(Code::invalid_argument,
                   fmt::format("{} buffers were given for {} shard pieces", data.size(), pieces.size()));
@@ -53,15 +53,18 @@ Result<WrittenShard> write_shard(Storage& storage, const std::string& path, cons
                   fmt::format("shard piece '{}': {} bytes were given, but {} announced", pieces[i].key,
                               data[i].size(), pieces[i].bytes));
   }
-  SHOAL_ASSIGN_OR_RETURN(ShardStream stream, ShardStream::create(storage, path, nonce, pieces, user));
+  SHOAL_ASSIGN_OR_RETURN(ShardStream stream,
+                         ShardStream::create(storage, path, nonce, pieces, user, bytes_done));
   for (ByteView piece : data) SHOAL_RETURN_IF_ERROR(stream.append_kept(piece));
   return stream.publish();
 }
 
 Result<ShardStream> ShardStream::create(Storage& storage, const std::string& path, const Nonce& nonce,
-                                        const std::vector<ShardPiece>& pieces, const UserMetadataPtr& user) {
+                                        const std::vector<ShardPiece>& pieces, const UserMetadataPtr& user,
+                                        std::atomic<uint64_t>* bytes_done) {
   SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces, user));
   ShardStream stream(storage, path, std::move(header));
+  stream.bytes_done_ = bytes_done;
   const uint64_t bytes = stream.header_.bytes.size() + stream.header_.payload_bytes;
   SHOAL_ASSIGN_OR_RETURN(stream.file_, storage.create(path, nonce, bytes));
   SHOAL_RETURN_IF_ERROR(stream.file_->append(stream.header_.bytes));
@@ -84,6 +87,7 @@ Status ShardStream::append(ByteView bytes, bool are_kept) {
     SHOAL_CHECK(digests_ < header_.digests);
     put_digest(&header_, digests_++, base::block_digest(block));
     SHOAL_RETURN_IF_ERROR(are_kept ? file_->append_kept(block) : file_->append(block));
+    if (bytes_done_ != nullptr) bytes_done_->fetch_add(block.size(), std::memory_order_relaxed);
     bytes = bytes.subspan(block.size());
   }
   return ok_status();

@@ -12,6 +12,7 @@
 //   "shoal_user", if trainers gave metadata: a JSON text of the save's UserMetadata
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -136,10 +137,12 @@ Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces,
 
 // Writes the pieces to `path` in one pass and computes their digests (data[i] has pieces[i].bytes bytes).
 // Then patches the digests into the header and publishes the file. If the name is taken, verifies the
-// existing file completely and reports it if it equals the new one; otherwise Code::already_exists.
+// existing file completely and reports it if it equals the new one; otherwise Code::already_exists. If
+// bytes_done is not null, adds the written bytes to it, while the write runs.
 Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
                                  const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
-                                 const UserMetadataPtr& user = nullptr);
+                                 const UserMetadataPtr& user = nullptr,
+                                 std::atomic<uint64_t>* bytes_done = nullptr);
 
 // A shard that is open for reading. The header is parsed with bounded memory and, if a digest is given,
 // checked against it.

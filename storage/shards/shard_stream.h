@@ -1,6 +1,7 @@
 // ShardStream: writes a shard file while its bytes arrive.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,10 +13,12 @@ namespace shoal::storage {
 // One thread. The destructor tries to remove an unpublished file.
 class ShardStream {
  public:
-  // Errors are those of build_shard_header and of Storage::create.
+  // Errors are those of build_shard_header and of Storage::create. If bytes_done is not null, append adds to
+  // it what it has passed to the file; it outlives this object.
   static Result<ShardStream> create(Storage& storage, const std::string& path, const Nonce& nonce,
                                     const std::vector<ShardPiece>& pieces,
-                                    const UserMetadataPtr& user = nullptr);
+                                    const UserMetadataPtr& user = nullptr,
+                                    std::atomic<uint64_t>* bytes_done = nullptr);
 
   // Appends the next bytes of the pieces, in file order: whole digest blocks of one piece, of which the last
   // may be its shorter final block. append_kept: the caller keeps the bytes in place and unchanged until
@@ -36,6 +39,7 @@ class ShardStream {
   std::unique_ptr<WriteFile> file_;
   uint64_t digests_ = 0;   // number of digests of the appended blocks
   uint64_t appended_ = 0;  // bytes
+  std::atomic<uint64_t>* bytes_done_ = nullptr;
 };
 
 }  // namespace shoal::storage

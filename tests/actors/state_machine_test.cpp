@@ -8,30 +8,6 @@ namespace {
 enum class DoorState : uint8_t { open, shut, locked };
 enum class DoorTrigger : uint8_t { pushed, pulled, key_turned };
 
-std::string_view to_string(DoorState state) {
-  switch (state) {
-    case DoorState::open:
-      return "open";
-    case DoorState::shut:
-      return "shut";
-    case DoorState::locked:
-      return "locked";
-  }
-  return "";
-}
-
-std::string_view to_string(DoorTrigger trigger) {
-  switch (trigger) {
-    case DoorTrigger::pushed:
-      return "pushed";
-    case DoorTrigger::pulled:
-      return "pulled";
-    case DoorTrigger::key_turned:
-      return "key turned";
-  }
-  return "";
-}
-
 constexpr std::array<Transition<DoorState, DoorTrigger>, 4> kDoorTransitions{{
     {DoorState::open, DoorTrigger::pushed, DoorState::shut},
     {DoorState::shut, DoorTrigger::pulled, DoorState::open},
@@ -39,6 +15,12 @@ constexpr std::array<Transition<DoorState, DoorTrigger>, 4> kDoorTransitions{{
     {DoorState::locked, DoorTrigger::key_turned, DoorState::shut},
 }};
 using Door = StateMachine<kDoorTransitions>;
+
+TEST(EnumeratorNames, AreThoseOfTheDefinition) {
+  static_assert(name_of_enumerator(DoorTrigger::key_turned) == "key_turned");
+  static_assert(name_of_enumerator(DoorState::locked) == "locked");
+  static_assert(enumerator_name<static_cast<DoorState>(3)>().empty(), "it has three enumerators");
+}
 
 TEST(StateMachine, FollowsItsTable) {
   Door::Counts counts;

@@ -155,6 +155,7 @@ std::vector<actors::WireBody> wire_bodies() {
       actors::wire::ChunksUnavailable{{true, 0, 3, 1}, {7}},
       actors::wire::ChunksCancelled{{true, 0, 3, 1}, {7, 9}},
       actors::wire::ChunksPending{{true, 0, 3, 1}, {7, 8}},
+      actors::wire::SaveProgress{key, 17},
       actors::wire::Undecided{key, Status(Code::io, "the manifest could not be published")}};
 }
 
@@ -216,6 +217,7 @@ std::vector<local::LocalMessage> local_messages() {
       local::GiveBack{},
       local::PartRequest{1, 9, 1, 7, {{0, 100, 0}, {128, 64, 128}}},
       local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")},
+      local::SaveProgress{9, 1},
       written,
       local::NotStaged{9, 1, Status(Code::no_space, "no memory to stage")},
       local::Ping{},

@@ -6,6 +6,7 @@
 //   model_check --mutations           every mutation of every model, with its trace
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -15,6 +16,13 @@
 using namespace shoal::model;
 
 namespace {
+
+constexpr int kUnknownName = 2;  // exit status
+
+bool has_mutation(const NamedModel& model, const std::string& name) {
+  return std::any_of(model.mutations.begin(), model.mutations.end(),
+                     [&](const Mutation& mutation) { return mutation.name == name; });
+}
 
 int show(const NamedModel& model, const std::string& mutation) {
   const Outcome outcome = model.check(mutation);
@@ -49,9 +57,14 @@ int main(int argc, char** argv) {
       names.push_back(argument);
     }
   }
-  int worst = names.empty() ? 0 : 2;
+  int worst = names.empty() ? 0 : kUnknownName;
   for (const NamedModel& model : all_models(size)) {
     if (!names.empty() && names[0] != model.name) continue;
+    if (names.size() > 1 && !has_mutation(model, names[1])) {
+      fmt::print(stderr, "model {} has no mutation '{}'. It has:\n", model.name, names[1]);
+      for (const Mutation& mutation : model.mutations) fmt::print(stderr, "  {}\n", mutation.name);
+      return kUnknownName;
+    }
     if (!mutations) {
       worst = show(model, names.size() > 1 ? names[1] : "");
       if (worst != 0) return worst;
@@ -60,5 +73,6 @@ int main(int argc, char** argv) {
     worst = 0;
     for (const Mutation& mutation : model.mutations) show(model, mutation.name);
   }
+  if (worst == kUnknownName) fmt::print(stderr, "there is no model '{}'\n", names[0]);
   return worst;
 }

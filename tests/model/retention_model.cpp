@@ -6,7 +6,8 @@
 //     checkpoint 3.
 //   - Several processes apply retention at once: the coordinator, superseded coordinators, and a user at a
 //     terminal. Each lists the checkpoints, picks a victim, replaces its manifest by a tombstone, syncs the
-//     folder and lists the pins. If there is no pin, it removes the shards.
+//     folder and lists the pins. If there is no pin, it removes the shards, and then the folder with the
+//     tombstone. A manifest is published only in a folder that exists.
 //   - A loader belongs to the live job or to a job that only reads. It creates its pin, syncs it, and then
 //     reads the manifest. Only the pin makes it visible to a process that deletes.
 //   - Any process may pause for any time, or crash at any step. The pin of a crashed loader is void.
@@ -36,8 +37,8 @@ const std::vector<Mutation> kMutations = {
     {"pins-not-listed", "shards are removed whatever is pinned", kLoadKeeps},
     {"sweep-before-tombstone", "shards are removed before the tombstone stands", kFilesStay},
     {"sweep-unsynced-tombstone", "shards are removed under a tombstone that is not synced", kFilesStay},
-    {"tombstone-removed", "the tombstone goes with the last shard", kFilesStay},
-    {"folder-removed", "tombstone and folder go, and a manifest needs a folder that is there", kFilesStay},
+    {"tombstone-removed", "the tombstone goes with the last shard, and the folder stays", kFilesStay},
+    {"shard-written-after-deletion", "a late node makes the folder of a deleted attempt again", kFilesStay},
     {"newest-not-kept", "the newest checkpoint may be deleted", kNewestStays},
     {"verified-not-kept", "the last verified checkpoint may be deleted", kVerifiedStays},
     {"any-verified-counts", "a checkpoint that is not the newest counts as the last verified",
@@ -78,7 +79,7 @@ class Retention {
         sweep_early_(mutation == "sweep-before-tombstone"),
         sweep_unsynced_(mutation == "sweep-unsynced-tombstone"),
         tombstone_goes_(mutation == "tombstone-removed"),
-        folder_goes_(mutation == "folder-removed"),
+        late_shard_(mutation == "shard-written-after-deletion"),
         newest_goes_(mutation == "newest-not-kept"),
         verified_goes_(mutation == "verified-not-kept"),
         any_verified_(mutation == "any-verified-counts"),
@@ -197,7 +198,11 @@ class Retention {
     }
     step(
         Kind::fault, [](State&, Retainer& me, Checkpoint&) { me.phase = idle; }, label("crashes"));
-    if (self.phase == chosen) {
+    if (self.phase == chosen && state.checkpoints[self.victim].folder_gone) {
+      step(
+          Kind::calm, [](State&, Retainer& me, Checkpoint&) { me.phase = idle; },
+          on_victim("finds no folder of"));
+    } else if (self.phase == chosen) {
       auto replace = [&](State&, Retainer& me, Checkpoint& victim) {
         victim.value = deleted;
         me.phase = replaced;
@@ -258,9 +263,8 @@ class Retention {
 
   void end_sweep(Retainer& me, Checkpoint& victim) const {
     me.phase = idle;
-    if (!tombstone_goes_ && !folder_goes_) return;
     victim.value = victim.on_disk = none;
-    victim.folder_gone = folder_goes_;
+    victim.folder_gone = !tombstone_goes_;
   }
 
   template <class Sink>
@@ -323,7 +327,7 @@ class Retention {
       next.start = 2;
       return sink(next, Kind::calm, [] { return std::string("the live generation chooses checkpoint 2"); });
     }
-    if (state.checkpoints[2].value == none) {
+    if (state.checkpoints[2].value == none && !state.checkpoints[2].folder_gone) {
       next.checkpoints[2].value = next.checkpoints[2].on_disk = commit;
       return sink(next, Kind::calm, [] { return std::string("checkpoint 3 is committed"); });
     }
@@ -339,6 +343,7 @@ class Retention {
       const Checkpoint& checkpoint = state.checkpoints[c];
       if (checkpoint.value != none) continue;
       State next = state;
+      if (checkpoint.folder_gone && !late_shard_) continue;  // a manifest needs a folder that exists
       if (checkpoint.folder_gone) {
         next.checkpoints[c].folder_gone = 0;
         next.checkpoints[c].shards = 1;
@@ -398,7 +403,7 @@ class Retention {
 
   const int retainers_, loaders_;
   const bool not_reread_, pin_unsynced_, pins_first_, pins_ignored_, sweep_early_, sweep_unsynced_,
-      tombstone_goes_, folder_goes_, newest_goes_, verified_goes_, any_verified_, start_goes_, not_resumed_;
+      tombstone_goes_, late_shard_, newest_goes_, verified_goes_, any_verified_, start_goes_, not_resumed_;
 };
 
 }  // namespace

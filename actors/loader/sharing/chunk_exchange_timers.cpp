@@ -60,11 +60,15 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   send_asks(out);
 }
 
-// Has no effect for chunks that were not requested, or that are here.
+// Has no effect for chunks that were not requested, that were requested from another host since, or that are
+// here.
 void ChunkExchange::coming(TimeNs now, const wire::ChunksPending& message) {
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
-    if (found) held_[*found].last_news = now;
+    if (!found) continue;
+    Held& held = held_[*found];
+    if (message.host && *message.host != held.asked_host) continue;
+    held.last_news = now;
   }
 }
 
@@ -87,7 +91,8 @@ void ChunkExchange::send_pending(TimeNs now, EffectWriter& out) {
     TimeNs& notified = told_[peer];
     if (now - notified < kTicksOfSilence * settings_.deadline / kTicksPerDeadline) continue;
     notified = now;
-    out.send(peer, RoleKind::loader, wire::ChunksPending{settings_.id, std::move(numbers)});
+    out.send(peer, RoleKind::loader,
+             wire::ChunksPending{settings_.id, std::move(numbers), settings_.own_host});
   }
 }
 

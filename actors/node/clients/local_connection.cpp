@@ -100,8 +100,11 @@ void LocalServer::Connection::read_loop() {
     if (!received.ok()) {
       status = received.status();
     } else if (received->has_value()) {
-      bool is_detach = std::holds_alternative<local::Detach>((*received)->message);
-      if (is_detach) break;
+      if (std::holds_alternative<local::Detach>((*received)->message)) {
+        server_.events_.from_client(
+            id_, std::make_shared<const local::LocalMessage>(std::move((*received)->message)));
+        break;
+      }
       status = handle(std::move(**received));
     } else if (!server_.takes_clients_.load()) {
       is_silent_ = true;

@@ -98,7 +98,8 @@ void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage&
                  [](const base::OneOf<local::Attached, local::Failed, local::RosterUpdate, local::Loaded,
                                       local::Refused, local::Pong, local::StatusReport, local::PlanUpdate,
                                       local::PlanGathering, local::FilesToRead, local::StagingGranted,
-                                      local::GiveBack, local::PartRequest, local::Listing> auto&) {},
+                                      local::GiveBack, local::PartRequest, local::Listing,
+                                      local::SaveProgress> auto&) {},
                  [](const local::OnlyFromClient auto&) {}},
              message);
 }
@@ -146,7 +147,7 @@ void Activity::from_peer(TimeNs now, const WireBody& body) {
                                wire::LayoutsStaged, wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans,
                                wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
                                wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable,
-                               wire::ChunksCancelled, wire::ChunksPending> auto&) {}},
+                               wire::ChunksCancelled, wire::ChunksPending, wire::SaveProgress> auto&) {}},
       body);
 }
 
@@ -207,7 +208,7 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
                                ListAttemptsOfStep, ListCheckpoints, InspectAttempt, SweepAttempt, PinAttempt,
                                RenewPin, RemovePin, PlanRetention, DeleteCheckpoint, RemoveRemains,
                                PublishLoadChoice, ReadLoadChoice, MeasureObjects, ListenToPeers, CheckChunk,
-                               ReadHeader, CheckHeader, CopyChunk, ReleaseWindow> auto&) {}},
+                               ReadHeader, CheckHeader, CopyChunk, ReleaseWindow, MeasureWrites> auto&) {}},
       operation);
 }
 

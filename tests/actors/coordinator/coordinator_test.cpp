@@ -68,6 +68,32 @@ TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
               HasSubstr("'run' is 'a' on rank 0 and 'b' on rank 1"));
 }
 
+TEST_F(ACoordinatorByItself, WaitsForAHostThatWritesForAsLongAsItMakesProgress) {
+  roster_exists();
+  const AttemptKey key{1, 5, 1};
+  role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  for (uint64_t amount = 1; amount <= 20; ++amount) {
+    role_.pass(100'000 * kMillisecond);
+    role_.receive(kOther, RoleKind::shard_writer, wire::SaveProgress{key, amount});
+    role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+    in_office();
+  }
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  const auto news = role_.sent<wire::SaveProgress>(kNode);
+  ASSERT_EQ(news.size(), 20u);
+  EXPECT_LT(news[0].amount, news[19].amount) << "so that the node that has written waits too";
+  for (int i = 0; i < 2; ++i) {
+    role_.receive(kOther, RoleKind::shard_writer, wire::SaveProgress{key, 20});
+    role_.pass(60'000 * kMillisecond);
+  }
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value()) << "a repetition is no progress";
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("rank 1 did not report"));
+}
+
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
   roster_exists();
   both_report({1, 5, 1});

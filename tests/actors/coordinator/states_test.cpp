@@ -26,7 +26,7 @@ TEST(TheTablesOfTheCoordinator, ReachEveryStateFromTheFirst) {
 
 TEST(TheTableOfAttempts, LeavesNoStateWithoutAWayToAnEnd) {
   for (const auto& row : kAttemptTransitions) {
-    EXPECT_TRUE(AttemptMachine(row.from).may(AttemptTrigger::superseded)) << to_string(row.from);
+    EXPECT_TRUE(AttemptMachine(row.from).may(AttemptTrigger::superseded)) << name_of_enumerator(row.from);
   }
 }
 

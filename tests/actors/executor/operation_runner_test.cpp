@@ -572,7 +572,7 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
       "PinAttempt",      "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
       "ReadChunk",       "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
       "CheckHeader",     "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
-      "VerifyCheckpoint"};
+      "VerifyCheckpoint", "MeasureWrites"};
   for (const Operation& each : one_of_each()) {
     const std::string_view name = traits_of(each).name;
     EXPECT_EQ(traits_of(each).root_use != RootUse::writes, allowed.contains(name)) << name;

@@ -45,6 +45,7 @@ class CopyingSource final : public PartSource {
   }
   Status wait(uint64_t number) override {
     if (--left_ == 0) return Status(Code::unavailable, "its trainer went away");
+    if (on_wait) on_wait();
     for (const local::PartRange& range : asked_.at(number)) {
       std::memcpy(slab_.data() + range.slab_offset, staged_.data() + range.from, range.bytes);
     }
@@ -52,6 +53,7 @@ class CopyingSource final : public PartSource {
     return ok_status();
   }
   void fail_at(size_t part) { left_ = part; }
+  std::function<void()> on_wait;
 
  private:
   const ByteView staged_;
@@ -70,10 +72,12 @@ class PartSlabs final : public Slabs {
   Result<std::unique_ptr<PartSource>> parts_of(ClientId, uint32_t, const AttemptKey&) override {
     auto source = std::make_unique<CopyingSource>(staged_, slab_);
     source->fail_at(fails_at);
+    source->on_wait = on_wait;
     return std::unique_ptr<PartSource>(std::move(source));
   }
   ByteView staged() const { return staged_; }
   size_t fails_at = SIZE_MAX;
+  std::function<void()> on_wait;
 
  private:
   sim::MemorySlabs slabs_;
@@ -158,6 +162,28 @@ TEST_F(InParts, NothingIsLeftWhereTheTrainerGoesAway) {
     EXPECT_THAT(failed.message(), HasSubstr("its trainer went away"));
     EXPECT_EQ(storage->read(storage::shard_path(kKey, 0, 0), 1).status().code(), Code::not_found);
   }
+}
+
+TEST_F(InParts, AWriteThatRunsIsMeasuredForItsOwnAttempt) {
+  uint64_t staged_bytes = 0;
+  operation::WriteShard wanted = write_of({9 * kBlock}, &staged_bytes);
+  wanted.in_parts = true;
+  PartSlabs parts(storage::random_bytes(staged_bytes, 3));
+  storage::MemoryStorage storage;
+  OperationRunner runner(*storage, nullptr, parts, storage::nonce_of(77),
+                         {[this] { return storage::nonce_of(++nonces_); }, [] { return int64_t{1}; }});
+  auto measure = [&](const AttemptKey& key) {
+    return std::get<uint64_t>(runner.run(operation::MeasureWrites{{key}}).value());
+  };
+  std::vector<uint64_t> measured;
+  parts.on_wait = [&] {
+    measured.push_back(measure(kKey));
+    EXPECT_EQ(measure({1, 4, 1}), 0u) << "of another attempt";
+  };
+  ASSERT_OK(runner.run(wanted).status());
+  ASSERT_EQ(measured.size(), 9u);
+  for (size_t part = 0; part < measured.size(); ++part) EXPECT_EQ(measured[part], part * kBlock);
+  EXPECT_EQ(measure(kKey), 0u) << "no write of it runs any more";
 }
 
 TEST_F(InParts, SlabsThatAreTakenWholeHaveNoParts) {

@@ -20,7 +20,7 @@ TEST(TheTablesOfTheLoader, ReachEveryState) {
 TEST(ALoad, MayFailInEveryStateBeforeItsEnd) {
   for (const auto& row : kLoadTransitions) {
     if (row.from == LoadState::failing) continue;
-    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::failed)) << to_string(row.from);
+    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::failed)) << name_of_enumerator(row.from);
   }
 }
 
@@ -28,13 +28,13 @@ TEST(ALoad, MayFailInEveryStateBeforeItsEnd) {
 TEST(ALoad, LosesItsClientInEveryStateThatLasts) {
   for (const auto& row : kLoadTransitions) {
     if (row.from == LoadState::opening || row.from == LoadState::planning) continue;
-    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::client_left)) << to_string(row.from);
+    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::client_left)) << name_of_enumerator(row.from);
   }
 }
 
 TEST(ALoad, EndsInNoStateThatGoesOn) {
   for (LoadState end : {LoadState::done, LoadState::failed, LoadState::left}) {
-    for (const auto& row : kLoadTransitions) EXPECT_NE(row.from, end) << to_string(row.on);
+    for (const auto& row : kLoadTransitions) EXPECT_NE(row.from, end) << name_of_enumerator(row.on);
   }
 }
 

@@ -584,6 +584,81 @@ TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLater
   EXPECT_EQ(role_.notified<local::Decided>(kClient).size(), 1026u);  // answered at once, not staged again
 }
 
+// Regression: a save whose writing took longer than node_deadline_ms was given up by its own node.
+class AShardWriterThatWritesForLong : public AShardWriterByItself {
+ protected:
+  static constexpr TimeNs kLook = 40'000 * kMillisecond;  // a third of the coordinator's deadline
+  AShardWriterThatWritesForLong() {
+    world_known();
+    stage(5);
+  }
+  // Until the next look, which finds so many bytes.
+  void write_until(uint64_t bytes) {
+    role_.pass(kLook);
+    ASSERT_TRUE(role_.answer<operation::MeasureWrites>(OperationResult(bytes)));
+  }
+  size_t progress_sent() const { return role_.sent<wire::SaveProgress>(kCoordinatorNode).size(); }
+};
+
+TEST_F(AShardWriterThatWritesForLong, GoesOnWhileBytesAreWrittenAndReportsThis) {
+  for (uint64_t look = 1; look <= 30; ++look) write_until(look);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  EXPECT_EQ(progress_sent(), 30u);
+  EXPECT_EQ(role_.sent<wire::SaveProgress>(kCoordinatorNode).back().amount, 30u);
+  EXPECT_EQ(role_.notified<local::SaveProgress>(kClient).size(), 29u) << "the first follows from the start";
+}
+
+TEST_F(AShardWriterThatWritesForLong, GivesUpWithinTheDeadlineAfterTheLastByte) {
+  for (uint64_t look = 1; look <= 10; ++look) write_until(look);  // the last byte: after the ninth look
+  for (int look = 0; look < 6; ++look) write_until(10);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  role_.pass(kLook);
+  OperationId id = 0;
+  EXPECT_THAT(tombstone_cause(&id), HasSubstr("rank 0 is still writing, and makes no progress"));
+  EXPECT_EQ(progress_sent(), 10u);
+}
+
+TEST_F(AShardWriterThatWritesForLong, CountsWhatEarlierSavesOfThisNodeWriteButNotLaterOnes) {
+  role_.pass(kLook / 2);
+  stage(6);
+  role_.pass(kLook / 2);
+  OperationId id = 0;
+  EXPECT_THAT(role_.take_start<operation::MeasureWrites>(&id)->keys, ElementsAre(AttemptKey{1, 5, 1}));
+  role_.pass(kLook / 2);
+  EXPECT_THAT(role_.take_start<operation::MeasureWrites>(&id)->keys,
+              ElementsAre(AttemptKey{1, 5, 1}, AttemptKey{1, 6, 1}));
+}
+
+TEST_F(AShardWriterThatWritesForLong, WaitsForOtherHostsOfWhichTheCoordinatorHasNews) {
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  for (uint64_t news = 1; news <= 10; ++news) {
+    role_.pass(100'000 * kMillisecond);
+    role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::SaveProgress{{1, 5, 1}, news});
+  }
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  for (int i = 0; i < 3; ++i) {
+    role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::SaveProgress{{1, 5, 1}, 10});
+    role_.pass(100'000 * kMillisecond);
+  }
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u) << "nothing new for the whole deadline";
+}
+
+// Regression: the message was dropped, and the other ranks waited for the manifest of this one.
+TEST_F(AShardWriterByItself, AbortsARankLocalSaveThatARankDoesNotStageAlsoBeyondTheBoundOfSaves) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  for (uint64_t step = 1; step <= kMaxSavesInFlight; ++step) stage(step);
+  role_.from_client(kClient, local::NotStaged{999, 1, Status(Code::busy, "too many saves are in flight")});
+  OperationId id = 0;
+  EXPECT_THAT(tombstone_cause(&id), HasSubstr("rank 0: busy: too many saves are in flight"));
+  role_.handle(event::OperationDone{id, aborted({1, 999, 1}, "rank 0: busy")});
+  ASSERT_EQ(notified(0).size(), 1u);
+  EXPECT_EQ(notified(0)[0].code(), Code::aborted);
+}
+
 // A model so small that one of two ranks writes all of it.
 class AShardWriterOfASmallModel : public AShardWriterByItself {
  protected:

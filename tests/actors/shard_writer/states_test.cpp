@@ -25,15 +25,15 @@ TEST(TheTablesOfTheShardWriter, ReachEveryState) {
 TEST(ASaveOfANode, CanEndFromEveryStateInEachWay) {
   for (const auto& row : kNodeSaveTransitions) {
     const NodeSaveMachine save(row.from);
-    EXPECT_TRUE(save.may(NodeSaveTrigger::committed)) << to_string(row.from);
-    EXPECT_TRUE(save.may(NodeSaveTrigger::aborted)) << to_string(row.from);
-    EXPECT_TRUE(save.may(NodeSaveTrigger::left)) << to_string(row.from);
+    EXPECT_TRUE(save.may(NodeSaveTrigger::committed)) << name_of_enumerator(row.from);
+    EXPECT_TRUE(save.may(NodeSaveTrigger::aborted)) << name_of_enumerator(row.from);
+    EXPECT_TRUE(save.may(NodeSaveTrigger::left)) << name_of_enumerator(row.from);
   }
 }
 
 TEST(ASaveOfANode, IsClosedOnce) {
   for (NodeSaveState end : {NodeSaveState::committed, NodeSaveState::aborted, NodeSaveState::unknown}) {
-    for (const auto& row : kNodeSaveTransitions) EXPECT_NE(row.from, end) << to_string(row.on);
+    for (const auto& row : kNodeSaveTransitions) EXPECT_NE(row.from, end) << name_of_enumerator(row.on);
   }
 }
 
@@ -41,7 +41,7 @@ TEST(ASaveOfARank, IsWrittenOnlyAfterItWasStaged) {
   for (const auto& row : kRankSaveTransitions) {
     if (row.to != RankSaveState::writing) continue;
     RankSaveMachine::Counts counts;
-    EXPECT_TRUE(RankSave(row.from, counts).is_unplanned()) << to_string(row.from);
+    EXPECT_TRUE(RankSave(row.from, counts).is_unplanned()) << name_of_enumerator(row.from);
   }
 }
 
@@ -49,7 +49,8 @@ TEST(ASaveOfARank, KeepsWhatIsDurable) {
   for (const auto& row : kRankSaveTransitions) {
     RankSaveMachine::Counts counts;
     if (!RankSave(row.from, counts).is_written()) continue;
-    EXPECT_TRUE(RankSave(row.to, counts).is_written()) << to_string(row.from) << ": " << to_string(row.on);
+    EXPECT_TRUE(RankSave(row.to, counts).is_written())
+        << name_of_enumerator(row.from) << ": " << name_of_enumerator(row.on);
   }
 }
 

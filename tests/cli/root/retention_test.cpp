@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
@@ -88,7 +89,10 @@ TEST_F(RetentionCommands, GcKeepsWhatIsPinnedTaggedOrLastVerified) {
   expect_refusal(shoal({"show", "--step", "worst"}), "no tag 'worst'");
   expect_refusal(shoal({"rm", "--step", "best"}), "tagged best");
   EXPECT_THAT(shoal({"tag"}).out, HasSubstr("paper"));
-  ASSERT_EQ(shoal({"tag", "best", "--remove"}).status, 0);
+  const ProcessEnd untagged = shoal({"tag", "best", "--remove", "--json"});
+  ASSERT_EQ(untagged.status, 0);
+  EXPECT_EQ(json::parse(untagged.out)["removed"], "best");
+  EXPECT_EQ(json::parse(untagged.out)["step"], 1);
   expect_refusal(shoal({"tag", "best", "--remove"}), "no tag 'best'");
 
   ProcessEnd pinned = shoal({"pin", "--step", "1", "--json"});
@@ -102,9 +106,25 @@ TEST_F(RetentionCommands, GcKeepsWhatIsPinnedTaggedOrLastVerified) {
   ProcessEnd dry = shoal({"rm", "--step", "1", "--force", "--dry-run"});
   EXPECT_EQ(dry.status, 2) << "it says what would be done, and no more";
   EXPECT_THAT(dry.out, HasSubstr("step 1 (g1a1): kept: pinned: " + pin));
-  ASSERT_EQ(shoal({"pin", "--remove", pin}).status, 0);
+  const ProcessEnd unpinned = shoal({"pin", "--remove", pin, "--json"});
+  ASSERT_EQ(unpinned.status, 0);
+  EXPECT_EQ(json::parse(unpinned.out)["removed"], pin);
   EXPECT_EQ(shoal({"rm", "--step", "1"}).status, 0);
   EXPECT_THAT(committed_steps(root()), ElementsAre(4));
+}
+
+// Regression: the help named variables that gc ignores.
+TEST_F(RetentionCommands, HelpOfGcNamesOnlyVariablesThatItReads) {
+  const std::string help = shoal({"gc", "--help"}).out;
+  EXPECT_THAT(help, HasSubstr("--keep-last"));
+  EXPECT_THAT(help, ::testing::Not(HasSubstr("SHOAL_KEEP")));
+  EXPECT_THAT(help, HasSubstr("SHOAL_LEASE_TTL_MS"));
+}
+
+// Regression: gc took 60 s, whatever the nodes were set to.
+TEST_F(RetentionCommands, GcWaitsForLeasesAsLongAsTheSettingsOfTheRootSay) {
+  std::ofstream(root() + "/shoal.toml") << "lease-ttl-ms = \"soon\"\n";
+  expect_refusal(shoal({"gc"}), "lease-ttl-ms");
 }
 
 TEST_F(RetentionCommands, RmRefusesWhatIsAlwaysKept) {

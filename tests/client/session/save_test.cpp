@@ -415,6 +415,20 @@ TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
   EXPECT_EQ(saved.wait_committed().status().code(), Code::unavailable);
 }
 
+TEST_F(Save, GoesOnWhileItsNodeReportsProgress) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  SaveHandle saved = checkpointer_->save(5, state).value();
+  (void)node_.expect<local::LayoutUpdate>();
+  const auto staged = node_.expect<local::Staged>();
+  node_.send(local::SaveProgress{staged.step, staged.attempt});
+  node_.send(local::SaveProgress{77, 1});  // of a save that the client does not know
+  node_.send(local::Decided{staged.step, staged.attempt, Status(Code::aborted, "rank 1: full"), nullptr});
+  EXPECT_THAT(saved.wait_committed().status().message(), HasSubstr("rank 1: full"));
+}
+
 TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
   open();
   std::vector<uint16_t> values = numbers(8);

@@ -178,6 +178,23 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   EXPECT_THAT(silent.cause, HasSubstr("rank 13: unavailable: its trainer ended"));  // others of its host wait
 }
 
+// Regression: the node saw its last trainer vanish and reported nothing, because no rank of its own waited.
+// All other hosts waited two minutes.
+TEST(ATrainer, ThatVanishesIsReportedToOtherHostsAlsoIfNoRankOfItsOwnWaits) {
+  std::vector<Fault> faults;
+  for (uint64_t rank = 24; rank < 32; ++rank) {  // all of host 3
+    faults.push_back({Kind::vanishes, 15'000});
+    faults.back().rank = rank;
+  }
+  const SimulationReport report = simulated(of_eight_hosts(faults));
+  EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+  EXPECT_EQ(report.saves[1].aborted_ranks, 56u);
+  EXPECT_THAT(report.saves[1].cause,
+              HasSubstr("rank 24: its trainer ended before it had staged this save: it "
+                        "closed its connection without notice"));
+  EXPECT_LT(report.saves[1].committed.greatest, seconds(20));
+}
+
 TEST(ALink, CutOneWayTowardsTheCoordinatorHoldsASaveUpUntilItIsWhole) {
   Fault cut{Kind::cut, 20'100, 3, 12'000};
   cut.to_hosts = 1;
@@ -227,6 +244,26 @@ TEST(ADisk, ThatIsSlowDelaysOneThatFailsAbortsByName) {
   const SaveReport full = simulated(of_eight_hosts({{Kind::disk_full, 20'000, 3, 60'000}})).saves[1];
   EXPECT_EQ(full.aborted_ranks, 64u);
   EXPECT_THAT(full.cause, HasSubstr("host 3: WriteShard: the disk is full"));
+}
+
+// Regression: nodes and coordinator gave up saves that were merely slow.
+TEST(AStorage, ThatTakesTwentyMinutesForASaveAbortsNone) {
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::collective}) {
+    Scenario scenario = of_eight_hosts({}, mode);
+    scenario.saves = 1;
+    auto profile = find_profile(scenario.profile, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
+    ASSERT_TRUE(profile.ok());
+    uint64_t bytes = 0;
+    for (uint64_t rate : {profile->storage.client_bytes_per_s, uint64_t{0}}) {
+      if (rate == 0) profile->storage.client_bytes_per_s = std::max<uint64_t>(1, bytes / 8 / 1200);
+      auto report = simulate(scenario, *profile);
+      ASSERT_TRUE(report.ok());
+      EXPECT_FALSE(report->violation.has_value()) << report->violation->what;
+      EXPECT_EQ(report->saves[0].aborted_ranks, 0u) << report->saves[0].cause;
+      bytes = report->saves[0].bytes_staged;
+      if (rate == 0) EXPECT_GT(report->saves[0].committed.greatest, seconds(1000));
+    }
+  }
 }
 
 TEST(ANode, ThatCannotBeginAgainIsSaidByTheClientsOfItsHost) {

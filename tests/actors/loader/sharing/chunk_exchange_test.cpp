@@ -375,6 +375,17 @@ TEST_F(AnExchange, WaitsForAPeerForAsLongAsThatSaysThatItsChunksCome) {
   EXPECT_GT(reading(), 0u) << "a peer that has died says so no more";
 }
 
+// Regression: a host that had been given up kept the one that was asked in its place from being given up.
+TEST_F(AnExchange, IsNotHeldUpByAHostThatItDidNotAsk) {
+  begin(false);
+  read_all();
+  for (int i = 0; i < 2; ++i) {
+    node_->pass(kDeadline * 4 / 5);
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for(), 7});
+  }
+  EXPECT_GT(reading(), 0u);
+}
+
 // Its request was lost, or the answer.
 TEST_F(AnExchange, ReadsAChunkOfWhichItsPeerSaysNothingAmongOthersThatCome) {
   begin(false);
