@@ -31,8 +31,8 @@ if(SHOAL_CUDA AND NOT SHOAL_SANITIZE)
   endif()
   if(NOT SHOAL_WITH_CUDA AND NOT SHOAL_CUDA STREQUAL AUTO)
     message(FATAL_ERROR
-      "SHOAL_CUDA is ${SHOAL_CUDA}, and no CUDA Toolkit ${SHOAL_CUDA_VERSION_MIN} or newer with cudart_static "
-      "was found. Name its nvcc with -DCMAKE_CUDA_COMPILER=…")
+      "SHOAL_CUDA is ${SHOAL_CUDA}, and no CUDA Toolkit ${SHOAL_CUDA_VERSION_MIN} or newer with "
+      "cudart_static was found. Name its nvcc with -DCMAKE_CUDA_COMPILER=…")
   endif()
 endif()
 
