@@ -1,7 +1,8 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps peers build demo test bench asan tsan fuzz format format-check lint clean
+.PHONY: help deps peers build demo test bench gpu-build gpu-test gpu-bench asan tsan fuzz format
+.PHONY: format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -20,6 +21,8 @@ help:
 	@echo 'make demo          two nodes, four trainers: save, kill, commit, load; then 4,096 ranks simulated'
 	@echo 'make test          build and run every test'
 	@echo 'make bench         run every benchmark; prints docs/explanation/performance.md'
+	@echo 'make gpu-test      the tests of gpu/ alone: needs a compiler, CMake, GoogleTest and, for a GPU, nvcc'
+	@echo 'make gpu-bench     measure the kernels on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without'
@@ -65,6 +68,17 @@ bench:
 	@$(CONFIGURE) release >&2
 	@$(COMPILE) release --target benchmarks cli/all >&2
 	@bench/run build/release
+
+# gpu/ alone, for machines with a GPU and without the other libraries.
+gpu-build:
+	@cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) -S gpu -B build/gpu
+	@cmake --build build/gpu -j $(JOBS) --target gpu_test kernels_bench
+
+gpu-test: gpu-build
+	@ctest --test-dir build/gpu --output-on-failure --no-tests=error -j $(JOBS)
+
+gpu-bench: gpu-build
+	@build/gpu/bench/kernels_bench
 
 asan tsan: sanitized = $@$(if $(filter all,$(SCOPE)),-all)
 asan tsan: deps

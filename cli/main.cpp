@@ -12,6 +12,7 @@
 
 #include "base/crash_report.h"
 #include "cli/commands.h"
+#include "gpu/build_info.h"
 #include "shoal/save_plan.h"
 #include "storage/decisions/decision.h"
 #include "storage/shards/shard_file.h"
@@ -36,8 +37,10 @@ constexpr const char* kFooter =
     "Run 'shoal COMMAND --help' for the options of a command.";
 
 std::string version_text() {
-  return fmt::format("shoal {} (reads and writes: decisions {}, shards {}, planning rule {})", SHOAL_VERSION,
-                     storage::kDecisionFormatVersion, storage::kShardFormatVersion, kRuleVersion);
+  return fmt::format(
+      "shoal {} (reads and writes: decisions {}, shards {}, planning rule {}; GPU support: {})",
+      SHOAL_VERSION, storage::kDecisionFormatVersion, storage::kShardFormatVersion, kRuleVersion,
+      gpu::cuda_build());
 }
 
 // Must be called in a catch clause.

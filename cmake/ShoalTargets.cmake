@@ -8,15 +8,22 @@
 # those of the second with all that they start. A process test has the machine to itself: what it starts would
 # use every processor, and is judged by deadlines that a busy machine does not keep.
 
+get_filename_component(SHOAL_ROOT "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE) # gpu/ is a project of its own too
+
 add_library(shoal_flags INTERFACE)
-target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-                                             -Wno-missing-field-initializers)
+target_compile_options(
+  shoal_flags
+  INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual>"
+            "$<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>"
+            "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
   # It takes a reference to an element of a std::span for one into the span itself.
-  target_compile_options(shoal_flags INTERFACE -Wno-dangling-reference)
+  target_compile_options(shoal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>")
 endif()
 if(SHOAL_WERROR)
-  target_compile_options(shoal_flags INTERFACE -Werror)
+  target_compile_options(
+    shoal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Werror>"
+                          "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endif()
 if(SHOAL_SANITIZE)
   add_compile_options(-fsanitize=${SHOAL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -44,8 +51,8 @@ function(shoal_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE;PRECOMPILED" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(
-    ${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
-                   "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>")
+    ${name} PUBLIC "$<BUILD_INTERFACE:${SHOAL_ROOT}>"
+                   "$<BUILD_INTERFACE:${SHOAL_ROOT}/include>")
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} "$<BUILD_INTERFACE:shoal_flags>")
   list(LENGTH ARG_SOURCES sources)
   if(sources GREATER 3) # else precompiling takes longer than it saves
@@ -71,7 +78,7 @@ function(shoal_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main shoal_flags)
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_include_directories(${name} PRIVATE "${SHOAL_ROOT}")
   # Parsing GoogleTest is half of what compiling a test takes, the checks of undefined behaviour that follow
   # every pointer the other half. The libraries keep all checks; a null pointer ends a test without them too.
   shoal_precompile(${name} <gmock/gmock.h> <gtest/gtest.h>)

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "gpu/build_info.h"
 #include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
 
@@ -336,7 +337,13 @@ TEST(Help, NamesEveryCommandWithExamples) {
     EXPECT_THAT(end.out, HasSubstr(text));
   }
   EXPECT_EQ(run_shoal({"verify", "--help"}).status, 0);
-  EXPECT_THAT(run_shoal({"--version"}).out, testing::StartsWith("shoal "));
+}
+
+TEST(Version, NamesTheFormatsAndWhetherCudaIsBuiltIn) {
+  const std::string version = run_shoal({"--version"}).out;
+  EXPECT_THAT(version, testing::StartsWith("shoal "));
+  EXPECT_THAT(version, HasSubstr("GPU support: " + std::string(gpu::cuda_build())));
+  EXPECT_EQ(gpu::built_with_cuda(), gpu::cuda_build() != "not built in");
 }
 
 }  // namespace
