@@ -123,7 +123,7 @@ Status Checkpointer::prepare(const StateDict& given) {
   if (impl_->bound->uses_devices()) SHOAL_RETURN_IF_ERROR(impl_->devices.check(*impl_->bound));
   SHOAL_RETURN_IF_ERROR(impl_->prepare_slabs(staging.slab_bytes));
   if (!impl_->bound->uses_devices()) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, impl_->session->free_slots(false));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, impl_->session->free_slots(true));
   for (const uint32_t slot : free) impl_->devices.pin(impl_->slabs[slot]);
   return ok_status();
 }
@@ -276,7 +276,7 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
     SHOAL_RETURN_IF_ERROR(stage_in_parts(save, staging, std::move(staged)));
   } else {
     staged.pieces = std::move(staging.pieces);
-    SHOAL_RETURN_IF_ERROR(copies ? session->begin_copying(save) : session->stage(save, staged));
+    SHOAL_RETURN_IF_ERROR(copies ? session->begin_copying(save) : session->stage(save, std::move(staged)));
   }
   save->stats.seconds_blocked = seconds_since(save->begun);
   if (copies) stage_when_copied(save, std::move(staged), std::move(copies));

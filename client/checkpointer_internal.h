@@ -80,8 +80,8 @@ struct Checkpointer::Impl {
         session(std::move(attached)),
         counts(client::call_counts(options, session->generation())),
         stager(gpu::make_host_stager()),
-        devices("rank " + std::to_string(client::rank_in_world(options)), options.pinned_bytes_max),
-        slabs(options.max_in_flight) {}
+        slabs(options.max_in_flight),
+        devices("rank " + std::to_string(client::rank_in_world(options)), options.pinned_bytes_max) {}
 
   // The state in the terms of the process group; of this call, or the state itself.
   Result<const StateDict*> of_group(const StateDict& state);
@@ -229,12 +229,12 @@ struct Checkpointer::Impl {
   std::optional<SaveHandle> last_save;
   bool is_closed = false;
   std::unique_ptr<gpu::Stager> stager;
-  client::DeviceStaging devices;
   StateDict renumbered;                     // what of_group made last
   std::optional<client::BoundState> bound;  // of the layout that this generation saves
   SavePlanPtr planned;                      // what `recipe` was made from; nullptr: everything held
   std::optional<client::StageRecipe> recipe;
   std::vector<client::MemorySlab> slabs;  // by slot
+  client::DeviceStaging devices;          // after them: it first waits until nothing copies to them
   client::MemorySlab window;              // of loads; kept from one to the next, whose pages are then there
   uint64_t window_link = 0;               // the connection whose node knows it; 0: none
   client::FileReads::Buffers read_buffers;

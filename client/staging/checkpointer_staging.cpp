@@ -226,10 +226,9 @@ void Checkpointer::Impl::stage_when_copied(const std::shared_ptr<SaveHandle::Sta
     save->copies = copies;
   }
   devices.when_copied(std::move(copies), [save, staged, to = session.get()](const Status& copied) {
-    Status outcome = copied;
-    if (outcome.ok()) outcome = to->stage(save, staged);
-    if (!outcome.ok()) to->give_up_copying(*save, outcome);
     save->end_copies(copied);
+    const Status outcome = copied.ok() ? to->stage(save, staged) : copied;
+    if (!outcome.ok()) to->give_up_copying(*save, outcome);
   });
 }
 

@@ -80,7 +80,7 @@ Result<std::shared_ptr<gpu::DeviceWork>> DeviceStaging::to_host(
 }
 
 Result<std::unique_ptr<gpu::DeviceUpload>> DeviceStaging::begin_upload() {
-  SHOAL_CHECK(stager_ != nullptr);
+  if (checked_.empty()) return std::unique_ptr<gpu::DeviceUpload>();
   std::vector<gpu::Queue> queues;
   for (const Tensor& tensor : checked_) queues.push_back(tensor.queue);
   return stager_->begin_upload(queues);

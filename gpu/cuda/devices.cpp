@@ -1,13 +1,10 @@
 #include "gpu/cuda/devices.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
-
-#include "shoal/bytes.h"
 
 namespace shoal::gpu {
 
@@ -51,7 +48,8 @@ Status DeviceStreams::wait_for(void* stream) {
   SHOAL_ASSIGN_OR_RETURN(const runtime::Event ready, take_event());
   Status status = runtime::record(ready, stream, {device_});
   if (status.code() == Code::invalid_argument) {
-    status = status.with_context(fmt::format("the caller's stream for memory of device {}", device_));
+    status =
+        status.with_context("the caller's stream for memory of device " + std::to_string(device_));
   }
   for (const runtime::Stream own : streams_) {
     if (status.ok()) status = runtime::wait_event(own, ready, {device_});
@@ -105,22 +103,23 @@ Devices::Devices(const DeviceStagerOptions& options, int count)
 
 Devices::~Devices() {
   if (check_process().ok()) return;
-  for (auto& [device, streams] : by_device_) streams->abandon();
+  for (auto& [device, streams] : by_device_) {
+    if (streams != nullptr) streams->abandon();
+  }
 }
 
 Status Devices::check_process() const {
   if (::getpid() == process_) return ok_status();
-  return Status(
-      Code::refused,
-      fmt::format("process {} was forked from process {}, which uses devices: CUDA does not work in a "
-                  "forked process, so open a Checkpointer in a new one",
-                  ::getpid(), process_));
+  return Status(Code::refused, "process " + std::to_string(::getpid()) + " was forked from process " +
+                                   std::to_string(process_) +
+                                   ", which uses devices: CUDA does not work in a forked process, so open a "
+                                   "Checkpointer in a new one");
 }
 
 Status Devices::check_device(int device) const {
   if (device >= 0 && device < count_) return ok_status();
-  return Status(Code::invalid_argument,
-                fmt::format("there is no device {}: cudaGetDeviceCount counts {}", device, count_));
+  return Status(Code::invalid_argument, "there is no device " + std::to_string(device) +
+                                            ": cudaGetDeviceCount counts " + std::to_string(count_));
 }
 
 Result<DeviceStreams*> Devices::streams_of(int device) {
@@ -142,9 +141,10 @@ void Devices::drain() {
 Status Devices::pin(int device, MutableByteView memory) {
   std::lock_guard lock(mutex_);
   if (options_.pinned_bytes_max != 0 && memory.size() > options_.pinned_bytes_max - pinned_bytes_) {
-    return Status(Code::no_space, fmt::format("pinning {} on device {}: {} of at most {} are pinned",
-                                              human_bytes(memory.size()), device, human_bytes(pinned_bytes_),
-                                              human_bytes(options_.pinned_bytes_max)));
+    return Status(Code::no_space, "pinning " + std::to_string(memory.size()) + " bytes on device " +
+                                      std::to_string(device) + ": " + std::to_string(pinned_bytes_) +
+                                      " bytes of at most " + std::to_string(options_.pinned_bytes_max) +
+                                      " are pinned");
   }
   for (uint64_t at = 0; at < memory.size(); at += options_.register_bytes_max) {
     const uint64_t bytes = std::min<uint64_t>(options_.register_bytes_max, memory.size() - at);

@@ -1,9 +1,7 @@
 #include "gpu/cuda/runtime.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
-
-#include "shoal/bytes.h"
+#include <string>
 
 namespace shoal::gpu::runtime {
 
@@ -31,17 +29,19 @@ Code code_of(cudaError_t error) {
   }
 }
 
+std::string text_of(cudaError_t error) {
+  return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
+}
+
 Status failed(const char* call, const About& about, Code code, const std::string& why) {
-  return Status(code, about.bytes == 0 ? fmt::format("{} on device {}: {}", call, about.device, why)
-                                       : fmt::format("{} of {} on device {}: {}", call,
-                                                     human_bytes(about.bytes), about.device, why));
+  const std::string size = about.bytes == 0 ? "" : " of " + std::to_string(about.bytes) + " bytes";
+  return Status(code, call + size + " on device " + std::to_string(about.device) + ": " + why);
 }
 
 Status checked(cudaError_t error, const char* call, const About& about) {
   if (error == cudaSuccess) return ok_status();
   (void)cudaGetLastError();  // the runtime keeps an error that does not end the device until it is read
-  return failed(call, about, code_of(error),
-                fmt::format("{} ({})", cudaGetErrorString(error), cudaGetErrorName(error)));
+  return failed(call, about, code_of(error), text_of(error));
 }
 
 cudaMemcpyKind kind_of(Direction direction) {
@@ -59,16 +59,14 @@ Result<int> device_count() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
     (void)cudaGetLastError();
-    return Status(
-        Code::unavailable,
-        fmt::format("cudaGetDeviceCount: the driver is older than CUDA {}.{}, with which this program "
-                    "was built, or is not installed",
-                    CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+    return Status(Code::unavailable, "cudaGetDeviceCount: the driver is older than CUDA " +
+                                         std::to_string(CUDART_VERSION / 1000) + "." +
+                                         std::to_string(CUDART_VERSION % 1000 / 10) +
+                                         ", with which this program was built, or is not installed");
   }
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
-    return Status(Code::unavailable, fmt::format("cudaGetDeviceCount: {} ({})", cudaGetErrorString(error),
-                                                 cudaGetErrorName(error)));
+    return Status(Code::unavailable, "cudaGetDeviceCount: " + text_of(error));
   }
   if (count == 0) return Status(Code::unavailable, "cudaGetDeviceCount: this host has no CUDA device");
   return count;
@@ -198,7 +196,7 @@ Status check_pointer(const void* memory, const About& about) {
   }
   if (attributes.device == about.device) return ok_status();
   return failed(kCall, about, Code::invalid_argument,
-                fmt::format("the memory is on device {}", attributes.device));
+                "the memory is on device " + std::to_string(attributes.device));
 }
 
 }  // namespace shoal::gpu::runtime

@@ -369,7 +369,7 @@ TEST_P(BadInput, APointerOfNoDeviceOfAnotherDeviceOrFreedIsRejected) {
   auto stager = make_device_stager().value();
   int on_host = 0;
   EXPECT_THAT(stager->check_memory({0, nullptr}, &on_host, 4).to_string(),
-              HasSubstr("cudaPointerGetAttributes of 4 B on device 0: the pointer is not one"));
+              HasSubstr("cudaPointerGetAttributes of 4 bytes on device 0: the pointer is not one"));
   void* const memory = fake_cuda::allocate(1, 64);
   EXPECT_THAT(stager->check_memory({0, nullptr}, memory, 64).to_string(), HasSubstr("memory is on device 1"));
   EXPECT_TRUE(stager->check_memory({1, nullptr}, memory, 64).ok());

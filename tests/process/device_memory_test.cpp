@@ -134,7 +134,8 @@ class DeviceMemory : public ::testing::Test {
     if (staging == StagingMode::until) {
       for (size_t i = 0; i < handles.size(); ++i) {
         for (auto& tensor : trainers_[i]->tensors) {
-          if (tensor->stream != nullptr) EXPECT_TRUE(handles[i].wait_staged(tensor->stream).ok());
+          if (tensor->stream == nullptr) continue;
+          EXPECT_TRUE(handles[i].wait_staged(tensor->stream).ok());
         }
         EXPECT_TRUE(handles[i].wait_staged(nullptr).ok());
       }
@@ -313,14 +314,15 @@ TEST_F(DeviceMemory, ThatIsFreedOrOfAnotherDeviceFailsTheSaveByName) {
   const ShardedTensor tensor{DType::u32, {4}, Mesh::contiguous({1}), {Placement::replicate()}};
   void* const memory = fake_cuda::allocate(1, 16);
   wrong.add_tensor("wrong", tensor, MemoryRef::on_device(memory, 0, nullptr));
-  EXPECT_THAT(trainer.checkpointer().save(1, wrong).status().to_string(),
-              HasSubstr("'wrong': cudaPointerGetAttributes of 16 B on device 0: the memory is on device 1"));
+  EXPECT_THAT(
+      trainer.checkpointer().save(1, wrong).status().to_string(),
+      HasSubstr("'wrong': cudaPointerGetAttributes of 16 bytes on device 0: the memory is on device 1"));
   StateDict freed;
   freed.add_tensor("freed", tensor, MemoryRef::on_device(memory, 1, nullptr));
   fake_cuda::free(memory);
   EXPECT_THAT(
       trainer.checkpointer().save(2, freed).status().to_string(),
-      AnyOf(HasSubstr("'freed': cudaPointerGetAttributes of 16 B on device 1"), HasSubstr("earlier")));
+      AnyOf(HasSubstr("'freed': cudaPointerGetAttributes of 16 bytes on device 1"), HasSubstr("earlier")));
   trainers_[0]->opened = Status(Code::internal, "closed");
   stop();
 }
