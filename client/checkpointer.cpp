@@ -121,7 +121,12 @@ Status Checkpointer::prepare(const StateDict& given) {
   SHOAL_RETURN_IF_ERROR(impl_->bind(*state));
   SHOAL_RETURN_IF_ERROR(impl_->refresh_recipe());
   SHOAL_ASSIGN_OR_RETURN(client::StageRecipe::Staging staging, impl_->recipe->lay_out(*impl_->bound));
-  return impl_->prepare_slabs(staging.slab_bytes);
+  if (impl_->bound->uses_devices()) SHOAL_RETURN_IF_ERROR(impl_->devices.check(*impl_->bound));
+  SHOAL_RETURN_IF_ERROR(impl_->prepare_slabs(staging.slab_bytes));
+  if (!impl_->bound->uses_devices()) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> free, impl_->session->free_slots(true));
+  for (const uint32_t slot : free) impl_->devices.pin(impl_->slabs[slot]);
+  return ok_status();
 }
 
 Status Checkpointer::Impl::check_open() const {
@@ -240,14 +245,16 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
   SHOAL_RETURN_IF_ERROR(is_collective ? agree_on_recipe(save, follows_planner) : refresh_recipe());
   if (planned_save) SHOAL_RETURN_IF_ERROR(planned_save->resolve(*bound, planned.get()));
   SHOAL_ASSIGN_OR_RETURN(client::StageRecipe::Staging staging, recipe->lay_out(*bound));
+  if (bound->uses_devices()) SHOAL_RETURN_IF_ERROR(devices.check(*bound));
   SHOAL_ASSIGN_OR_RETURN(const Place place, place_for(staging.slab_bytes, &save->stats));
   const Filling filling(*session, save->slot = place.slot);
   const std::optional<client::Session::StagingGrant> grant = session->staging_grant();
   save->stats.in_flight_max = grant ? grant->slabs : options.max_in_flight;
+  if (bound->uses_devices()) devices.pin(slabs[save->slot]);
+  std::shared_ptr<gpu::DeviceWork> copies;
   if (!place.in_parts) {
     const Clock::time_point copy_begun = Clock::now();
-    recipe->make_tasks(*bound, staging, slabs[save->slot].data(), tasks);
-    SHOAL_RETURN_IF_ERROR(stager->wait(stager->submit(tasks)));
+    SHOAL_ASSIGN_OR_RETURN(copies, copy_whole(save->slot, staging));
     save->stats.seconds_copying = seconds_since(copy_begun);
   }
   save->stats.bytes_staged = staging.payload_bytes;
@@ -271,9 +278,10 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
     SHOAL_RETURN_IF_ERROR(stage_in_parts(save, staging, std::move(staged)));
   } else {
     staged.pieces = std::move(staging.pieces);
-    SHOAL_RETURN_IF_ERROR(session->stage(save, std::move(staged)));
+    SHOAL_RETURN_IF_ERROR(copies ? session->begin_copying(save) : session->stage(save, std::move(staged)));
   }
   save->stats.seconds_blocked = seconds_since(save->begun);
+  if (copies) stage_when_copied(save, std::move(staged), std::move(copies));
   return SaveHandle(save);
 }
 

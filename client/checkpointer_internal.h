@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "client/launch/checkpointer_options.h"
 #include "client/loading/file_reads.h"
 #include "client/loading/load_report.h"
 #include "client/loading/placing.h"
@@ -17,6 +18,7 @@
 #include "client/planners/planned_save.h"
 #include "client/session/call_counts.h"
 #include "client/session/session.h"
+#include "client/staging/device_staging.h"
 #include "client/staging/slab.h"
 #include "client/staging/staging.h"
 #include "gpu/stager.h"
@@ -78,7 +80,8 @@ struct Checkpointer::Impl {
         session(std::move(attached)),
         counts(client::call_counts(options, session->generation())),
         stager(gpu::make_host_stager()),
-        slabs(options.max_in_flight) {}
+        slabs(options.max_in_flight),
+        devices("rank " + std::to_string(client::rank_in_world(options)), options.pinned_bytes_max) {}
 
   // The state with ranks of the process group; valid until the next call. Without a process group, `state`.
   Result<const StateDict*> of_group(const StateDict& state);
@@ -118,6 +121,13 @@ struct Checkpointer::Impl {
   uint32_t slot_of_parts(uint64_t bytes, const std::vector<uint32_t>& free) const;
   Result<Place> place_for(uint64_t bytes, SaveStats* stats);
   Status prepare_slabs(uint64_t bytes);
+  // Starts the copies from devices, and makes those from host memory. nullptr: none is in progress.
+  Result<std::shared_ptr<gpu::DeviceWork>> begin_copies();
+  // Makes the copies of a whole save, as SaveOptions::staging says. nullptr: none is in progress.
+  Result<std::shared_ptr<gpu::DeviceWork>> copy_whole(uint32_t slot,
+                                                      const client::StageRecipe::Staging& staging);
+  void stage_when_copied(const std::shared_ptr<SaveHandle::State>& save, local::Staged staged,
+                         std::shared_ptr<gpu::DeviceWork> copies);
   Status stage_in_parts(const std::shared_ptr<SaveHandle::State>& save,
                         const client::StageRecipe::Staging& staging, local::Staged staged);
   Status check_open() const;  // Code::refused after close
@@ -226,10 +236,12 @@ struct Checkpointer::Impl {
   SavePlanPtr planned;  // the plan of `recipe`; nullptr: `recipe` copies all that this rank holds
   std::optional<client::StageRecipe> recipe;
   std::vector<client::MemorySlab> slabs;  // by slot
+  client::DeviceStaging devices;          // after them: it first waits until nothing copies to them
   client::MemorySlab window;              // of loads; kept for the next load, which then has its pages
   uint64_t window_link = 0;               // the connection whose node knows the window; 0: none
   client::FileReads::Buffers read_buffers;
   std::vector<gpu::CopyTask> tasks;
+  std::vector<gpu::DeviceBatch> device_tasks;
   LoadReport report;  // of the last load
   LoadTimes times;    // of the last load
   struct Choice {     // the answers of nodes in this call

@@ -240,6 +240,21 @@ bool StateDict::Entry::is_const() const {
          std::ranges::any_of(boxes, given_const);
 }
 
+bool StateDict::Entry::is_on_device() const {
+  const auto given_there = [](const auto& part) { return part.data.is_on_device(); };
+  return data.is_on_device() || std::ranges::any_of(shards, given_there) ||
+         std::ranges::any_of(boxes, given_there);
+}
+
+Status client::check_on_host(const StateDict& state) {
+  for (const auto& entry : state.entries()) {
+    if (entry->is_on_device()) {
+      return bad(entry->fqn, "it lies on a device: a planner takes tensors in host memory only");
+    }
+  }
+  return ok_status();
+}
+
 Status client::check_fillable(const StateDict::Entry& entry) {
   if (!entry.is_const()) return ok_status();
   return bad(entry.fqn,
@@ -348,18 +363,35 @@ Result<client::BoundState> client::BoundState::bind(const StateDict& state, Rank
     if (given.tiles) held.copies = find_copies(given, held.shards.boxes, rank);
     value.held = shared.of(std::move(held));
     SHOAL_RETURN_IF_ERROR(check_memory(given, value));
+    out.uses_devices_ = out.uses_devices_ || given.is_on_device();
     out.values_.push_back(std::move(value));
   }
   return out;
 }
 
 Status client::BoundState::rebind(const StateDict& state) {
+  bool uses_devices = false;
   for (const Value& value : values_) {
-    SHOAL_RETURN_IF_ERROR(check_memory(*state.entries()[value.position], value));
+    const Entry& entry = *state.entries()[value.position];
+    SHOAL_RETURN_IF_ERROR(check_memory(entry, value));
+    uses_devices = uses_devices || entry.is_on_device();
   }
+  uses_devices_ = uses_devices;
   entries_ = state.entries();
   return ok_status();
 }
+
+namespace {
+
+// Of an entry that no planner has placed.
+MemoryRef memory_in(const Entry& entry, const client::BoundState::Value& value, uint32_t local_box,
+                    size_t copy) {
+  if (entry.form == Entry::Form::boxes) return entry.boxes[local_box].data;
+  if (entry.form == Entry::Form::tiles) return entry.shards[value.held->copies[local_box][copy]].data;
+  return entry.data;
+}
+
+}  // namespace
 
 size_t client::BoundState::copies_of(uint32_t layout_entry, uint32_t local_box) const {
   const Value& value = values_[layout_entry];
@@ -370,10 +402,15 @@ std::byte* client::BoundState::data_of(uint32_t layout_entry, uint32_t local_box
   const Value& value = values_[layout_entry];
   const Entry& entry = *entries_[value.position];
   if (!entry.places.empty()) return entry.places[local_box].data;
-  MemoryRef data = entry.data;
-  if (entry.form == Entry::Form::boxes) data = entry.boxes[local_box].data;
-  if (entry.form == Entry::Form::tiles) data = entry.shards[value.held->copies[local_box][copy]].data;
+  const MemoryRef data = memory_in(entry, value, local_box, copy);
   return static_cast<std::byte*>(const_cast<void*>(data.data()));
+}
+
+MemoryRef client::BoundState::memory_of(uint32_t layout_entry, uint32_t local_box, size_t copy) const {
+  const Value& value = values_[layout_entry];
+  const Entry& entry = *entries_[value.position];
+  if (!entry.places.empty()) return MemoryRef(entry.places[local_box].data);
+  return memory_in(entry, value, local_box, copy);
 }
 
 client::BoundState::Home client::BoundState::home_of(uint32_t layout_entry, uint32_t local_box,

@@ -38,6 +38,8 @@ struct StateDict::Entry {
 
   // Whether some of its memory is const.
   bool is_const() const;
+  // Whether some of its memory lies on a device.
+  bool is_on_device() const;
 };
 
 }  // namespace shoal
@@ -46,6 +48,9 @@ namespace shoal::client {
 
 // Code::invalid_argument names the value if its memory is const, so that a load must not fill it.
 Status check_fillable(const StateDict::Entry& entry);
+
+// Code::invalid_argument names a tensor that lies on a device, which planners and their storages cannot read.
+Status check_on_host(const StateDict& state);
 
 using StateEntries = std::vector<std::shared_ptr<const StateDict::Entry>>;
 
@@ -95,6 +100,10 @@ class BoundState {
   // The first copy is the one that is saved; a load fills all.
   Home home_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
   size_t copies_of(uint32_t layout_entry, uint32_t local_box) const;
+  // Whether a tensor of it lies on a device.
+  bool uses_devices() const { return uses_devices_; }
+  // The memory of home_of, as the caller gave it.
+  MemoryRef memory_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
   // The data of home_of. A caller that writes there must have called check_fillable.
   std::byte* data_of(uint32_t layout_entry, uint32_t local_box, size_t copy = 0) const;
 
@@ -103,6 +112,7 @@ class BoundState {
   StateEntries entries_;
   LayoutPtr layout_;
   std::vector<Value> values_;
+  bool uses_devices_ = false;
 };
 
 }  // namespace shoal::client

@@ -39,6 +39,7 @@ struct TrainerOptions {
   uint64_t first_step = 0, last_step = 0;  // of save_steps
   uint32_t train_ms = 0;
   std::string mode = "collective-free";
+  std::string device = "host", staging = "wait";
   std::optional<uint64_t> kill_after_stage;
   uint32_t kill_rank = 0;
   bool wait = false, forget = false;
@@ -70,6 +71,7 @@ class Trainer {
     if (options_.save_steps.empty()) return ok_status();
     warm_.assign(state_->held_bytes(), std::byte{1});
     state_->fill(options_.first_step);
+    SHOAL_RETURN_IF_ERROR(state_->put_on_device());
     SHOAL_RETURN_IF_ERROR(checkpointer_->prepare(state_->state_dict()));
     for (uint64_t step = options_.first_step; step <= options_.last_step; ++step) {
       SHOAL_RETURN_IF_ERROR(save(step));
@@ -93,12 +95,14 @@ class Trainer {
 
   Status load() {
     state_->clear();
+    SHOAL_RETURN_IF_ERROR(state_->put_on_device());
     LoadOptions load_options;
     if (options_.load != "latest") load_options.step = std::stoull(options_.load);
     load_options.policies.root = KeyPolicy::lenient;  // objects of ranks that the saving job did not have
     SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, checkpointer_->load(state_->state_dict(), load_options));
     uint64_t step = loaded.metadata.key.step;
     SHOAL_RETURN_IF_ERROR(check_missing(loaded));
+    SHOAL_RETURN_IF_ERROR(state_->take_from_device());
     SyntheticState::Check check = state_->check(step, loaded.metadata.world_size);
     if (check.first_difference) {
       return Status(Code::corrupt,
@@ -129,6 +133,11 @@ class Trainer {
   Status save(uint64_t step) {
     std::this_thread::sleep_for(std::chrono::milliseconds(options_.train_ms));  // simulates training
     state_->fill(step);
+    // With `until`, the state may change once the copies of the save before have ended.
+    if (state_->device_memory() != nullptr && !saved_.empty()) {
+      SHOAL_RETURN_IF_ERROR(saved_.back().handle.wait_staged(state_->device_memory()->stream()));
+    }
+    SHOAL_RETURN_IF_ERROR(state_->put_on_device());
     // Measured before the save, while the node writes nothing, for the number of bytes that the last save
     // staged.
     uint64_t copied = saved_.empty() ? state_->held_bytes() : saved_.back().handle.stats().bytes_staged;
@@ -216,6 +225,7 @@ std::optional<uint64_t> parse_step(const std::string& text) {
 // Checks what the parser did not check. Returns the error, or nullopt.
 std::optional<std::string> finish(TrainerOptions* options) {
   options->model.sharding = *sharding_kind_from_name(options->sharding);
+  options->model.on_device = options->device == "cuda";
   options->model.dtype = options->dtype == "bf16" ? DType::bf16 : DType::f32;
   if (!options->load.empty() && options->load != "latest" && !parse_step(options->load)) {
     return "--load must be 'latest' or a step";
@@ -255,6 +265,12 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
   app.add_option("--mode", options->mode, "Mode of the saves")
       ->check(CLI::IsMember({"collective-free", "rank-local", "collective"}))
       ->capture_default_str();
+  app.add_option("--device", options->device, "Where the tensors are: host or cuda")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--staging", options->staging, "When training continues after a save from a device")
+      ->check(CLI::IsMember({"wait", "stream", "until"}))
+      ->capture_default_str();
   app.add_option("--train-ms", options->train_ms, "Time between saves, in milliseconds")
       ->capture_default_str();
   CLI::Option* wait =
@@ -291,6 +307,9 @@ int run(int argc, char** argv) {
     return 2;
   }
   checkpointer_options->save.mode = *mode_of_name(options.mode);
+  checkpointer_options->save.staging = options.staging == "until"    ? StagingMode::until
+                                       : options.staging == "stream" ? StagingMode::stream
+                                                                     : StagingMode::wait;
   Status status = Trainer(options, *checkpointer_options).run();
   if (status.ok()) return 0;
   fmt::print(stderr, "rank {}: {}\n", checkpointer_options->rank, status.to_string());

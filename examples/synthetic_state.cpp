@@ -117,7 +117,11 @@ std::optional<ShardingKind> sharding_kind_from_name(std::string_view name) {
 Result<std::unique_ptr<SyntheticState>> SyntheticState::make(const ModelOptions& options, Rank rank,
                                                              uint32_t world_size) {
   std::unique_ptr<SyntheticState> state(new SyntheticState(options, rank, world_size));
+  if (options.on_device) {
+    SHOAL_ASSIGN_OR_RETURN(state->device_memory_, DeviceMemory::open(rank));
+  }
   SHOAL_RETURN_IF_ERROR(state->build());
+  SHOAL_RETURN_IF_ERROR(state->allocated_);
   return state;
 }
 
@@ -214,7 +218,17 @@ void SyntheticState::add_tensor(std::string fqn, DType dtype, const Dims& shape,
   uint64_t bytes = element_count(tensor->shards.local_shape).value() * element_bytes(dtype);
   held_bytes_ += bytes;
   tensor->data.resize(bytes);
-  state_dict_.add_tensor(tensor->fqn, dtype, shape, mesh, placements, tensor->data.data());
+  MemoryRef memory = tensor->data.data();
+  if (device_memory_ != nullptr && bytes > 0) {
+    Result<void*> allocated = device_memory_->allocate(bytes);
+    if (allocated.ok()) {
+      tensor->on_device = *allocated;
+      memory = MemoryRef::on_device(*allocated, device_memory_->device(), device_memory_->stream());
+    } else if (allocated_.ok()) {
+      allocated_ = allocated.status().with_context(tensor->fqn);
+    }
+  }
+  state_dict_.add_tensor(tensor->fqn, dtype, shape, mesh, placements, memory);
   tensors_.push_back(std::move(tensor));
 }
 
@@ -239,6 +253,22 @@ void SyntheticState::fill(uint64_t step) {
   }
   random_state_ = object_bytes(rank_fqn(kRandomState, rank_), kRandomStateBytes, step);
   data_loader_ = object_bytes(std::string(kDataLoader), data_loader_bytes(step), step);
+}
+
+Status SyntheticState::put_on_device() {
+  for (auto& tensor : tensors_) {
+    if (tensor->on_device == nullptr) continue;
+    SHOAL_RETURN_IF_ERROR(device_memory_->to_device(tensor->on_device, tensor->data));
+  }
+  return ok_status();
+}
+
+Status SyntheticState::take_from_device() {
+  for (auto& tensor : tensors_) {
+    if (tensor->on_device == nullptr) continue;
+    SHOAL_RETURN_IF_ERROR(device_memory_->to_host(tensor->data, tensor->on_device));
+  }
+  return ok_status();
 }
 
 void SyntheticState::clear() {

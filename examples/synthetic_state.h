@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "examples/device_memory.h"
 #include "shoal/bytes.h"
 #include "shoal/checkpointer.h"
 
@@ -30,7 +31,8 @@ struct ModelOptions {
   uint32_t context = 256;
   DType dtype = DType::f32;  // of weights; f32 or bf16. Adam's moments are f32, counters i64
   ShardingKind sharding = ShardingKind::fsdp;
-  uint32_t inner = 2;  // inner mesh dimension: TP ranks (fsdp_tp) or ranks of one replica (hsdp)
+  uint32_t inner = 2;      // inner mesh dimension: TP ranks (fsdp_tp) or ranks of one replica (hsdp)
+  bool on_device = false;  // tensors lie on a CUDA device; counters and objects on the host
 };
 
 class SyntheticState {
@@ -43,6 +45,11 @@ class SyntheticState {
   const StateDict& state_dict() const { return state_dict_; }
   uint64_t held_bytes() const { return held_bytes_; }  // of tensors on this rank
   void fill(uint64_t step);
+  // With on_device: what save reads and load fills lies on the device. put_on_device copies there what fill
+  // and clear have made; take_from_device copies back what check compares. Without it both do nothing.
+  Status put_on_device();
+  Status take_from_device();
+  const DeviceMemory* device_memory() const { return device_memory_.get(); }  // nullptr without on_device
   void clear();  // overwrites all values, so that values which a load leaves unchanged are wrong
 
   struct Check {
@@ -65,6 +72,7 @@ class SyntheticState {
     Dims shape;
     LocalShards shards;
     Bytes data;
+    void* on_device = nullptr;
   };
 
   SyntheticState(const ModelOptions& options, Rank rank, uint32_t world_size)
@@ -83,6 +91,8 @@ class SyntheticState {
   Mesh mesh_ = Mesh::single(0);  // of this rank
   bool is_last_stage_ = true;    // of the pipeline
   bool is_first_stage_ = true;
+  std::unique_ptr<DeviceMemory> device_memory_;
+  Status allocated_;  // of device memory
   std::vector<std::unique_ptr<Tensor>> tensors_;
   std::string random_state_;  // of this rank
   std::string data_loader_;   // of all ranks; its length changes with the step

@@ -369,6 +369,11 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   }
   for (const uint32_t entry : entries) SHOAL_RETURN_IF_ERROR(client::check_fillable(target.entry_of(entry)));
   client::Placer placer(target, std::move(entries));
+  if (target.uses_devices()) {
+    SHOAL_RETURN_IF_ERROR(devices.check(target));
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<gpu::DeviceUpload> upload, devices.begin_upload());
+    placer.use(std::move(upload));
+  }
   if (wanted.planned) {
     placer.on_arrival([&](const std::string& fqn) { return wanted.planned->arrived(fqn); });
   }

@@ -26,13 +26,11 @@ std::vector<RowRun> runs_in(const Box& outer, const Box& inner) {
   return runs;
 }
 
-// Copies the intersection of a local box and `part` to one home of the box. `source` has the row-major
-// elements of `part`.
-void put(const BoundState::Home& home, const Box& held, const Box& part, const Box& shared,
-         const std::byte* source, uint64_t element_bytes) {
-  auto copy = [&](uint64_t from, uint64_t to, uint64_t count) {
-    base::stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
-  };
+// Calls `copy` with each run of the intersection of a local box and `part`: where it begins in the row-major
+// elements of `part`, where in one home of the box, and how many elements it has.
+template <class Copy>
+void for_each_run_to(const BoundState::Home& home, const Box& held, const Box& part, const Box& shared,
+                     Copy&& copy) {
   if (home.box == home.whole) return for_each_run(part, held, copy);
   // The local box is a part of a larger local tensor, so that source and target have different runs.
   Box in_buffer = shared;
@@ -50,6 +48,30 @@ void put(const BoundState::Home& home, const Box& held, const Box& part, const B
       if (from_done == from_runs[from].count) ++from, from_done = 0;
     }
   });
+}
+
+// The runs as copies to a device; runs of equal length and spacing are the rows of one.
+std::vector<gpu::DeviceCopy> device_copies(const BoundState::Home& home, const Box& held, const Box& part,
+                                           const Box& shared, const std::byte* source,
+                                           uint64_t element_bytes) {
+  std::vector<gpu::DeviceCopy> copies;
+  for_each_run_to(home, held, part, shared, [&](uint64_t from, uint64_t to, uint64_t count) {
+    const std::byte* const begin = source + from * element_bytes;
+    std::byte* const target = home.data + to * element_bytes;
+    const uint64_t bytes = count * element_bytes;
+    if (!copies.empty()) {
+      gpu::DeviceCopy& last = copies.back();
+      const auto step = static_cast<uint64_t>(target - (last.target + (last.rows - 1) * last.target_stride));
+      const bool is_next = begin == last.source + last.rows * last.row_bytes && last.row_bytes == bytes;
+      if (is_next && step >= bytes && (last.rows == 1 || step == last.target_stride)) {
+        last.target_stride = step;
+        ++last.rows;
+        return;
+      }
+    }
+    copies.push_back({begin, target, bytes, 1, bytes, bytes});
+  });
+  return copies;
 }
 
 }  // namespace
@@ -181,7 +203,18 @@ uint64_t Placer::copy_part(const Target& target, uint32_t local_box, const Box& 
   if (!shared) return 0;
   const uint64_t element_bytes = state_.values()[target.entry].element_bytes;
   for (size_t i = 0; i < state_.copies_of(target.entry, local_box); ++i) {
-    put(state_.home_of(target.entry, local_box, i), held, part, *shared, source, element_bytes);
+    const BoundState::Home home = state_.home_of(target.entry, local_box, i);
+    if (upload_ != nullptr) {
+      const MemoryRef memory = state_.memory_of(target.entry, local_box, i);
+      if (memory.is_on_device()) {  // finish() returns the error
+        (void)upload_->put({memory.device(), memory.stream()},
+                           device_copies(home, held, part, *shared, source, element_bytes));
+        continue;
+      }
+    }
+    for_each_run_to(home, held, part, *shared, [&](uint64_t from, uint64_t to, uint64_t count) {
+      base::stream_copy(home.data + to * element_bytes, source + from * element_bytes, count * element_bytes);
+    });
   }
   return shared->elements();
 }
@@ -201,6 +234,7 @@ Status Placer::replace_objects() {
 }
 
 Status Placer::finish() {
+  if (upload_ != nullptr) SHOAL_RETURN_IF_ERROR(upload_->finish());
   for (uint32_t i = 0; i < targets_.size(); ++i) {
     const Target& target = targets_[i];
     const bool is_object = static_cast<bool>(state_.entry_of(target.entry).object);

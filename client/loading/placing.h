@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "client/state_dict_internal.h"
+#include "gpu/device_stager.h"
 #include "local/messages/messages.h"
 #include "shoal/bytes.h"
 
@@ -19,6 +21,8 @@ class Placer {
   // must outlive the Placer.
   Placer(const BoundState& state, std::vector<uint32_t> wanted);
 
+  // Needed if `state` uses devices: the copies to them. finish() waits for them.
+  void use(std::unique_ptr<gpu::DeviceUpload> upload) { upload_ = std::move(upload); }
   // place() calls `notified` once for each tensor that has elements, when all of them have arrived, and
   // returns its error.
   void on_arrival(std::function<Status(const std::string& fqn)> notified) {
@@ -36,8 +40,8 @@ class Placer {
   Status expect(const local::StoredRange& range);
   uint64_t copy(const local::StoredRange& range, uint64_t piece_offset, ByteView bytes);
   Status arrived(uint32_t target, uint64_t count);
-  // If every element of every target has arrived exactly once, replaces the objects' bytes and returns OK.
-  // Otherwise Code::internal names the value.
+  // Waits for copies to devices. If every element of every target has arrived exactly once, replaces the
+  // objects' bytes and returns OK. Otherwise Code::internal names the value.
   Status finish();
   void note_damage(DamageList damaged) { damaged_ = std::move(damaged); }
   DamageList take_damage() { return std::move(damaged_); }
@@ -57,6 +61,7 @@ class Placer {
                      const std::byte* source) const;
 
   const BoundState& state_;
+  std::unique_ptr<gpu::DeviceUpload> upload_;
   std::vector<Target> targets_;
   std::map<uint32_t, std::string> objects_;  // the bytes that have arrived, by target
   std::function<Status(const std::string& fqn)> on_verified_;

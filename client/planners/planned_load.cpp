@@ -57,6 +57,7 @@ Status PlannedLoad::plan(const StateDict& state, const dcp::Metadata& metadata, 
                               "use a global plan: the ranks do not wait for each other",
                               class_name(typeid(planner_)), role.world_size));
   }
+  SHOAL_RETURN_IF_ERROR(check_on_host(state));
   SHOAL_RETURN_IF_ERROR(planner_.set_up_planner(state, metadata, role).with_context("set_up_planner"));
   SHOAL_ASSIGN_OR_RETURN(plan_, make_load_plan(planner_, role));
   rank_ = role.rank;

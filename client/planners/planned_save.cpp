@@ -47,6 +47,7 @@ std::string class_name(const std::type_info& type) {
 
 Status PlannedSave::plan(const StateDict& state, const AttemptKey& key, const dcp::Role& role, SaveMode mode,
                          const dcp::internal::ExchangePlans& exchange) {
+  SHOAL_RETURN_IF_ERROR(check_on_host(state));
   role_ = role;
   follows_planner_ = planner_.overrides_global_plan();
   if (follows_planner_ && mode != SaveMode::collective) return refuse_global_plan(planner_, mode);

@@ -178,9 +178,7 @@ void Session::close_link(const std::shared_ptr<NodeLink>& link, Status why) {
   if (is_asking_) interrupted_ = std::move(why);
   std::vector<bool> is_offered(slots_.size());
   for (const auto& [key, record] : undecided_) {
-    if (record.save && std::holds_alternative<local::Staged>(record.offer)) {
-      is_offered[record.save->slot] = true;
-    }
+    if (record.holds_slab()) is_offered[record.save->slot] = true;
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i].is_taken || is_offered[i]) continue;
@@ -305,7 +303,7 @@ void Session::offer_again() {
     std::visit(
         [&](auto offer) {
           if constexpr (std::is_same_v<decltype(offer), local::Staged>) offer.again = true;
-          send_message(std::move(offer));
+          if constexpr (!std::is_same_v<decltype(offer), Copying>) send_message(std::move(offer));
         },
         record.offer);
   }

@@ -30,6 +30,22 @@ Result<Metadata> SaveHandle::wait_committed(std::optional<std::chrono::milliseco
   return state_->outcome;
 }
 
+Status SaveHandle::wait_staged() {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->copies == nullptr; });
+  return state_->copied;
+}
+
+Status SaveHandle::wait_staged(void* stream) {
+  std::shared_ptr<gpu::DeviceWork> copies;
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->copies == nullptr) return state_->copied;
+    copies = state_->copies;
+  }
+  return copies->make_wait(stream);
+}
+
 Status SaveHandle::error() const {
   std::lock_guard lock(state_->mutex);
   if (!state_->outcome.ok() && state_->failures) state_->failures->on_notified(state_->key);

@@ -32,6 +32,13 @@ void SaveHandle::State::finish(Status with, Metadata checkpoint) {
   changed.notify_all();
 }
 
+void SaveHandle::State::end_copies(Status with) {
+  std::lock_guard lock(mutex);
+  copied = std::move(with);
+  copies.reset();
+  changed.notify_all();
+}
+
 Result<std::unique_ptr<client::Session>> client::Session::open(const CheckpointerOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(client::NodeFinder finder, client::NodeFinder::make(options));
   SHOAL_ASSIGN_OR_RETURN(client::NodeLink link, client::attach_to_node(finder, options));
@@ -162,7 +169,8 @@ void client::Session::lose(Status why) {
 void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata) {
   std::lock_guard lock(mutex_);
   auto found = undecided_.find(key);
-  if (found == undecided_.end()) return;
+  // While copies are in progress its slab must stay. The node repeats its decision to those who stage later.
+  if (found == undecided_.end() || std::holds_alternative<Copying>(found->second.offer)) return;
   const std::shared_ptr<SaveHandle::State> save = std::move(found->second.save);
   const bool is_in_slab = save && std::holds_alternative<local::Staged>(found->second.offer);
   undecided_.erase(found);
@@ -273,16 +281,46 @@ void client::Session::wait_all_free(Clock::duration at_most) {
   });
 }
 
+// Requires the mutex.
+Status client::Session::check_may_stage(const SaveKey& key) const {
+  if (!lost_.ok()) return lost_;
+  if (undecided_.size() < client::kMaxUndecidedSaves || undecided_.contains(key)) return ok_status();
+  return Status(Code::busy, fmt::format("{} saves are written and undecided: wait for one of them first",
+                                        undecided_.size()));
+}
+
+Status client::Session::begin_copying(const std::shared_ptr<SaveHandle::State>& save) {
+  std::lock_guard lock(mutex_);
+  const SaveKey key{save->key.step, save->key.attempt};
+  SHOAL_RETURN_IF_ERROR(check_may_stage(key));
+  slots_[save->slot].is_taken = true;
+  undecided_[key] = Record{save, Copying{links_}, nullptr, std::nullopt};
+  return ok_status();
+}
+
+void client::Session::give_up_copying(const SaveHandle::State& save, Status why) {
+  std::lock_guard lock(mutex_);
+  const auto record = undecided_.find({save.key.step, save.key.attempt});
+  if (record == undecided_.end() || !std::holds_alternative<Copying>(record->second.offer)) return;
+  local::NotStaged message{save.key.step, save.key.attempt, std::move(why)};
+  send_message(message);
+  record->second.offer = std::move(message);  // its handle is finished by the decision
+  slots_[save.slot].is_taken = false;
+  give_back_free_slabs();
+  changed_.notify_all();
+}
+
 Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged) {
   std::unique_lock lock(mutex_);
-  if (!lost_.ok()) return lost_;
-  if (undecided_.size() >= client::kMaxUndecidedSaves) {
-    return Status(Code::busy, fmt::format("{} saves are written and undecided: wait for one of them first",
-                                          undecided_.size()));
+  const SaveKey key{staged.step, staged.attempt};
+  SHOAL_RETURN_IF_ERROR(check_may_stage(key));
+  if (const auto known = undecided_.find(key); known != undecided_.end()) {
+    // Another node serves than when the copies began: it must ask the root whether the attempt is decided.
+    const auto* copying = std::get_if<Copying>(&known->second.offer);
+    staged.again = copying != nullptr && copying->link != links_;
   }
   slots_[save->slot].is_taken = true;
   send_message(staged);
-  const SaveKey key{staged.step, staged.attempt};
   if (staged.in_parts) parts_of_ = key;
   undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
   const std::shared_ptr<client::NodeLink> link = link_;

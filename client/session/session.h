@@ -20,6 +20,7 @@
 #include "base/owned_fd.h"
 #include "client/session/failed_saves.h"
 #include "client/session/node_process.h"
+#include "gpu/device_stager.h"
 #include "local/socket/socket.h"
 #include "shoal/checkpointer.h"
 #include "shoal/save_plan.h"
@@ -41,9 +42,12 @@ struct SaveHandle::State {
   bool is_done = false;
   Status outcome;
   Metadata metadata;
+  std::shared_ptr<gpu::DeviceWork> copies;  // null: none is in progress
+  Status copied;                            // their outcome, once they have ended
   double seconds_to_decision = 0;
 
   void finish(Status with, Metadata checkpoint);  // only the first call has an effect
+  void end_copies(Status with);
 };
 
 }  // namespace shoal
@@ -128,6 +132,11 @@ class Session {
   // gets it even if this process dies. It waits for this at most kLongestHandOver, and not at all if no node
   // serves. The decision or an error finishes the handle. Code::busy: kMaxUndecidedSaves.
   Status stage(std::shared_ptr<SaveHandle::State> save, local::Staged staged);
+  // A save whose copies are in progress: its slot is taken, and its node hears nothing of it until stage() or
+  // give_up_copying(). Code::busy, as above.
+  Status begin_copying(const std::shared_ptr<SaveHandle::State>& save);
+  // The copies failed: the other ranks hear that this one takes no part, and why.
+  void give_up_copying(const SaveHandle::State& save, Status why);
   // Mode collective: requests from the node the plan of this rank, for the layout that was set last. Waits
   // until all ranks have requested theirs. An error also ends the save. `follows_planner`: after
   // exchange_plans.
@@ -165,11 +174,18 @@ class Session {
 
  private:
   using SaveKey = std::pair<uint64_t, uint32_t>;  // step, attempt
-  struct Record {                                 // of an undecided attempt
-    std::shared_ptr<SaveHandle::State> save;      // null: it was never staged
+  struct Copying {      // no node knows of the save yet
+    uint64_t link = 0;  // the connection when it began
+  };
+  struct Record {                             // of an undecided attempt
+    std::shared_ptr<SaveHandle::State> save;  // null: it was never staged
     // The message that a node gets if it does not know this attempt.
-    std::variant<local::Staged, local::Written, local::NotStaged, local::PlanRequest, local::PlanGathering>
+    std::variant<local::Staged, local::Written, local::NotStaged, local::PlanRequest, local::PlanGathering,
+                 Copying>
         offer;
+    bool holds_slab() const {
+      return save && (std::holds_alternative<local::Staged>(offer) || std::holds_alternative<Copying>(offer));
+    }
     SavePlanPtr plan;                           // the answer to PlanRequest
     std::optional<local::PlanGathering> plans;  // the newest answer to PlanGathering
     // The plans that this rank's planner made for all ranks. The session sends them before `offer`, until
@@ -215,6 +231,7 @@ class Session {
   Status on_plan(const local::PlanUpdate& received);
   Status on_plans(local::PlanGathering received);
   // With the mutex held.
+  Status check_may_stage(const SaveKey& key) const;
   Status wait_for_node(std::unique_lock<std::mutex>& lock);
   // False: the node is alive and has not answered within kLongestAnswer.
   bool wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,

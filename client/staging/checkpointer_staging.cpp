@@ -191,6 +191,48 @@ Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
   return ok_status();
 }
 
+// Starts the copies from devices first, so that they run while this thread copies host memory.
+Result<std::shared_ptr<gpu::DeviceWork>> Checkpointer::Impl::begin_copies() {
+  std::shared_ptr<gpu::DeviceWork> copies;
+  if (!device_tasks.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(copies, devices.to_host(device_tasks));
+  }
+  SHOAL_RETURN_IF_ERROR(stager->wait(stager->submit(tasks)));
+  return copies;
+}
+
+Result<std::shared_ptr<gpu::DeviceWork>> Checkpointer::Impl::copy_whole(
+    uint32_t slot, const client::StageRecipe::Staging& staging) {
+  device_tasks.clear();
+  recipe->make_tasks(*bound, staging, slabs[slot].data(), tasks, &device_tasks);
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<gpu::DeviceWork> copies, begin_copies());
+  if (copies == nullptr) return copies;
+  if (options.save.staging == StagingMode::wait) {
+    SHOAL_RETURN_IF_ERROR(copies->wait());
+    return std::shared_ptr<gpu::DeviceWork>();
+  }
+  if (options.save.staging == StagingMode::stream) {
+    for (const gpu::DeviceBatch& batch : device_tasks) {
+      SHOAL_RETURN_IF_ERROR(copies->make_wait(batch.queue.stream, batch.queue.device));
+    }
+  }
+  return copies;
+}
+
+// The node hears of the save when the copies have ended.
+void Checkpointer::Impl::stage_when_copied(const std::shared_ptr<SaveHandle::State>& save,
+                                           local::Staged staged, std::shared_ptr<gpu::DeviceWork> copies) {
+  {
+    std::lock_guard lock(save->mutex);
+    save->copies = copies;
+  }
+  devices.when_copied(std::move(copies), [save, staged, to = session.get()](const Status& copied) {
+    save->end_copies(copied);
+    const Status outcome = copied.ok() ? to->stage(save, staged) : copied;
+    if (!outcome.ok()) to->give_up_copying(*save, outcome);
+  });
+}
+
 // Copies the parts that the node requests, until all are durable.
 Status Checkpointer::Impl::stage_in_parts(const std::shared_ptr<SaveHandle::State>& save,
                                           const client::StageRecipe::Staging& staging, local::Staged staged) {
@@ -201,9 +243,13 @@ Status Checkpointer::Impl::stage_in_parts(const std::shared_ptr<SaveHandle::Stat
     SHOAL_ASSIGN_OR_RETURN(std::optional<client::Session::Part> part, session->next_part(save));
     if (!part) return ok_status();
     const Clock::time_point begun = Clock::now();
+    device_tasks.clear();
     Status copied = recipe->make_part_tasks(*bound, staging, part->wanted.ranges,
-                                            MutableByteView(slab.data(), slab.bytes()), tasks);
-    if (copied.ok()) copied = stager->wait(stager->submit(tasks));
+                                            MutableByteView(slab.data(), slab.bytes()), tasks, &device_tasks);
+    if (copied.ok()) {
+      Result<std::shared_ptr<gpu::DeviceWork>> copies = begin_copies();
+      copied = copies.ok() && *copies ? (*copies)->wait() : copies.status();
+    }
     session->answer_part(*part, copied);
     SHOAL_RETURN_IF_ERROR(copied);
     save->stats.seconds_copying += seconds_since(begun);

@@ -72,14 +72,17 @@ Result<MemorySlab> MemorySlab::make_empty(uint64_t bytes) {
 
 MemorySlab& MemorySlab::operator=(MemorySlab&& other) noexcept {
   if (this == &other) return *this;
+  pin_.reset();
   if (data_) ::munmap(data_, bytes_);
   fd_ = std::move(other.fd_);
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
+  pin_ = std::move(other.pin_);
   return *this;
 }
 
 MemorySlab::~MemorySlab() {
+  pin_.reset();
   if (data_) ::munmap(data_, bytes_);
 }
 

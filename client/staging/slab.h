@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/owned_fd.h"
@@ -22,18 +23,23 @@ class MemorySlab {
   MemorySlab(MemorySlab&& other) noexcept
       : fd_(std::move(other.fd_)),
         data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)) {}
+        bytes_(std::exchange(other.bytes_, 0)),
+        pin_(std::move(other.pin_)) {}
   MemorySlab& operator=(MemorySlab&& other) noexcept;
   ~MemorySlab();
 
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }
+  // Keeps what pins the memory, and destroys it before the memory is unmapped.
+  void keep(std::shared_ptr<void> pin) { pin_ = std::move(pin); }
+  bool is_pinned() const { return pin_ != nullptr; }
 
  private:
   base::OwnedFd fd_;
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
+  std::shared_ptr<void> pin_;
 };
 
 // The size to allocate for a save of `bytes` bytes. It adds a sixteenth, so that objects whose length changes

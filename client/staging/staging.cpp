@@ -14,6 +14,21 @@ Box shifted(Box box, const Dims& by) {
   return box;
 }
 
+// Moves the tasks from number `first` on, whose source lies on a device, to the batch of their queue.
+void move_to_device(const MemoryRef& memory, size_t first, std::vector<gpu::CopyTask>& tasks,
+                    std::vector<gpu::DeviceBatch>* on_devices) {
+  SHOAL_CHECK(on_devices != nullptr);
+  const gpu::Queue queue{memory.device(), memory.stream()};
+  auto batch = std::ranges::find(*on_devices, queue, &gpu::DeviceBatch::queue);
+  if (batch == on_devices->end()) batch = on_devices->insert(batch, gpu::DeviceBatch{queue, {}});
+  for (size_t i = first; i < tasks.size(); ++i) {
+    const gpu::CopyTask& task = tasks[i];
+    batch->copies.push_back(
+        {task.source, task.target, task.row_bytes, task.rows, task.source_stride, task.row_bytes});
+  }
+  tasks.resize(first);
+}
+
 }  // namespace
 
 StageRecipe::StageRecipe(const BoundState& state, const SavePlan& plan) {
@@ -81,14 +96,19 @@ Result<StageRecipe::Staging> StageRecipe::lay_out(const BoundState& state) const
 }
 
 void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
-                             std::vector<gpu::CopyTask>& tasks) const {
+                             std::vector<gpu::CopyTask>& tasks,
+                             std::vector<gpu::DeviceBatch>* on_devices) const {
   tasks.clear();
   tasks.reserve(copies_.size());
+  const bool uses_devices = state.uses_devices();
   for (const Copy& copy : copies_) {
     const local::StagedPiece& piece = staging.pieces[copy.piece];
     const std::byte* buffer = state.data_of(piece.entry, piece.local_box);
     tasks.push_back({buffer + copy.source_offset, slab + piece.slab_offset + copy.piece_offset,
                      copy.row_bytes, copy.rows, copy.source_stride});
+    if (!uses_devices) continue;
+    const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
+    if (memory.is_on_device()) move_to_device(memory, tasks.size() - 1, tasks, on_devices);
   }
   for (const local::StagedPiece& piece : staging.pieces) {
     const StateDict::Entry& entry = state.entry_of(piece.entry);
@@ -99,7 +119,8 @@ void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, st
 
 Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& staging,
                                     const std::vector<local::PartRange>& ranges, MutableByteView slab,
-                                    std::vector<gpu::CopyTask>& tasks) const {
+                                    std::vector<gpu::CopyTask>& tasks,
+                                    std::vector<gpu::DeviceBatch>* on_devices) const {
   tasks.clear();
   for (const local::PartRange& range : ranges) {
     const auto after = std::upper_bound(
@@ -121,6 +142,7 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
       continue;
     }
     const std::byte* buffer = state.data_of(piece.entry, piece.local_box);
+    const size_t first_task = tasks.size();
     auto copy = std::lower_bound(copies_.begin(), copies_.end(), number,
                                  [](const Copy& each, uint32_t wanted) { return each.piece < wanted; });
     for (; copy != copies_.end() && copy->piece == number; ++copy) {
@@ -131,6 +153,9 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
       add_rows(*copy, buffer, from - copy->piece_offset, end - copy->piece_offset, target + (from - begin),
                tasks);
     }
+    if (!state.uses_devices()) continue;
+    const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
+    if (memory.is_on_device()) move_to_device(memory, first_task, tasks, on_devices);
   }
   return ok_status();
 }

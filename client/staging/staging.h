@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/state_dict_internal.h"
+#include "gpu/device_stager.h"
 #include "gpu/stager.h"
 #include "local/messages/messages.h"
 #include "shoal/save_plan.h"
@@ -29,14 +30,17 @@ class StageRecipe {
     uint64_t payload_bytes = 0;
   };
   Result<Staging> lay_out(const BoundState& state) const;
-  // Makes the copies of a whole save.
+  // Makes the copies of a whole save: those from host memory in `tasks`, those from devices in `on_devices`,
+  // which is needed only if state.uses_devices().
   void make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
-                  std::vector<gpu::CopyTask>& tasks) const;
+                  std::vector<gpu::CopyTask>& tasks,
+                  std::vector<gpu::DeviceBatch>* on_devices = nullptr) const;
   // Makes the copies of some of its bytes. Each range lies within one piece, and has its own place in `slab`.
   // Code::invalid_argument: the node requested bytes that the save does not have.
   Status make_part_tasks(const BoundState& state, const Staging& staging,
                          const std::vector<local::PartRange>& ranges, MutableByteView slab,
-                         std::vector<gpu::CopyTask>& tasks) const;
+                         std::vector<gpu::CopyTask>& tasks,
+                         std::vector<gpu::DeviceBatch>* on_devices = nullptr) const;
 
  private:
   struct Copy {

@@ -9,8 +9,8 @@
 //   ... train ...                                                    // the node persists, digests, commits
 //   Metadata metadata = saved.wait_committed().value();
 //
-// This library links neither CAF nor UCX nor RocksDB. One trainer thread uses a Checkpointer; any thread may
-// use a SaveHandle.
+// This library links neither CAF nor UCX nor RocksDB; it uses CUDA where it was built with it. One trainer
+// thread uses a Checkpointer; any thread may use a SaveHandle.
 #pragma once
 
 #include <chrono>
@@ -104,6 +104,9 @@ struct CheckpointerOptions {
   // ranks.
   LoadFallback load_fallback = LoadFallback::none;
   uint64_t staging_bytes_max = 0;  // of all slabs; 0: what this process's cgroup and its node leave
+  // Of memory that is pinned for copies from devices. Slabs beyond it are filled through a small pinned ring.
+  // 0: no limit.
+  uint64_t pinned_bytes_max = 0;
   // The number of the job's ranks on this host. The node divides the host's memory among them, even before
   // they attach. 0: unknown; from_environment takes it from the launcher.
   uint32_t ranks_on_host = 0;
@@ -127,7 +130,7 @@ struct SaveStats {
   double seconds_blocked = 0;   // the whole call of save
   double seconds_waited = 0;    // of that: waiting for a slab (more than max_in_flight saves)
   double seconds_planning = 0;  // of that: waiting for this rank's plan, in mode collective
-  double seconds_copying = 0;   // of that: copying
+  double seconds_copying = 0;   // of that: copying, or starting the copies (SaveOptions::staging)
   bool with_plan = false;       // false: there was no roster yet, so this rank staged everything it holds
   // The number of saves of this rank that the host's memory holds at a time. It is less than max_in_flight if
   // memory is short.
@@ -157,6 +160,12 @@ class SaveHandle {
   // Code::deadline_exceeded: the save is still undecided after `timeout`. If the checkpoint was deleted in
   // the meantime, the Metadata contain its key alone.
   Result<Metadata> wait_committed(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  // Waits until this save reads the caller's memory no more. An error: the copies failed, and the save aborts
+  // with this rank and cause.
+  Status wait_staged();
+  // Makes what `stream`, a cudaStream_t, is given after this call wait for the copies of this save. The call
+  // itself does not wait. nullptr is the default stream of this thread's current device.
+  Status wait_staged(void* stream);
   Status error() const;                // OK while in flight and when committed
   double seconds_to_decision() const;  // from the call of save; 0 while in flight
 

@@ -20,12 +20,14 @@
 // the mean by at most one unit.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "shoal/hash.h"
@@ -50,11 +52,24 @@ enum class SaveMode : uint8_t {
 std::string_view mode_name(SaveMode mode);  // "rank-local"
 std::optional<SaveMode> mode_of_name(std::string_view name);
 
+// When the trainer may go on after a save of memory of a device. Host memory is copied before save returns.
+//   wait    save returns when all bytes are in host memory.
+//   stream  save returns at once. The streams that the state names wait for the copies before they run what
+//           they are given next.
+//   until   save returns at once and no stream waits. The trainer must call SaveHandle::wait_staged before it
+//           changes or frees what the state names.
+// A save that the host's memory cannot hold at once (SaveStats::parts) always waits.
+enum class StagingMode : uint8_t { wait, stream, until };
+
 struct SaveOptions {
   Dedupe dedupe = Dedupe::balanced;
   uint64_t unit_bytes = kDefaultUnitBytes;
   SaveMode mode = SaveMode::collective_free;
-  friend auto operator<=>(const SaveOptions&, const SaveOptions&) = default;
+  StagingMode staging = StagingMode::wait;  // each rank's own choice: no plan depends on it, nor a comparison
+  friend std::strong_ordering operator<=>(const SaveOptions& a, const SaveOptions& b) {
+    return std::tie(a.dedupe, a.unit_bytes, a.mode) <=> std::tie(b.dedupe, b.unit_bytes, b.mode);
+  }
+  friend bool operator==(const SaveOptions& a, const SaveOptions& b) { return (a <=> b) == 0; }
 };
 // unit_bytes must be in [1 KiB, 1 TiB]. Mode rank_local requires dedupe none: a rank that does not know the
 // others writes everything it holds.

@@ -9,10 +9,13 @@
 //   ... save, load ...
 //   double lr = state.value<double>("optimizer.lr").value();
 //
-// save reads the caller's memory until it returns; load writes it. Values behind a pointer to const can be
-// saved. A load that would have to fill one is Code::invalid_argument, which names the key.
+// save reads the caller's host memory until it returns; load writes it. Tensors may lie on CUDA devices, each
+// on its own (MemoryRef::on_device); objects and what the state keeps lie on the host. Values behind a
+// pointer to const can be saved. A load that would have to fill one is Code::invalid_argument, which names
+// the key.
 #pragma once
 
+#include <climits>
 #include <concepts>
 #include <cstddef>
 #include <cstring>
@@ -31,19 +34,39 @@
 
 namespace shoal {
 
-// The caller's memory. A pointer converts to it and keeps its constness.
+// The caller's memory. A pointer to host memory converts to it and keeps its constness.
 class MemoryRef {
  public:
+  // Memory of a CUDA device. `stream` is a cudaStream_t of that device, or nullptr for its default stream:
+  // save reads the memory after all that the stream was given before the call, and load writes it after that.
+  // SaveOptions::staging says until when a save reads it. docs/explanation/gpu-staging.md.
+  static MemoryRef on_device(void* data, int device, void* stream) {
+    MemoryRef memory(data);
+    memory.device_ = device;
+    memory.stream_ = stream;
+    return memory;
+  }
+  static MemoryRef on_device(const void* data, int device, void* stream) {
+    MemoryRef memory = on_device(const_cast<void*>(data), device, stream);
+    memory.is_const_ = data != nullptr;
+    return memory;
+  }
   MemoryRef() = default;
   MemoryRef(std::nullptr_t) {}
   MemoryRef(void* data) : data_(data) {}
   MemoryRef(const void* data) : data_(data), is_const_(data != nullptr) {}
   const void* data() const { return data_; }
   bool is_const() const { return is_const_; }
+  bool is_on_device() const { return device_ != kHost; }
+  int device() const { return device_; }  // of CUDA; negative for host memory
+  void* stream() const { return stream_; }
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
+  static constexpr int kHost = INT_MIN;
   const void* data_ = nullptr;
+  void* stream_ = nullptr;
+  int device_ = kHost;
   bool is_const_ = false;
 };
 
