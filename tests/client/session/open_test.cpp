@@ -167,6 +167,21 @@ TEST_F(Environment, NeedsARootAndIsOneRankWithoutALauncher) {
   EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("'4x'"));
 }
 
+TEST_F(Environment, TakesValuesInsteadOfThoseOfVariables) {
+  ::setenv("SHOAL_ROOT", "/r", 1);
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "4", 1);
+  auto options = CheckpointerOptions::from_environment(
+      {{"SHOAL_ROOT", "/other"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SHOAL_JOB_ID", "mine"}});
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  EXPECT_EQ(options->root, "/other");
+  EXPECT_EQ(options->rank, 0u);
+  EXPECT_EQ(options->world_size, 1u);
+  EXPECT_EQ(options->job_id, "mine");
+  EXPECT_THAT(CheckpointerOptions::from_environment({{"SHOAL_ROOT", ""}}).status().message(),
+              HasSubstr("SHOAL_ROOT"));
+}
+
 TEST_F(Environment, MakesTheFirstHostsNodeTheCoordinator) {
   ::setenv("SHOAL_ROOT", "/r", 1);
   ::setenv("SHOAL_JOB_ID", "job", 1);
