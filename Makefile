@@ -1,7 +1,7 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps peers build python demo test test-python bench asan tsan fuzz format format-check lint clean
+.PHONY: help deps peers build python demo demo-torch test test-python bench asan tsan fuzz format format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -24,6 +24,7 @@ help:
 	@echo 'make test          build and run every test'
 	@echo 'make bench         run every benchmark; prints docs/explanation/performance.md'
 	@echo 'make build         build everything into build/release'
+	@echo 'make demo-torch    PyTorch with FSDP2 on four ranks: save, kill, continue, compare the losses'
 	@echo 'make python        build the Python package into build/release/python'
 	@echo 'make test-python   build it and run its tests'
 	@echo 'make deps          install the Debian packages that are missing'
@@ -53,6 +54,9 @@ python: deps
 	@tools/timed 'Python environment' tools/python_environment
 	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
 	@tools/timed build $(COMPILE) release --target python
+
+demo-torch: python
+	@tools/timed demo examples/demo_torch.sh build/release
 
 test-python: python
 	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q

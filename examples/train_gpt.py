@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 4 examples/train_gpt.py --root /tmp/run --text README.md --steps 40
 
-Three lines are Shoal's: they are marked. The losses go to --losses, one line of JSON a step, so that runs can be
-compared bit for bit: examples/demo_torch.sh does so.
+Three lines are Shoal's: they are marked. The losses go to --losses, one line of JSON a step, so that runs can
+be compared bit for bit: examples/demo_torch.sh does so.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Gpt(nn.Module):
 
 
 def shard(model: Gpt, how: str, ranks: int) -> None:
-    """fsdp: FSDP2 over all ranks; hsdp: two replicas of that; tp: tensor parallelism in pairs, FSDP2 over it."""
+    """fsdp: FSDP2 over all ranks; hsdp: two replicas of it; tp: FSDP2 over pairs with tensor parallelism."""
     if how == "hsdp":
         mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
     elif how == "tp":

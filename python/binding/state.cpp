@@ -48,10 +48,17 @@ void State::add_object(std::string fqn, BytesRef bytes, const Mesh* group) {
   values_.add_rank_object(std::move(fqn), bytes);
 }
 
-void State::add_bytes(std::string fqn, nb::bytes bytes, const Mesh* group) {
+size_t State::add_bytes(std::string fqn, nb::bytes bytes, const Mesh* group) {
   kept_.push_back(bytes);
   views_.emplace_back(bytes.c_str(), bytes.size());
   add_object(std::move(fqn), BytesRef(static_cast<const std::string_view*>(&views_.back())), group);
+  return kept_.size() - 1;
+}
+
+void State::set_bytes(size_t number, nb::bytes bytes) {
+  if (number >= kept_.size()) check(Status(Code::invalid_argument, "no bytes of that number were added"));
+  kept_[number] = bytes;
+  views_[number] = std::string_view(bytes.c_str(), bytes.size());
 }
 
 size_t State::add_slot(std::string fqn, const Mesh* group) {
@@ -75,6 +82,7 @@ void bind_state(nb::module_& module) {
       .def("add_value", &State::add_value, nb::arg("fqn"), nb::arg("dtype"), nb::arg("shape"),
            nb::arg("address"), nb::arg("writable"), nb::arg("group"), nb::arg("replicated") = false)
       .def("add_bytes", &State::add_bytes, nb::arg("fqn"), nb::arg("bytes"), nb::arg("group").none())
+      .def("set_bytes", &State::set_bytes, nb::arg("number"), nb::arg("bytes"))
       .def("add_slot", &State::add_slot, nb::arg("fqn"), nb::arg("group").none())
       .def("slot", &State::slot, nb::arg("number"))
       .def("__len__", &State::size);

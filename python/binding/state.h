@@ -26,8 +26,10 @@ class State {
                  bool replicated);
   void add_value(std::string fqn, int dtype, Dims shape, uintptr_t address, bool writable, const Mesh& group,
                  bool replicated);
-  // With a group the object belongs to all its ranks, without one it is this rank's own.
-  void add_bytes(std::string fqn, nanobind::bytes bytes, const Mesh* group);
+  // With a group the object belongs to all its ranks, without one it is this rank's own. Returns its number.
+  size_t add_bytes(std::string fqn, nanobind::bytes bytes, const Mesh* group);
+  // Replaces the bytes that add_bytes has added under this number. Code::invalid_argument: there is none.
+  void set_bytes(size_t number, nanobind::bytes bytes);
   // Adds an object that a load fills, and returns the number of its slot.
   size_t add_slot(std::string fqn, const Mesh* group);
   nanobind::bytes slot(size_t number) const;

@@ -13,7 +13,7 @@ import weakref
 
 import numpy as np
 
-from . import _arrays, _client, _handle, _tree, _values
+from . import _arrays, _client, _handle, _steady, _tree, _values
 from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound
 from ._handle import SaveHandle
 
@@ -59,6 +59,13 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
         except TypeError:
             raise InvalidArgument(f"the option {name} cannot be {value!r}") from None
     return options
+
+
+class _Packed(typing.NamedTuple):
+    """A State of the client, and what keeps its memory alive."""
+
+    state: typing.Any
+    owner: typing.Any
 
 
 class Checkpointer:
@@ -121,6 +128,7 @@ class Checkpointer:
         self._groups: dict[typing.Any, typing.Any] = {"world": self._world}
         self._lock = threading.RLock()
         self._structures = _tree.Structures()
+        self._steady: _steady.Steady | None = None
         self._readers: "weakref.WeakSet[Checkpoint]" = weakref.WeakSet()
         self._client = _client.Checkpointer.open(settled)
         self._pid = os.getpid()
@@ -176,11 +184,9 @@ class Checkpointer:
         """
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
         with self._lock:
-            walker = _tree.Walker(self._rank, False, allow)
-            root = walker.walk(_dict(state))
-            packed = self._pack(walker, root, allow)
+            packed = self._pack(_dict(state), allow)
             try:
-                handle = SaveHandle(self._client.save(int(step), packed, dict(metadata or {})))
+                handle = SaveHandle(self._client.save(int(step), packed.state, dict(metadata or {})))
             except EarlierSaveFailed as error:
                 last = self._client.last_save()
                 if last is not None and last.step == step:
@@ -199,14 +205,19 @@ class Checkpointer:
         """Prepares the memory of saves of such a state, so that the first save is as fast as later ones."""
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
         with self._lock:
-            walker = _tree.Walker(self._rank, False, allow)
-            root = walker.walk(_dict(state))
-            self._client.prepare(self._pack(walker, root, allow))
+            self._client.prepare(self._pack(_dict(state), allow).state)
 
-    def _pack(self, walker: _tree.Walker, root: _tree.Node, allow_pickle: bool) -> typing.Any:
+    def _pack(self, state: typing.Any, allow_pickle: bool) -> "_Packed":
+        """Describes a state to the client; the result keeps the memory alive that the client is to read."""
+        if self._steady is not None and self._steady.repeat(state, allow_pickle):
+            return _Packed(self._steady.state, None)
+        self._steady = None
+        walker = _tree.Walker(self._rank, False, allow_pickle)
+        root = walker.walk(state)
         packed = _client.State()
         name, content = self._structures.of(root)
         packed.add_bytes(name, content, self._world)
+        numbers = []
         for node in walker.leaves:
             if node.kind == "array":
                 if node.array is not None:
@@ -215,8 +226,10 @@ class Checkpointer:
                     )
             elif node.kind != "alias":
                 group = None if node.kind == "per_rank" else self._world
-                packed.add_bytes(node.name, _tree.encode_object(node, allow_pickle), group)
-        return packed
+                numbers.append(packed.add_bytes(node.name, _tree.encode_object(node, allow_pickle), group))
+        steady = _steady.Steady(root, walker.leaves, packed, numbers)
+        self._steady = steady if steady.usable else None
+        return _Packed(packed, walker)
 
     def _group(self, group: typing.Any) -> typing.Any:
         if group is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import typing
 
 import numpy as np
@@ -53,6 +54,23 @@ def is_stateful(value: typing.Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
+def state_of(value: typing.Any) -> typing.Any:
+    """The state of an object with state_dict. A module gives its own tensors, not new views of them."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.nn.Module):
+        return value.state_dict(keep_vars=True)
+    return value.state_dict()
+
+
+def is_object(value: typing.Any, allow_pickle: bool) -> bool:
+    """Whether the value is stored as one object: a plain value, or where allowed a pickle."""
+    if _values.is_plain(value):
+        return True
+    if not allow_pickle or isinstance(value, (dict, PerRank, Replicated)) or type(value) in (list, tuple):
+        return False
+    return not _arrays.is_array(value) and not is_stateful(value)
+
+
 class Walker:
     """Makes Nodes of a state, and lists its leaves."""
 
@@ -90,7 +108,7 @@ class Walker:
             if self.writable:
                 _prepare(value)
             node = Node("stateful", name, value)
-            node.children.append((None, self.walk(value.state_dict(), name, group)))
+            node.children.append((None, self.walk(state_of(value), name, group)))
             return node
         if self.allow_pickle:
             return self._leaf(Node("object", name, value))
@@ -148,8 +166,6 @@ class Walker:
 
 
 def _prepare(value: typing.Any) -> None:
-    import sys
-
     if "torch" in sys.modules:
         from . import _tensors
 
