@@ -1,4 +1,5 @@
-// CheckpointerOptions::from_environment.
+#include "client/launch/environment.h"
+
 #include <fmt/format.h>
 
 #include "base/host_port.h"
@@ -52,13 +53,7 @@ Status apply(const client::JobEnvironment& job, const client::Variables& variabl
 
 }  // namespace
 
-Result<CheckpointerOptions> CheckpointerOptions::from_environment(
-    const std::map<std::string, std::string>& instead) {
-  const client::Variables variables = [&](const char* name) -> std::optional<std::string> {
-    const auto given = instead.find(name);
-    if (given == instead.end()) return client::environment_variable(name);
-    return given->second.empty() ? std::nullopt : std::optional(given->second);
-  };
+Result<CheckpointerOptions> client::options_from(const client::Variables& variables) {
   CheckpointerOptions options;
   const std::optional<std::string> root = variables("SHOAL_ROOT");
   if (!root) return Status(Code::invalid_argument, "SHOAL_ROOT is not set");
@@ -71,6 +66,10 @@ Result<CheckpointerOptions> CheckpointerOptions::from_environment(
   SHOAL_RETURN_IF_ERROR(settings.check());
   client::apply_trainer_settings(settings, &options);
   return options;
+}
+
+Result<CheckpointerOptions> CheckpointerOptions::from_environment() {
+  return client::options_from(client::environment_variable);
 }
 
 }  // namespace shoal

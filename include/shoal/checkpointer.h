@@ -118,10 +118,8 @@ struct CheckpointerOptions {
   // Takes the root from SHOAL_ROOT. Takes rank, world size, job id and coordinator from the variables of
   // shoal launch, torchrun, Open MPI or Slurm (docs/how-to/clusters.md). Takes on_busy, save and others from
   // the variables and files of docs/reference/settings.md. Code::invalid_argument names the missing or wrong
-  // variable, or the line of a file. The call may look up the coordinator's name. `instead` has values that
-  // replace those of environment variables, such as {"SHOAL_ROOT", "/checkpoints/run7"}; an empty value
-  // counts as not set.
-  static Result<CheckpointerOptions> from_environment(const std::map<std::string, std::string>& instead = {});
+  // variable, or the line of a file. The call may look up the coordinator's name.
+  static Result<CheckpointerOptions> from_environment();
 };
 
 struct SaveStats {

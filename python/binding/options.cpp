@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "client/launch/environment.h"
 #include "client/launch/settings.h"
 #include "python/binding/binding.h"
 #include "shoal/checkpointer.h"
@@ -83,7 +84,11 @@ void bind_options(nb::module_& module) {
       .def_static(
           "from_environment",
           [](const std::map<std::string, std::string>& instead) {
-            return value_of(unlocked([&] { return Options::from_environment(instead); }));
+            const client::Variables variables = [&](const char* name) -> std::optional<std::string> {
+              const auto given = instead.find(name);
+              return given == instead.end() ? client::environment_variable(name) : std::optional(given->second);
+            };
+            return value_of(unlocked([&] { return client::options_from(variables); }));
           },
           nb::arg("instead"),
           "Reads the variables of the launcher and the settings. `instead` has values that replace those of "
