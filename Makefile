@@ -1,7 +1,8 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps peers build python demo demo-torch test test-python bench asan tsan fuzz format format-check lint clean
+.PHONY: help deps peers build python demo demo-torch test test-python bench asan tsan fuzz format \
+  format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.

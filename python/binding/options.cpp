@@ -86,7 +86,8 @@ void bind_options(nb::module_& module) {
           [](const std::map<std::string, std::string>& instead) {
             const client::Variables variables = [&](const char* name) -> std::optional<std::string> {
               const auto given = instead.find(name);
-              return given == instead.end() ? client::environment_variable(name) : std::optional(given->second);
+              if (given == instead.end()) return client::environment_variable(name);
+              return given->second;
             };
             return value_of(unlocked([&] { return client::options_from(variables); }));
           },
