@@ -1,8 +1,8 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps peers build demo test bench gpu-build gpu-test gpu-bench asan tsan fuzz format
-.PHONY: format-check lint clean
+.PHONY: help deps peers build python demo demo-torch test test-python bench gpu-build gpu-test gpu-bench
+.PHONY: asan tsan fuzz format format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -16,6 +16,9 @@ CMAKE_ARGS ?=
 
 CONFIGURE = cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) --preset
 COMPILE = cmake --build -j $(JOBS) --preset
+# The Python package is part of a build once its environment exists.
+WITH_PYTHON = $(if $(shell test -x build/venv/bin/python && echo yes),-DSHOAL_PYTHON=ON \
+  -DPython_EXECUTABLE=$(CURDIR)/build/venv/bin/python)
 
 help:
 	@echo 'make demo          two nodes, four trainers: save, kill, commit, load; then 4,096 ranks simulated'
@@ -24,6 +27,9 @@ help:
 	@echo 'make gpu-test      the tests of gpu/ alone: needs a compiler, CMake, GoogleTest and, for a GPU, nvcc'
 	@echo 'make gpu-bench     measure the kernels on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
+	@echo 'make demo-torch    PyTorch with FSDP2 on four ranks: save, kill, continue, compare the losses'
+	@echo 'make python        build the Python package into build/release/python'
+	@echo 'make test-python   build it and run its tests'
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
@@ -44,8 +50,19 @@ peers:
 	@tools/timed 'launchers and peers' tools/install_peers
 
 build: deps
-	@tools/timed configure $(CONFIGURE) release
+	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
 	@tools/timed build $(COMPILE) release
+
+python: deps
+	@tools/timed 'Python environment' tools/python_environment
+	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
+	@tools/timed build $(COMPILE) release --target python
+
+demo-torch: python
+	@tools/timed demo examples/demo_torch.sh build/release
+
+test-python: python
+	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q
 
 # Builds only what the demo runs.
 demo: deps
@@ -56,10 +73,15 @@ demo: deps
 	@tools/timed simulation build/release/cli/shoal sim --ranks 4096 --arrival-skew-ms 500 --sweep mode=all
 	@tools/timed --summary
 
-# ctest's own lines close it.
-test: build
+# ctest's own lines close it. Without an environment for Python the tests of the package are skipped.
+test: python-environment build
 	@tools/timed --summary
 	@ctest --preset release -j $(JOBS)
+
+.PHONY: python-environment
+python-environment: deps
+	@tools/timed 'Python environment' tools/python_environment || \
+	  echo 'The tests of the Python package are skipped: tools/python_environment failed, as it says above.'
 
 # On a quiet machine. The page is standard output; what happens goes to standard error.
 bench:

@@ -1,4 +1,5 @@
-// CheckpointerOptions::from_environment.
+#include "client/launch/environment.h"
+
 #include <fmt/format.h>
 
 #include "base/host_port.h"
@@ -24,7 +25,8 @@ Result<base::HostPort> parse_coordinator(const std::string& text) {
 
 // Sets the options that follow from the launcher's variables. Looks up the coordinator's host to find whether
 // this host's node coordinates.
-Status apply(const client::JobEnvironment& job, CheckpointerOptions* options) {
+Status apply(const client::JobEnvironment& job, const client::Variables& variables,
+             CheckpointerOptions* options) {
   options->rank = job.rank;
   options->world_size = job.world_size;
   options->job_id = job.job_id;
@@ -33,7 +35,7 @@ Status apply(const client::JobEnvironment& job, CheckpointerOptions* options) {
   options->coordinator = job.coordinator;
   if (job.mints_job_id) {
     options->job_id_exchange.emplace();
-    options->job_id_exchange->run = client::environment_variable("TORCHELASTIC_RUN_ID").value_or("");
+    options->job_id_exchange->run = variables("TORCHELASTIC_RUN_ID").value_or("");
   }
   if (job.coordinator.empty()) return ok_status();
   SHOAL_ASSIGN_OR_RETURN(const base::HostPort place, parse_coordinator(job.coordinator));
@@ -51,20 +53,23 @@ Status apply(const client::JobEnvironment& job, CheckpointerOptions* options) {
 
 }  // namespace
 
-Result<CheckpointerOptions> CheckpointerOptions::from_environment() {
+Result<CheckpointerOptions> client::options_from(const client::Variables& variables) {
   CheckpointerOptions options;
-  const std::optional<std::string> root = client::environment_variable("SHOAL_ROOT");
+  const std::optional<std::string> root = variables("SHOAL_ROOT");
   if (!root) return Status(Code::invalid_argument, "SHOAL_ROOT is not set");
   options.root = *root;
-  SHOAL_ASSIGN_OR_RETURN(client::JobEnvironment job,
-                         client::read_job_environment(client::environment_variable));
-  SHOAL_RETURN_IF_ERROR(apply(job, &options));
+  SHOAL_ASSIGN_OR_RETURN(client::JobEnvironment job, client::read_job_environment(variables));
+  SHOAL_RETURN_IF_ERROR(apply(job, variables, &options));
   local::Settings settings;
-  SHOAL_RETURN_IF_ERROR(settings.add_variables(client::environment_variable));
+  SHOAL_RETURN_IF_ERROR(settings.add_variables(variables));
   SHOAL_RETURN_IF_ERROR(settings.add_files(options.root));
   SHOAL_RETURN_IF_ERROR(settings.check());
   client::apply_trainer_settings(settings, &options);
   return options;
+}
+
+Result<CheckpointerOptions> CheckpointerOptions::from_environment() {
+  return client::options_from(client::environment_variable);
 }
 
 }  // namespace shoal

@@ -3,8 +3,12 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
+#include <optional>
+#include <string>
 #include <thread>
 
+#include "client/launch/environment.h"
 #include "client/launch/own_address.h"
 #include "client/session/node_process.h"
 #include "tests/client/fake_node.h"
@@ -165,6 +169,25 @@ TEST_F(Environment, NeedsARootAndIsOneRankWithoutALauncher) {
   ::setenv("RANK", "3", 1);
   ::setenv("WORLD_SIZE", "4x", 1);
   EXPECT_THAT(CheckpointerOptions::from_environment().status().message(), HasSubstr("'4x'"));
+}
+
+TEST_F(Environment, TakesValuesInsteadOfThoseOfVariables) {
+  ::setenv("SHOAL_ROOT", "/r", 1);
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "4", 1);
+  std::map<std::string, std::string> given{{"SHOAL_ROOT", "/other"}, {"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  const Variables variables = [&](const char* name) -> std::optional<std::string> {
+    const auto found = given.find(name);
+    return found == given.end() ? std::nullopt : std::optional(found->second);
+  };
+  EXPECT_THAT(options_from(variables).status().message(), HasSubstr("SHOAL_JOB_ID"));
+  given["SHOAL_JOB_ID"] = "mine";
+  auto options = options_from(variables);
+  ASSERT_TRUE(options.ok()) << options.status().to_string();
+  EXPECT_EQ(options->root, "/other");
+  EXPECT_EQ(options->rank, 0u);
+  EXPECT_EQ(options->world_size, 2u);
+  EXPECT_EQ(options->job_id, "mine");
 }
 
 TEST_F(Environment, MakesTheFirstHostsNodeTheCoordinator) {

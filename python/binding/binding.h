@@ -1,0 +1,55 @@
+// The extension module shoal._client: the C++ client for Python, and no logic of its own. The package
+// python/shoal/ describes the values of a trainer; this module passes them on and returns what the client
+// returns.
+//
+// Every call that may wait or copy releases the interpreter's lock (GIL). A Status that is not OK becomes an
+// exception of shoal._errors.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <utility>
+
+#include "shoal/status.h"
+
+namespace shoal::python {
+
+namespace nb = nanobind;
+
+// A Status on its way to Python.
+class StatusError : public std::exception {
+ public:
+  explicit StatusError(Status status) : status_(std::move(status)) {}
+  const Status& status() const { return status_; }
+  const char* what() const noexcept override { return status_.message().c_str(); }
+
+ private:
+  Status status_;
+};
+
+inline void check(const Status& status) {
+  if (!status.ok()) throw StatusError(status);
+}
+
+template <class T>
+T value_of(Result<T> result) {
+  if (!result.ok()) throw StatusError(result.status());
+  return std::move(result).value();
+}
+
+// Calls `call` without the interpreter's lock.
+template <class Call>
+auto unlocked(Call&& call) {
+  nb::gil_scoped_release release;
+  return call();
+}
+
+// Each adds the types and functions of one file to the module.
+void bind_geometry(nb::module_& module);
+void bind_state(nb::module_& module);
+void bind_results(nb::module_& module);
+void bind_options(nb::module_& module);
+void bind_checkpointer(nb::module_& module);
+
+}  // namespace shoal::python

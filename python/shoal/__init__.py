@@ -1,0 +1,74 @@
+"""Shoal saves and loads the checkpoints of sharded training jobs.
+
+    import shoal
+
+    ck = shoal.Checkpointer("/checkpoints/run7")
+    state = {"model": model, "optim": optimizer, "extra": {"step": 0}}
+    ck.load_or_start(into=state)                   # the latest checkpoint, on any number of ranks
+    handle = ck.save(step, state)                  # returns when the state is copied
+    handle.committed()                             # waits until the checkpoint exists
+
+A save calls no collective and needs no process group. Only numpy is imported; torch is used where the program
+has imported it.
+"""
+
+from __future__ import annotations
+
+from ._checkpointer import Checkpoint, Checkpointer
+from ._client import CheckpointInfo, LoadReport, LoadResult, Metadata, SaveStats
+from ._errors import (
+    Aborted,
+    AlreadyExists,
+    Busy,
+    Corrupt,
+    DeadlineExceeded,
+    EarlierSaveFailed,
+    Error,
+    Internal,
+    InvalidArgument,
+    IoError,
+    KeyMismatch,
+    NoSpace,
+    NotFound,
+    Refused,
+    Superseded,
+    TooLarge,
+    Unavailable,
+    VersionMismatch,
+)
+from ._handle import SaveHandle
+from ._wrappers import PerRank, Replicated, RngState, per_rank, replicated
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Busy",
+    "Checkpoint",
+    "CheckpointInfo",
+    "Checkpointer",
+    "Corrupt",
+    "DeadlineExceeded",
+    "EarlierSaveFailed",
+    "Error",
+    "Internal",
+    "InvalidArgument",
+    "IoError",
+    "KeyMismatch",
+    "LoadReport",
+    "LoadResult",
+    "Metadata",
+    "NoSpace",
+    "NotFound",
+    "PerRank",
+    "Refused",
+    "Replicated",
+    "RngState",
+    "SaveHandle",
+    "SaveStats",
+    "Superseded",
+    "TooLarge",
+    "Unavailable",
+    "VersionMismatch",
+    "per_rank",
+    "replicated",
+]

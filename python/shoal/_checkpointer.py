@@ -1,0 +1,599 @@
+"""Checkpointer and Checkpoint: save and load a dictionary of values."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+
+import os
+import sys
+import threading
+import typing
+import weakref
+
+import numpy as np
+
+from . import _arrays, _client, _handle, _steady, _tree, _values
+from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound
+from ._handle import SaveHandle
+
+logger = logging.getLogger("shoal")
+
+State = typing.Mapping[str, typing.Any]
+Step = typing.Union[int, typing.Literal["latest"]]
+
+_EXIT_TIMEOUT_S = 600.0  # how long the exit of the interpreter waits for saves to be decided
+
+_open: "weakref.WeakSet[Checkpointer]" = weakref.WeakSet()
+
+
+def _program() -> str:
+    """The `shoal` program that starts a node: that of this package, unless SHOAL_NODE_PROGRAM names one."""
+    if os.environ.get("SHOAL_NODE_PROGRAM"):
+        return ""
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shoal")
+    return own if os.access(own, os.X_OK) else ""
+
+
+def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) -> typing.Any:
+    instead = {} if root is None else {"SHOAL_ROOT": os.path.abspath(os.fspath(root))}
+    for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE"), ("job_id", "SHOAL_JOB_ID")):
+        value = given.pop(name, None)
+        if value is not None:
+            instead[variable] = str(value)
+    options = _client.Options.from_environment(instead)
+    options.node_program = given.pop("node_program", None) or _program()
+    for name, value in (given.pop("node", None) or {}).items():
+        options.set_node(name, value)
+    for name in ("dedupe", "on_busy", "on_failed"):
+        value = given.pop(name, None)
+        if value is not None:
+            getattr(options, f"set_{name}")(value)
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name.startswith("_") or name not in dir(options):
+            raise InvalidArgument(f"Checkpointer has no option '{name}'")
+        try:
+            setattr(options, name, value)
+        except TypeError:
+            raise InvalidArgument(f"the option {name} cannot be {value!r}") from None
+    return options
+
+
+class _Packed(typing.NamedTuple):
+    """A State of the client, and what keeps its memory alive."""
+
+    state: typing.Any
+    owner: typing.Any
+
+
+class Checkpointer:
+    """Saves and loads the checkpoints of a training run.
+
+    ``root`` is a directory that all hosts see. Under torchrun, ``shoal launch``, mpirun or srun, rank and
+    world size come from the launcher; without a launcher the process is a job of one rank. The first rank of
+    a host starts the node that writes the files.
+
+    Any thread may call a Checkpointer; its calls run one at a time. Use it as a context manager, or call
+    close, to get the errors of the last saves as exceptions. At exit they are printed.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        job_id: str | None = None,
+        read_only: bool | None = None,
+        mode: typing.Literal["collective-free", "rank-local", "collective"] | None = None,
+        dedupe: typing.Literal["balanced", "lowest-rank", "none"] | None = None,
+        max_in_flight: int | None = None,
+        on_busy: typing.Literal["wait", "decline"] | None = None,
+        on_failed: typing.Literal["report", "refuse"] | None = None,
+        allow_pickle: bool = False,
+        node: typing.Mapping[str, typing.Any] | None = None,
+        **options: typing.Any,
+    ) -> None:
+        """Finds the node of this host, or starts one, and attaches to it.
+
+        root: None takes it from SHOAL_ROOT.
+        rank, world_size, job_id: replace what the launcher says. The job id is the same on all ranks of one
+            run and never used again.
+        read_only: this job only loads, and does not affect a job that trains on the same root.
+        allow_pickle: values that Shoal does not know are stored as pickles, and pickles are loaded. A pickle
+            can run code when it is loaded.
+        node: settings of the node that this process starts, such as {"keep_last": 5}.
+        Further options have the names of CheckpointerOptions (include/shoal/checkpointer.h).
+        """
+        given = dict(
+            options,
+            rank=rank,
+            world_size=world_size,
+            job_id=job_id,
+            read_only=read_only,
+            mode=mode,
+            dedupe=dedupe,
+            max_in_flight=max_in_flight,
+            on_busy=on_busy,
+            on_failed=on_failed,
+            node=node,
+        )
+        settled = _options(root, given)
+        self._allow_pickle = allow_pickle
+        self._rank = int(settled.rank)  # of the launcher
+        ranks = list(settled.process_group) or list(range(settled.world_size))
+        self._world = _client.Mesh.from_ranks([len(ranks)], ranks)
+        self._groups: dict[typing.Any, typing.Any] = {"world": self._world}
+        self._lock = threading.RLock()
+        self._structures = _tree.Structures()
+        self._steady: _steady.Steady | None = None
+        self._readers: "weakref.WeakSet[Checkpoint]" = weakref.WeakSet()
+        self._client = _client.Checkpointer.open(settled)
+        self._pid = os.getpid()
+        _open.add(self)
+
+    # ---- facts ----
+
+    @property
+    def root(self) -> str:
+        return str(self._client.options.root)
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process, as the launcher numbers it."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return int(self._world.shape[0])
+
+    @property
+    def generation(self) -> int:
+        """The number of this run in its root."""
+        return int(self._client.generation)
+
+    def __repr__(self) -> str:
+        return f"<shoal.Checkpointer {self.root!r}, rank {self._rank} of {self.world_size}>"
+
+    # ---- saving ----
+
+    def save(
+        self,
+        step: int,
+        state: State,
+        *,
+        metadata: typing.Mapping[str, str] | None = None,
+        allow_pickle: bool | None = None,
+    ) -> SaveHandle:
+        """Copies the state and returns; the node then writes it, and the checkpoint is committed.
+
+        The caller may change every value as soon as save has returned. `state` is a dict of nested dicts,
+        lists and tuples; its leaves are numpy arrays, torch tensors, DTensors, numbers, strings, bytes, None,
+        and objects with state_dict and load_state_dict. `shoal.per_rank` and `shoal.replicated` say more
+        about a value. No collective is called, and no process group is needed.
+
+        A plain array is one value of the whole job: one of the ranks that have it writes it. If it differs
+        between ranks, wrap it in `shoal.per_rank`.
+
+        metadata: text that is stored with the checkpoint, and that `shoal ls` prints; equal on all ranks.
+
+        Raises EarlierSaveFailed, once, if an earlier save failed and nothing has reported that yet; this save
+        was staged nevertheless, and the error's `handle` is its handle.
+        """
+        allow = self._allow_pickle if allow_pickle is None else allow_pickle
+        with self._lock:
+            packed = self._pack(_dict(state), allow)
+            try:
+                handle = SaveHandle(self._client.save(int(step), packed.state, dict(metadata or {})))
+            except EarlierSaveFailed as error:
+                last = self._client.last_save()
+                if last is not None and last.step == step:
+                    error.handle = SaveHandle(last)
+                raise
+        stats = handle.stats
+        logger.info(
+            "step %d is staged: %.1f MiB in %.1f ms",
+            step,
+            stats.bytes_staged / 2**20,
+            stats.seconds_blocked * 1e3,
+        )
+        return handle
+
+    def prepare(self, state: State, *, allow_pickle: bool | None = None) -> None:
+        """Prepares the memory of saves of such a state, so that the first save is as fast as later ones."""
+        allow = self._allow_pickle if allow_pickle is None else allow_pickle
+        with self._lock:
+            self._client.prepare(self._pack(_dict(state), allow).state)
+
+    def _pack(self, state: typing.Any, allow_pickle: bool) -> "_Packed":
+        """Describes a state to the client; the result keeps the memory alive that the client is to read."""
+        if self._steady is not None and self._steady.repeat(state, allow_pickle):
+            return _Packed(self._steady.state, None)
+        self._steady = None
+        walker = _tree.Walker(self._rank, False, allow_pickle)
+        root = walker.walk(state)
+        packed = _client.State()
+        name, content = self._structures.of(root)
+        packed.add_bytes(name, content, self._world)
+        numbers = []
+        for node in walker.leaves:
+            if node.kind == "array":
+                if node.array is not None:
+                    node.array.add_to(
+                        packed, node.name, self._group(node.group), node.group is not None, False
+                    )
+            elif node.kind != "alias":
+                group = None if node.kind == "per_rank" else self._world
+                numbers.append(packed.add_bytes(node.name, _tree.encode_object(node, allow_pickle), group))
+        steady = _steady.Steady(root, walker.leaves, packed, numbers)
+        self._steady = steady if steady.usable else None
+        return _Packed(packed, walker)
+
+    def _group(self, group: typing.Any) -> typing.Any:
+        if group is None:
+            return self._world
+        known = self._groups.get(group)
+        if known is None:
+            known = _client.Mesh.from_ranks([len(group)], list(group))
+            self._groups[group] = known
+        return known
+
+    def wait_all(self, timeout: float | None = None) -> None:
+        """Waits until all saves of this Checkpointer are decided. Raises the first failure that nothing has
+        reported yet, or DeadlineExceeded."""
+        with self._lock:
+            self._client.wait_all(timeout)
+
+    # ---- loading ----
+
+    @typing.overload
+    def load(
+        self,
+        step: Step = "latest",
+        *,
+        into: None = None,
+        fallback: typing.Literal["none", "previous"] | None = None,
+        allow_pickle: bool | None = None,
+    ) -> dict[str, typing.Any]: ...
+
+    @typing.overload
+    def load(
+        self,
+        step: Step = "latest",
+        *,
+        into: State,
+        policies: typing.Mapping[str, str] | None = None,
+        fallback: typing.Literal["none", "previous"] | None = None,
+        method: typing.Literal["automatic", "direct", "two-stage"] = "automatic",
+        allow_pickle: bool | None = None,
+    ) -> _client.LoadResult: ...
+
+    def load(
+        self,
+        step: Step = "latest",
+        *,
+        into: State | None = None,
+        policies: typing.Mapping[str, str] | None = None,
+        fallback: typing.Literal["none", "previous"] | None = None,
+        method: str = "automatic",
+        allow_pickle: bool | None = None,
+    ) -> typing.Any:
+        """Loads a checkpoint: the latest, or the newest one of a step.
+
+        With `into`, fills that state in place, on any number of ranks and with any sharding. Arrays keep
+        their identity; other values are put into their containers; objects with load_state_dict get their
+        state. Returns what was read. After an error some arrays may be overwritten.
+
+        Without `into`, returns the whole state as a dictionary: each array is whole, and of a per_rank value
+        this rank gets its own, if there is one.
+
+        policies: by subtree ("model.layers"; "" is the root), which keys may differ: "strict",
+            "allow_missing", "allow_unexpected" (the default of the root), "lenient" or "skip".
+        fallback: "previous" loads an older checkpoint if the latest is damaged.
+
+        Raises NotFound if the root has no such checkpoint, KeyMismatch if keys, shapes or types differ.
+        """
+        allow = self._allow_pickle if allow_pickle is None else allow_pickle
+        wanted = _step(step)
+        with self._lock:
+            if into is None:
+                if policies is not None:
+                    raise InvalidArgument("policies apply to a load into a state: pass `into` too")
+                with self._reader(wanted, fallback) as checkpoint:
+                    return checkpoint.tree(allow_pickle=allow)
+            return self._load_into(_dict(into), wanted, policies or {}, fallback, method, allow)
+
+    def load_or_start(
+        self, into: State, *, fallback: typing.Literal["none", "previous"] | None = None
+    ) -> _client.LoadResult | None:
+        """Loads the latest checkpoint into a state, or returns None if the root has none: only then may a run
+        start from the beginning. Every other reason is raised."""
+        try:
+            return self.load("latest", into=into, fallback=fallback)
+        except NotFound:
+            return None
+
+    def _load_into(
+        self,
+        into: typing.Any,
+        step: int | None,
+        policies: typing.Mapping[str, str],
+        fallback: str | None,
+        method: str,
+        allow_pickle: bool,
+    ) -> typing.Any:
+        walker = _tree.Walker(self._rank, True, allow_pickle)
+        root = walker.walk(into)
+        settled = {**policies, _tree.STRUCTURES: "skip"}
+        for node in walker.leaves:
+            if node.kind == "per_rank" and not node.value.required:
+                settled[node.name] = "allow_missing"
+        pending = _tree.Pending(self._world, self._position, allow_pickle)
+        for node in walker.leaves:
+            pending.add(node)
+        try:
+            result = self._client.load(pending.state, step, settled, fallback, method)
+        except KeyMismatch as error:
+            error.report = self._client.load_report()
+            result = self._load_resolved(walker, step, settled, fallback, error, allow_pickle)
+        else:
+            pending.finish(result.report.missing)
+        _tree.rebuild(root)
+        logger.info(
+            "step %d is loaded: %.1f MiB in %.2f s",
+            result.metadata.step,
+            result.bytes / 2**20,
+            result.seconds,
+        )
+        return result
+
+    def _load_resolved(
+        self,
+        walker: _tree.Walker,
+        step: int | None,
+        policies: dict[str, str],
+        fallback: str | None,
+        error: KeyMismatch,
+        allow_pickle: bool,
+    ) -> typing.Any:
+        """Loads a state whose names differ from those of the checkpoint in a way that its structure explains:
+        aliases, and values that were containers or arrays when they were saved."""
+        with self._reader(step, fallback) as checkpoint:
+            stored = checkpoint.structure()
+            pending = _tree.Pending(self._world, self._position, allow_pickle)
+            wholes: list[tuple[_tree.Node, _tree.Node, typing.Any]] = []
+            made: dict[str, _tree.Node] = {}
+            resolved = False
+            for node in walker.leaves:
+                found = stored.find(node.name)
+                if node.kind == "array" and isinstance(found, dict) and "alias" in found:
+                    pending.add(node, found["alias"])
+                    resolved = True
+                elif node.kind == "object" and found is not None and found != "object":
+                    whole = _tree.whole(found, node.name, pending, checkpoint, made)
+                    if whole is not None:
+                        wholes.append((node, whole, found))
+                        resolved = True
+                else:
+                    pending.add(node)
+            if not resolved:
+                raise error
+            try:
+                result = checkpoint._reader.load(pending.state, policies)
+            except KeyMismatch as again:
+                again.report = self._client.load_report()
+                raise
+            pending.finish(result.report.missing)
+            for node, whole, found in wholes:
+                node.loaded = _tree.value_of_whole(whole, found)
+            return result
+
+    @property
+    def _position(self) -> int:
+        """This rank as checkpoints number it: its position in the process group."""
+        return int(self._client.options.rank)
+
+    # ---- looking ----
+
+    def latest(self) -> _client.Metadata | None:
+        """What the latest checkpoint holds; None if the root has none."""
+        with self._lock:
+            try:
+                return self._client.latest()
+            except NotFound:
+                return None
+
+    def list(self, newest: int = 100) -> "typing.List[_client.CheckpointInfo]":
+        """The newest attempts to save, ascending, each with its state: 'committed' is a checkpoint."""
+        with self._lock:
+            return self._client.list(newest)
+
+    def open(
+        self, step: Step = "latest", *, fallback: typing.Literal["none", "previous"] | None = None
+    ) -> "Checkpoint":
+        """Opens a checkpoint to read single values. It is not deleted while it is open."""
+        with self._lock:
+            return self._reader(_step(step), fallback)
+
+    def _reader(self, step: int | None, fallback: str | None) -> "Checkpoint":
+        checkpoint = Checkpoint(self, self._client.open_checkpoint(step, fallback))
+        self._readers.add(checkpoint)
+        return checkpoint
+
+    # ---- the end ----
+
+    def close(self, timeout: float | None = None) -> None:
+        """Waits until all saves are decided, then detaches from the node. Raises the first failure that
+        nothing has reported yet. After DeadlineExceeded the Checkpointer is still open."""
+        with self._lock:
+            for checkpoint in list(self._readers):
+                checkpoint.close()
+            self._client.close(timeout)
+            _open.discard(self)
+
+    def __enter__(self) -> "Checkpointer":
+        return self
+
+    def __exit__(self, kind: typing.Any, error: typing.Any, traceback: typing.Any) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(
+                0
+            )  # the error of the body counts: saves that other ranks cannot complete may take long
+        except Error as failed:
+            logger.warning("%s", failed)
+
+
+class Checkpoint:
+    """A checkpoint that is open to be examined: a mapping from names to values.
+
+    ``checkpoint["model.wte.weight"]`` reads a whole array, ``checkpoint.read(name, offsets, sizes)`` a part
+    of it. Only the bytes that are asked for are read, and each is verified.
+    """
+
+    def __init__(self, checkpointer: Checkpointer, reader: typing.Any) -> None:
+        self._checkpointer = checkpointer
+        self._reader = reader
+        self._metadata = reader.metadata
+        self._about = {
+            name: (is_object, dtype, tuple(shape)) for name, is_object, dtype, shape in self._metadata.values
+        }
+        self._structure: _tree.Stored | None = None
+
+    @property
+    def step(self) -> int:
+        return int(self._metadata.step)
+
+    @property
+    def metadata(self) -> _client.Metadata:
+        return self._metadata
+
+    def keys(self) -> typing.List[str]:
+        """The names of all values."""
+        return [name for name in self._about if not name.startswith(_tree.STRUCTURES)]
+
+    def __iter__(self) -> typing.Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._about
+
+    def about(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """The dtype, as safetensors names it, and the global shape of an array."""
+        is_object, dtype, shape = self._find(name)
+        if is_object:
+            raise InvalidArgument(f"'{name}' is an object, not an array")
+        return dtype, shape
+
+    def _find(self, name: str) -> tuple[bool, str, tuple[int, ...]]:
+        try:
+            return self._about[name]
+        except KeyError:
+            raise KeyMismatch(f"step {self.step} has no value '{name}'") from None
+
+    def __getitem__(self, name: str) -> typing.Any:
+        is_object, _, _ = self._find(name)
+        if not is_object:
+            return self.read(name)
+        with self._checkpointer._lock:
+            content = self._reader.read(name)
+        return _values.decode(content, name, self._checkpointer._allow_pickle)
+
+    def read(
+        self,
+        name: str,
+        offsets: typing.Sequence[int] | None = None,
+        sizes: typing.Sequence[int] | None = None,
+    ) -> typing.Any:
+        """Reads an array, or the box of it that begins at `offsets`. What torch saved is a torch tensor."""
+        dtype, shape = self.about(name)
+        box = None if offsets is None or sizes is None else (list(offsets), list(sizes))
+        if box is not None:
+            shape = tuple(box[1])
+        kind = self.structure().find(name) or "numpy"
+        value = _arrays.new_array(kind, dtype, shape, name)
+        array = _arrays.describe(value, name, 0, writable=True)
+        assert array is not None
+        with self._checkpointer._lock:
+            self._reader.read_into(name, box, array.address, len(_arrays.host_bytes(array)))
+        return value[()] if kind == "scalar" and box is None else value
+
+    def structure(self) -> _tree.Stored:
+        if self._structure is None:
+            names = [name for name in self._about if name.startswith(_tree.STRUCTURES + ".")]
+            with self._checkpointer._lock:
+                found = [(name, self._reader.read(name)) for name in names]
+            if found:
+                self._structure = _tree.Stored(found)
+            else:
+                kinds = {name: "object" if about[0] else "numpy" for name, about in self._about.items()}
+                self._structure = _tree.Stored.flat(kinds)
+        return self._structure
+
+    def tree(self, *, allow_pickle: bool = False) -> dict[str, typing.Any]:
+        """Loads the whole state as nested dictionaries."""
+        structure = self.structure()
+        pending = _tree.Pending(self._checkpointer._world, self._checkpointer._position, allow_pickle)
+        with self._checkpointer._lock:
+            root = _tree.whole(structure.root, "", pending, self, {})
+            self._reader.load(pending.state, {"": "allow_unexpected"})
+        pending.finish(())
+        return typing.cast(
+            "dict[str, typing.Any]", _tree.value_of_whole(typing.cast(_tree.Node, root), structure.root)
+        )
+
+    def close(self) -> None:
+        """Ends the pin of the checkpoint."""
+        with self._checkpointer._lock:
+            self._reader.close()
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *_: typing.Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:  # in a forked process, or at exit
+            pass
+
+    def __repr__(self) -> str:
+        return f"<shoal.Checkpoint step {self.step}, {len(self)} values>"
+
+
+def _dict(state: typing.Any) -> typing.Any:
+    if not isinstance(state, dict):
+        raise InvalidArgument(f"a state must be a dict, not a {type(state).__name__}")
+    return state
+
+
+def _step(step: typing.Any) -> int | None:
+    if step == "latest":
+        return None
+    if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and step >= 0:
+        return int(step)
+    raise InvalidArgument(f"the step is {step!r}: 'latest' or a number of at least 0 is needed")
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Reports the saves that nobody has asked about. After an uncaught exception it does not wait until saves
+    are committed: the other ranks may have ended."""
+    failed = getattr(sys, "last_value", None) is not None
+    for checkpointer in list(_open):
+        if checkpointer._pid != os.getpid():
+            continue
+        try:
+            checkpointer.close(0 if failed else _EXIT_TIMEOUT_S)
+        except (Error, KeyboardInterrupt) as error:
+            _handle.report_at_exit(error)
+    _handle.end_watchers()

@@ -1,0 +1,139 @@
+"""SaveHandle: one save in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import typing
+
+from . import _client
+from ._errors import DeadlineExceeded, Error
+
+logger = logging.getLogger("shoal")
+
+_WATCH_S = 1.0  # how often a thread that waits for a save looks whether the interpreter is about to exit
+
+_watchers: "set[threading.Thread]" = set()
+_exiting = threading.Event()
+
+
+class SaveHandle:
+    """One save in flight. Any thread may use it. To drop it does not cancel the save.
+
+    A failure that no handle reports is reported by the next save, by close, and at exit.
+    """
+
+    def __init__(self, handle: typing.Any) -> None:
+        self._handle = handle
+        self._lock = threading.Lock()
+        self._callbacks: list[typing.Callable[[SaveHandle], object]] | None = None
+
+    @property
+    def step(self) -> int:
+        return int(self._handle.step)
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt at saving, which increases when the steps go back."""
+        return int(self._handle.attempt)
+
+    @property
+    def stats(self) -> _client.SaveStats:
+        """What the call of save has cost: bytes and seconds."""
+        return self._handle.stats
+
+    @property
+    def seconds_to_decision(self) -> float:
+        """Seconds from the call of save until the checkpoint was committed or failed; 0 until then."""
+        return float(self._handle.seconds_to_decision)
+
+    def done(self) -> bool:
+        """Whether the save is committed or has failed. Does not wait."""
+        return bool(self._handle.done())
+
+    def committed(self, timeout: float | None = None) -> _client.Metadata:
+        """Waits until the checkpoint exists and is durable, and returns what it holds.
+
+        Raises the error of a save that has failed, and DeadlineExceeded if the save is undecided after
+        `timeout` seconds. Ctrl-C interrupts the wait.
+        """
+        return self._handle.wait_committed(timeout)
+
+    def exception(self) -> Error | None:
+        """The error of a save that has failed; None if it is committed or in flight. Does not wait."""
+        if not self.done():
+            return None
+        try:
+            self.committed(0)
+        except Error as error:
+            return error
+        return None
+
+    def add_done_callback(self, callback: typing.Callable[[SaveHandle], object]) -> None:
+        """Calls `callback(handle)` once the save is decided, in a thread of Shoal. Exceptions of the callback
+        are logged."""
+        with self._lock:
+            if self._callbacks is not None:
+                self._callbacks.append(callback)
+                return
+            self._callbacks = [callback]
+        thread = threading.Thread(target=self._watch, name=f"shoal-save-{self.step}", daemon=True)
+        _watchers.add(thread)
+        thread.start()
+
+    def _watch(self) -> None:
+        try:
+            while not self.done() and not _exiting.is_set():
+                try:
+                    self.committed(_WATCH_S)
+                except DeadlineExceeded:
+                    continue
+                except Error:
+                    break
+            while self.done():
+                with self._lock:
+                    callbacks, self._callbacks = self._callbacks, None
+                if not callbacks:
+                    return
+                for callback in callbacks:
+                    try:
+                        callback(self)
+                    except Exception:
+                        logger.exception("a callback of the save of step %d failed", self.step)
+        finally:
+            _watchers.discard(threading.current_thread())
+
+    def __await__(self) -> typing.Generator[typing.Any, None, _client.Metadata]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def wake(_: SaveHandle) -> None:
+            try:
+                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+            except RuntimeError:  # the loop is closed: nobody waits
+                pass
+
+        self.add_done_callback(wake)
+        yield from future
+        return self.committed(0)
+
+    def __repr__(self) -> str:
+        try:
+            state = "in flight" if not self.done() else "committed" if self.exception() is None else "failed"
+        except Error as error:
+            state = str(error)
+        return f"<shoal.SaveHandle step {self.step}, attempt {self.attempt}: {state}>"
+
+
+def end_watchers() -> None:
+    """At exit: ends the threads that wait for saves."""
+    _exiting.set()
+    for thread in list(_watchers):
+        if thread is not threading.current_thread():
+            thread.join(2 * _WATCH_S)
+
+
+def report_at_exit(error: BaseException) -> None:
+    print(f"shoal: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,144 @@
+"""The steady state of a training loop: the same tensors are saved again and again.
+
+A Steady keeps the client's State of a save and the values that it was made from. While a later state has the
+same containers with the same tensors in the same memory, only objects that have changed are encoded again.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import typing
+
+import numpy as np
+
+from . import _tree
+from ._wrappers import PerRank, Replicated
+
+
+class _Container:
+    """What a container held: compared by identity, key by key."""
+
+    __slots__ = ("kind", "keys", "values", "rest")
+
+    def __init__(self, node: _tree.Node) -> None:
+        self.kind = type(node.value)
+        self.keys = [key for key, _ in node.children]
+        self.values = [child.value for _, child in node.children]
+        # Children that identity does not prove to be unchanged.
+        self.rest = [
+            (i, child) for i, (_, child) in enumerate(node.children) if child.kind not in ("array", "alias")
+        ]
+
+
+class Steady:
+    """One save that can be repeated."""
+
+    def __init__(
+        self, root: _tree.Node, leaves: list[_tree.Node], state: typing.Any, numbers: list[int]
+    ) -> None:
+        """`numbers`: those of the objects among the leaves, in their order, in the State."""
+        self.state = state
+        self._root = root
+        self._containers: dict[int, _Container] = {}
+        self._numbers = dict(
+            zip((id(leaf) for leaf in leaves if leaf.kind in ("object", "per_rank")), numbers)
+        )
+        self._encoded: dict[int, bytes] = {}
+        self._changed: list[tuple[int, bytes]] = []
+        self._tensors: list[typing.Any] = []
+        self._dtensors: list[tuple[typing.Any, typing.Any]] = []
+        self._arrays: list[tuple[typing.Any, typing.Any]] = []
+        self.usable = all(self._add_array(leaf) for leaf in leaves if leaf.kind in ("array", "alias"))
+        self._pointers = [tensor.data_ptr() for tensor in self._tensors]
+        self._shapes = [tensor.shape for tensor in self._tensors]
+
+    def _add_array(self, leaf: _tree.Node) -> bool:
+        """False: the array has to be copied for each save, or is not as simple as this class wants it."""
+        value = leaf.value
+        if isinstance(value, np.ndarray):
+            self._arrays.append((value, value.__array_interface__))
+            return bool(value.flags.c_contiguous) and value.dtype.byteorder in "=|<"
+        torch = sys.modules.get("torch")
+        if torch is None or isinstance(value, np.generic):
+            return False
+        local = getattr(value, "_local_tensor", None)
+        if local is not None:
+            self._dtensors.append((value, local))
+            value = local
+        self._tensors.append(value)
+        return (
+            value.device.type == "cpu"
+            and value.is_contiguous()
+            and not value.is_conj()
+            and not value.is_neg()
+        )
+
+    def repeat(self, state: typing.Any, allow_pickle: bool) -> bool:
+        """Whether the state has the same arrays in the same memory. If so, the State has its objects."""
+        self._changed.clear()
+        if not self._same_arrays() or not self._same(self._root, state, allow_pickle):
+            return False
+        for number, content in self._changed:
+            self.state.set_bytes(number, content)
+        return True
+
+    def _same_arrays(self) -> bool:
+        return (
+            [tensor.data_ptr() for tensor in self._tensors] == self._pointers
+            and [tensor.shape for tensor in self._tensors] == self._shapes
+            and all(tensor.is_contiguous() for tensor in self._tensors)
+            and all(tensor._local_tensor is local for tensor, local in self._dtensors)
+            and all(array.__array_interface__ == known for array, known in self._arrays)
+        )
+
+    def _same(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:
+        if node.kind == "stateful":
+            return value is node.value and self._same(
+                node.children[0][1], _tree.state_of(value), allow_pickle
+            )
+        if node.kind == "replicated":
+            same = type(value) is Replicated and value.group is node.value.group
+            return same and self._same(node.children[0][1], value.value, allow_pickle)
+        if node.kind in ("dict", "list", "tuple"):
+            return self._same_container(node, value, allow_pickle)
+        if node.kind in ("array", "alias"):
+            return value is node.value
+        return self._same_kind_of_object(node, value, allow_pickle)
+
+    def _same_container(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:
+        known = self._containers.get(id(node))
+        if known is None:
+            known = self._containers[id(node)] = _Container(node)
+        if type(value) is not known.kind or len(value) != len(known.values):
+            return False
+        if node.kind == "dict":
+            if list(value) != known.keys:
+                return False
+            values = list(value.values())
+        else:
+            values = value
+        for i, child in known.rest:
+            if not self._same(child, values[i], allow_pickle):
+                return False
+        if all(map(operator.is_, values, known.values)):
+            return True
+        rest = {i for i, _ in known.rest}
+        return all(i in rest or new is old for i, (new, old) in enumerate(zip(values, known.values)))
+
+    def _same_kind_of_object(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:
+        """Encodes an object again if it may have changed. False: it is not an object any more."""
+        if node.kind == "per_rank":
+            if type(value) is not PerRank:
+                return False
+        elif value is node.value and type(value) in (int, float, str, bool, bytes, type(None)):
+            return True
+        elif not _tree.is_object(value, allow_pickle):
+            return False
+        node.value = value
+        content = _tree.encode_object(node, allow_pickle)
+        number = self._numbers[id(node)]
+        if self._encoded.get(number) != content:
+            self._changed.append((number, content))
+            self._encoded[number] = content
+        return True

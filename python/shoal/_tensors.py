@@ -1,0 +1,181 @@
+"""torch tensors and DTensors as Arrays. Imported only where torch is.
+
+A DTensor is described by its device_mesh and placements, which every rank knows: no collective is called, and
+no process group is used.
+"""
+
+from __future__ import annotations
+
+import typing
+import weakref
+
+import torch
+
+from . import _client
+from ._arrays import _TORCH_NAMES, Array, Placements
+from ._errors import InvalidArgument
+
+_DTYPE_NAMES: dict[torch.dtype, str] = {
+    getattr(torch, name): code for name, code in _TORCH_NAMES.items() if hasattr(torch, name)
+}
+_PLAIN_TYPES: set[type] = {torch.Tensor, torch.nn.Parameter}
+if hasattr(torch.nn, "Buffer"):
+    _PLAIN_TYPES.add(torch.nn.Buffer)
+
+try:
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+except ImportError:  # a torch without distributed
+    DTensor = None  # type: ignore[assignment, misc]
+
+_meshes: "weakref.WeakKeyDictionary[typing.Any, typing.Any]" = weakref.WeakKeyDictionary()
+
+
+def dtype_name(dtype: torch.dtype, name: str) -> str:
+    found = _DTYPE_NAMES.get(dtype)
+    if found is None:
+        raise InvalidArgument(f"'{name}' has the dtype {dtype}, which no checkpoint can hold: convert it")
+    return found
+
+
+def mesh_of(device_mesh: typing.Any) -> typing.Any:
+    """The Mesh of a DeviceMesh, kept as long as the DeviceMesh lives."""
+    known = _meshes.get(device_mesh)
+    if known is None:
+        ranks = device_mesh.mesh
+        known = _client.Mesh.from_ranks(list(ranks.shape), ranks.flatten().tolist())
+        _meshes[device_mesh] = known
+    return known
+
+
+def placements_of(placements: typing.Iterable[typing.Any], name: str) -> Placements:
+    out: Placements = []
+    for each in placements:
+        # In some versions of torch _StridedShard is a Shard.
+        if isinstance(each, _StridedShard):
+            out.append((2, each.dim, each.split_factor))
+        elif isinstance(each, Shard):
+            out.append((1, each.dim, 0))
+        elif isinstance(each, Replicate):
+            out.append((0, 0, 0))
+        else:
+            raise InvalidArgument(
+                f"'{name}' has the placement {each}: its value is spread over ranks as terms of a sum. Call "
+                "redistribute to Replicate or Shard before saving"
+            )
+    return out
+
+
+def _check_storable(tensor: torch.Tensor, name: str) -> None:
+    def reject(what: str, help: str) -> typing.NoReturn:
+        raise InvalidArgument(f"'{name}' is {what}: {help}")
+
+    if tensor.is_meta:
+        reject("on the meta device", "it has no data. Materialise it with to_empty before you save or load")
+    if tensor.is_nested:
+        reject("a nested tensor", "save its values and its offsets as two tensors")
+    if tensor.layout is not torch.strided:
+        reject(f"a tensor of layout {tensor.layout}", "save its indices and its values as tensors")
+    if tensor.is_quantized:
+        reject("a quantised tensor", "save int_repr(), scale and zero point")
+    if type(tensor) not in _PLAIN_TYPES:
+        reject(
+            f"a {type(tensor).__name__}", "Shoal does not know this class of tensor. Save the tensors inside"
+        )
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as contiguous host memory: the tensor's own memory if that is so already."""
+    tensor = tensor.detach()
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor.cpu().contiguous()
+
+
+def _to_fill(tensor: torch.Tensor) -> tuple[torch.Tensor, typing.Callable[[], None] | None]:
+    """Contiguous host memory for a load, and the copy from there to the tensor if it is not the tensor's."""
+    target = tensor.detach()
+    if (
+        target.device.type == "cpu"
+        and target.is_contiguous()
+        and not target.is_conj()
+        and not target.is_neg()
+    ):
+        return target, None
+    buffer = torch.empty(target.shape, dtype=target.dtype)
+
+    def finish() -> None:
+        with torch.no_grad():
+            target.copy_(buffer)
+
+    return buffer, finish
+
+
+def describe(tensor: torch.Tensor, name: str, rank: int, writable: bool) -> Array | None:
+    if DTensor is not None and isinstance(tensor, DTensor):
+        return _describe_dtensor(tensor, name, rank, writable)
+    _check_storable(tensor, name)
+    host, finish = _to_fill(tensor) if writable else (_on_host(tensor), None)
+    return Array(
+        dtype_name(tensor.dtype, name),
+        tuple(tensor.shape),
+        host.data_ptr(),
+        host,
+        _alias_key(tensor),
+        finish=finish,
+    )
+
+
+def _alias_key(tensor: torch.Tensor) -> tuple[typing.Any, ...] | None:
+    if tensor.numel() == 0:
+        return None
+    return (
+        tensor.data_ptr(),
+        tensor.device,
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.dtype,
+        tensor.is_conj(),
+    )
+
+
+def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) -> Array | None:
+    mesh = mesh_of(tensor.device_mesh)
+    if not mesh.contains(rank):
+        return None  # a rank outside of the mesh has an empty local tensor
+    local = tensor._local_tensor
+    if hasattr(local, "wait"):  # AsyncCollectiveTensor
+        local = local.wait()
+    _check_storable(local, name)
+    placements = placements_of(tensor.placements, name)
+    shape = tuple(tensor.shape)
+    expected, _, _ = _client.local_shards(shape, mesh, placements, rank)
+    if tuple(expected) != tuple(local.shape):
+        raise InvalidArgument(
+            f"'{name}': the local tensor of rank {rank} has the shape {tuple(local.shape)}, but the "
+            f"placements {tensor.placements} of shape {shape} give {tuple(expected)}"
+        )
+    host, finish = _to_fill(local) if writable else (_on_host(local), None)
+    key = _alias_key(local)
+    return Array(
+        dtype_name(tensor.dtype, name),
+        shape,
+        host.data_ptr(),
+        host,
+        (key, shape, id(mesh), tuple(placements)) if key else None,
+        mesh=mesh,
+        placements=placements,
+        local_shape=tuple(local.shape),
+        finish=finish,
+    )
+
+
+def prepare_for_load(value: typing.Any) -> None:
+    """Makes the tensors that an optimizer creates in its first step, so that a load can fill them."""
+    if not isinstance(value, torch.optim.Optimizer) or value.state:
+        return
+    from torch.distributed.checkpoint.state_dict import _init_optim_state
+
+    _init_optim_state(value)

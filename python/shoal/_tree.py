@@ -1,0 +1,557 @@
+"""The structure of a state: nested containers, and the values at their leaves.
+
+`walk` makes Nodes of a state. The name (fqn) of a leaf is its path, joined with dots. A save adds every leaf
+to a State of the client; a load adds arrays and slots to be filled, and `rebuild` then puts the loaded values
+into the containers of the caller.
+
+A checkpoint also has the structure itself as a JSON object, so that it can be loaded without a state to fill.
+Its name ends with a hash of its contents: ranks with equal structures share one object, and ranks with
+different structures, such as the stages of a pipeline, each have theirs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import typing
+
+import numpy as np
+
+from . import _arrays, _client, _values
+from ._errors import Corrupt, InvalidArgument, KeyMismatch
+from ._wrappers import PerRank, Replicated, ranks_of_group
+
+STRUCTURES = "__shoal_tree__"  # the prefix of the names of structures
+
+Json = typing.Any
+
+
+class Node:
+    """A container (dict, list, tuple, stateful, replicated) or a leaf (array, alias, object, per_rank)."""
+
+    __slots__ = ("kind", "name", "value", "children", "array", "group", "slot", "target", "loaded")
+
+    def __init__(self, kind: str, name: str, value: typing.Any) -> None:
+        self.kind = kind
+        self.name = name
+        self.value = value
+        self.children: list[tuple[typing.Any, Node]] = []
+        self.array: _arrays.Array | None = None
+        self.group: typing.Any = None  # a Mesh: declared to be replicated over it
+        self.slot: int | None = None  # of an object that a load fills
+        self.target: Node | None = None  # of an alias
+        self.loaded: typing.Any = _NOTHING  # the value of an object or a subtree, once it is loaded
+
+
+_NOTHING = object()
+
+
+def is_stateful(value: typing.Any) -> bool:
+    """Whether the value has state_dict and load_state_dict, as modules, optimizers and schedulers do."""
+    if isinstance(value, type):
+        return False
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def state_of(value: typing.Any) -> typing.Any:
+    """The state of an object with state_dict. A module gives its own tensors, not new views of them."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.nn.Module):
+        return value.state_dict(keep_vars=True)
+    return value.state_dict()
+
+
+def is_object(value: typing.Any, allow_pickle: bool) -> bool:
+    """Whether the value is stored as one object: a plain value, or where allowed a pickle."""
+    if _values.is_plain(value):
+        return True
+    if not allow_pickle or isinstance(value, (dict, PerRank, Replicated)) or type(value) in (list, tuple):
+        return False
+    return not _arrays.is_array(value) and not is_stateful(value)
+
+
+class Walker:
+    """Makes Nodes of a state, and lists its leaves."""
+
+    def __init__(self, rank: int, writable: bool, allow_pickle: bool) -> None:
+        self.rank = rank
+        self.writable = writable
+        self.allow_pickle = allow_pickle
+        self.leaves: list[Node] = []
+        self._by_name: dict[str, Node] = {}
+        self._by_memory: dict[typing.Any, Node] = {}
+        self._containers: set[int] = set()  # those that the walk is inside of
+
+    def walk(self, value: typing.Any, name: str = "", group: typing.Any = None) -> Node:
+        kind = type(value)
+        if isinstance(value, dict):
+            return self._container("dict", value, name, group, list(value.items()))
+        if kind is list or kind is tuple:
+            if _values.is_plain(value):
+                return self._leaf(Node("object", name, value))
+            return self._container(kind.__name__, value, name, group, list(enumerate(value)))
+        if _arrays.is_array(value):
+            return self._array(value, name, group)
+        if kind is PerRank:
+            return self._leaf(Node("per_rank", name, value))
+        if kind is Replicated:
+            node = Node("replicated", name, value)
+            ranks = None if value.group is None else ranks_of_group(value.group)
+            node.children.append(
+                (None, self.walk(value.value, name, "world" if ranks is None else tuple(ranks)))
+            )
+            return node
+        if _values.is_plain(value):
+            return self._leaf(Node("object", name, value))
+        if is_stateful(value):
+            if self.writable:
+                _prepare(value)
+            node = Node("stateful", name, value)
+            node.children.append((None, self.walk(state_of(value), name, group)))
+            return node
+        if self.allow_pickle:
+            return self._leaf(Node("object", name, value))
+        raise InvalidArgument(
+            f"'{name}' is a {kind.__module__}.{kind.__qualname__}, which Shoal cannot save. It saves arrays, "
+            "numbers, strings, bytes, None, dicts, lists and tuples of them, and objects with state_dict and "
+            "load_state_dict. Convert the value, or pass allow_pickle=True to store it as a pickle"
+        )
+
+    def _container(
+        self,
+        kind: str,
+        value: typing.Any,
+        name: str,
+        group: typing.Any,
+        items: list[tuple[typing.Any, typing.Any]],
+    ) -> Node:
+        if id(value) in self._containers:
+            raise InvalidArgument(f"'{name}' contains itself")
+        self._containers.add(id(value))
+        node = Node(kind, name, value)
+        prefix = name + "." if name else ""
+        for key, child in items:
+            if type(key) is not str and type(key) is not int:
+                raise InvalidArgument(f"'{name}' has the key {key!r}: keys of a dict must be str or int")
+            node.children.append((key, self.walk(child, prefix + str(key), group)))
+        self._containers.discard(id(value))
+        return node
+
+    def _array(self, value: typing.Any, name: str, group: typing.Any) -> Node:
+        node = Node("array", name, value)
+        node.group = group
+        try:
+            node.array = _arrays.describe(value, name, self.rank, self.writable)
+        except InvalidArgument:
+            if not (self.allow_pickle and isinstance(value, (np.ndarray, np.generic))):
+                raise
+            return self._leaf(Node("object", name, value))
+        key = node.array.alias_key if node.array else None
+        if key is not None:
+            first = self._by_memory.setdefault(key, node)
+            if first is not node:
+                node.kind, node.target, node.array = "alias", first, None
+        return self._leaf(node)
+
+    def _leaf(self, node: Node) -> Node:
+        other = self._by_name.setdefault(node.name, node)
+        if other is not node or not node.name:
+            what = f"two values have the name '{node.name}'" if node.name else "a state must be a dict"
+            raise InvalidArgument(
+                f"{what}: keys are joined with dots to make names, and names must be unique"
+            )
+        self.leaves.append(node)
+        return node
+
+
+def _prepare(value: typing.Any) -> None:
+    if "torch" in sys.modules:
+        from . import _tensors
+
+        _tensors.prepare_for_load(value)
+
+
+def encode_object(node: Node, allow_pickle: bool) -> bytes:
+    if node.kind == "per_rank":
+        return encode_per_rank(node, allow_pickle)
+    if _values.is_plain(node.value):
+        return _values.encode(node.value)
+    return _values.encode_pickle(node.value)
+
+
+def encode_per_rank(node: Node, allow_pickle: bool) -> bytes:
+    """One object of a whole subtree: the tensors in it must be whole on this rank."""
+    walker = Walker(0, False, allow_pickle)
+    root = walker.walk({"value": node.value.value})
+    objects: dict[str, str] = {}
+    arrays: list[tuple[str, tuple[int, ...], memoryview]] = []
+    numbers: dict[int, int] = {}
+    for leaf in walker.leaves:
+        if leaf.kind == "per_rank":
+            raise InvalidArgument(f"'{node.name}': a per_rank value may not contain another one")
+        if leaf.kind == "array":
+            if leaf.array is None or leaf.array.mesh is not None:
+                raise InvalidArgument(f"'{node.name}': a per_rank value may not contain a DTensor")
+            numbers[id(leaf)] = len(arrays)
+            arrays.append((leaf.array.dtype, leaf.array.shape, _arrays.host_bytes(leaf.array)))
+        elif leaf.kind == "object":
+            objects[leaf.name] = encode_object(leaf, allow_pickle).decode("latin-1")
+
+    def header(child: Node) -> Json:
+        if child.kind in ("dict", "list", "tuple"):
+            return {child.kind: [[key, header(each)] for key, each in child.children]}
+        if child.kind in ("stateful", "replicated"):
+            return header(child.children[0][1])
+        if child.kind == "object":
+            return {"object": objects[child.name]}
+        source = child.target or child
+        return {"array": [numbers[id(source)], _arrays.kind_of(child.value)]}
+
+    return _values.pack(header(root), arrays)
+
+
+def unpacked(content: bytes, name: str, allow_pickle: bool) -> typing.Any:
+    """The value that encode_per_rank has encoded."""
+    tree, arrays = _values.unpack_parts(content, name)
+    made: dict[int, typing.Any] = {}
+
+    def value_of(node: Json) -> typing.Any:
+        ((kind, content),) = node.items()
+        if kind == "dict":
+            return {key: value_of(each) for key, each in content}
+        if kind in ("list", "tuple"):
+            values = [value_of(each) for _, each in content]
+            return values if kind == "list" else tuple(values)
+        if kind == "object":
+            return _values.decode(content.encode("latin-1"), name, allow_pickle)
+        number, array_kind = content
+        if number not in made:
+            made[number] = _arrays.from_bytes(array_kind, *arrays[number], name)
+        return made[number]
+
+    return value_of(tree)["value"]
+
+
+# ---- the structure as JSON ----
+
+
+def structure_of(node: Node) -> Json:
+    if node.kind == "dict":
+        if all(type(key) is str for key, _ in node.children):
+            return {"dict": {key: structure_of(child) for key, child in node.children}}
+        return {"items": [[key, structure_of(child)] for key, child in node.children]}
+    if node.kind in ("list", "tuple"):
+        return {node.kind: [structure_of(child) for _, child in node.children]}
+    if node.kind in ("stateful", "replicated"):
+        return structure_of(node.children[0][1])
+    if node.kind == "array":
+        return _arrays.kind_of(node.value)
+    if node.kind == "alias":
+        assert node.target is not None
+        return {"alias": node.target.name, "kind": _arrays.kind_of(node.value)}
+    return node.kind
+
+
+def named_structure(structure: Json) -> tuple[str, bytes]:
+    """The name and the bytes under which a checkpoint has a structure."""
+    content = json.dumps(structure, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
+    return f"{STRUCTURES}.{hashlib.sha256(content).hexdigest()[:32]}", content
+
+
+class Structures:
+    """Makes the structure object of each save, and keeps the last one: a training loop saves the same one."""
+
+    def __init__(self) -> None:
+        self._signature: typing.Any = None
+        self._encoded: tuple[str, bytes] = ("", b"")
+
+    def of(self, root: Node) -> tuple[str, bytes]:
+        """The name and the bytes of the structure."""
+        signature: list[typing.Any] = []
+        _sign(root, signature)
+        if signature != self._signature:
+            self._signature, self._encoded = signature, named_structure(structure_of(root))
+        return self._encoded
+
+
+def _sign(node: Node, out: list[typing.Any]) -> None:
+    out.append((node.kind, node.name, len(node.children)))
+    if node.kind == "array":
+        out.append(_arrays.kind_of(node.value))
+    elif node.kind == "alias":
+        assert node.target is not None
+        out.append(node.target.name)
+    for key, child in node.children:
+        if type(key) is int:
+            out.append(key)
+        _sign(child, out)
+
+
+class Stored:
+    """The structure of a checkpoint: that of all ranks, merged."""
+
+    def __init__(self, structures: typing.Iterable[tuple[str, bytes]]) -> None:
+        """`structures`: names and bytes, as `named_structure` makes them."""
+        self.root: Json = None
+        for name, content in structures:
+            try:
+                tree = json.loads(content)
+                tree = _of_paths(tree["dcp"]) if "dcp" in tree else tree
+            except (ValueError, KeyError, TypeError) as error:
+                raise Corrupt(f"'{name}' is not a structure: {error}") from None
+            self.root = tree if self.root is None else _merged(self.root, tree)
+        self.root = _with_lists(self.root)
+        self._by_name: dict[str, tuple[Json, tuple[typing.Any, ...]]] = {}
+        _list_names(self.root, (), self._by_name)
+
+    @staticmethod
+    def flat(kinds: dict[str, str]) -> "Stored":
+        """Of a checkpoint that a program in C++ has saved: names without containers."""
+        stored = Stored([])
+        stored.root = {"dict": kinds}
+        stored._by_name = {name: (kind, (name,)) for name, kind in kinds.items()}
+        return stored
+
+    def find(self, name: str) -> Json:
+        """The node of a name; None if there is none."""
+        return self._by_name.get(name, (None, ()))[0]
+
+    def paths(self) -> dict[str, tuple[typing.Any, ...]]:
+        """The keys that lead to each leaf, by its name."""
+        return {name: path for name, (node, path) in self._by_name.items() if isinstance(node, str)}
+
+
+def _of_paths(paths: dict[str, Json]) -> Json:
+    """A structure of the flat names that DCP's planner makes: each with its path and kind."""
+    root: dict[typing.Any, typing.Any] = {}
+    for path, kind in paths.values():
+        node = root
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node[path[-1]] = kind
+
+    def as_items(node: typing.Any) -> Json:
+        if not isinstance(node, dict):
+            return node
+        return {"items": [[key, as_items(child)] for key, child in node.items()], "made": True}
+
+    return as_items(root)
+
+
+def _with_lists(node: Json) -> Json:
+    """Replaces containers made of paths whose keys are 0, 1, 2, ... by lists, as DCP does."""
+    if not isinstance(node, dict) or "made" not in node:
+        return node
+    items = [[key, _with_lists(child)] for key, child in node["items"]]
+    if items and all(type(key) is int for key, _ in items):
+        items.sort(key=lambda item: item[0])
+        if [key for key, _ in items] == list(range(len(items))):
+            return {"list": [child for _, child in items]}
+    return {"items": items}
+
+
+def _children(node: Json) -> list[tuple[typing.Any, Json]]:
+    if not isinstance(node, dict):
+        return []
+    if "dict" in node:
+        return list(node["dict"].items())
+    if "items" in node:
+        return [(key, child) for key, child in node["items"]]
+    for kind in ("list", "tuple"):
+        if kind in node:
+            return list(enumerate(node[kind]))
+    return []
+
+
+def _list_names(node: Json, path: tuple[typing.Any, ...], out: dict[str, tuple[Json, typing.Any]]) -> None:
+    out[".".join(map(str, path))] = node, path
+    for key, child in _children(node):
+        _list_names(child, (*path, key), out)
+
+
+def _merged(a: Json, b: Json) -> Json:
+    """All that either has; what both have in different ways is that of `a`."""
+    of_a, of_b = dict(_children(a)), dict(_children(b))
+    if a == b or not of_b or not isinstance(a, dict):
+        return a
+    keys = [*of_a, *(key for key in of_b if key not in of_a)]
+    children = [
+        [key, _merged(of_a[key], of_b[key]) if key in of_a and key in of_b else of_a.get(key, of_b.get(key))]
+        for key in keys
+    ]
+    for kind in ("list", "tuple"):
+        if kind in a:
+            return {kind: [child for _, child in children]}
+    return {"items": children, "made": True} if "made" in a else {"items": children}
+
+
+# ---- loading ----
+
+
+class Pending:
+    """What a load is to fill: a State of the client, with the nodes of its slots."""
+
+    def __init__(self, world: typing.Any, rank: int, allow_pickle: bool) -> None:
+        self.state = _client.State()
+        self.world = world
+        self.rank = rank
+        self.allow_pickle = allow_pickle
+        self._slots: list[Node] = []
+        self._arrays: list[Node] = []
+        self._added: dict[str, Node] = {}
+
+    def add(self, node: Node, name: str | None = None) -> None:
+        """Adds a leaf, to be filled from the value of that name, by default its own."""
+        name = node.name if name is None else name
+        if node.kind == "array":
+            if node.array is None:
+                return
+            if name in self._added:
+                node.target = self._added[name]
+                return
+            self._added[name] = node
+            node.array.add_to(self.state, name, self.world, False, True)
+            self._arrays.append(node)
+        elif node.kind != "alias":
+            node.slot = self.state.add_slot(name, None if node.kind == "per_rank" else self.world)
+            self._slots.append(node)
+
+    def finish(self, missing: typing.Container[str]) -> None:
+        """After the client has filled the state. Names in `missing` were not in the checkpoint."""
+        for node in self._arrays:
+            if node.array is not None and node.array.finish and node.name not in missing:
+                node.array.finish()
+        for node in self._slots:
+            if node.name in missing or f"{node.name}@rank{self.rank}" in missing:
+                continue
+            assert node.slot is not None
+            node.loaded = _values.decode(self.state.slot(node.slot), node.name, self.allow_pickle)
+
+
+def rebuild(node: Node) -> typing.Any:
+    """The value of a node after a load. Containers and arrays keep their identity; tuples cannot."""
+    if node.loaded is not _NOTHING:
+        if node.kind != "per_rank":
+            return node.loaded
+        return _put_per_rank(node)
+    if node.kind == "dict" or node.kind == "list":
+        for key, child in node.children:
+            value = rebuild(child)
+            if value is not child.value:
+                node.value[key] = value
+        return node.value
+    if node.kind == "tuple":
+        values = tuple(rebuild(child) for _, child in node.children)
+        return node.value if all(a is b for a, b in zip(values, node.value)) else values
+    if node.kind == "stateful":
+        node.value.load_state_dict(rebuild(node.children[0][1]))
+        return node.value
+    if node.kind == "replicated":
+        node.value.value = rebuild(node.children[0][1])
+        return node.value
+    if node.kind == "array":
+        _copy_from_target(node)
+        if isinstance(node.value, np.generic) and node.array is not None:
+            return typing.cast("np.ndarray", node.array.owner)[()]
+    return node.value
+
+
+def _copy_from_target(node: Node) -> None:
+    """Of an array whose value another array of the state has been loaded into."""
+    if node.target is None or node.array is None or node.kind == "alias":
+        return
+    source, target = node.target.array, node.array
+    assert source is not None
+    if source.dtype != target.dtype or (source.local_shape or source.shape) != (
+        target.local_shape or target.shape
+    ):
+        raise KeyMismatch(
+            f"'{node.name}' was saved as an alias of '{node.target.name}', and has another type or local "
+            "shape here"
+        )
+    if isinstance(node.value, (np.ndarray, np.generic)):
+        np.copyto(typing.cast("np.ndarray", target.owner), typing.cast("np.ndarray", source.owner))
+    else:
+        typing.cast("typing.Any", target.owner).copy_(source.owner)
+    if target.finish:
+        target.finish()
+
+
+def _put_per_rank(node: Node) -> PerRank:
+    wrapper = typing.cast(PerRank, node.value)
+    wrapper.value = put(wrapper.value, node.loaded)
+    return wrapper
+
+
+def put(target: typing.Any, value: typing.Any) -> typing.Any:
+    """Puts a loaded value into what the caller has, and returns what belongs in its place."""
+    if is_stateful(target):
+        target.load_state_dict(value)
+        return target
+    if isinstance(target, dict) and isinstance(value, dict):
+        for key, each in value.items():
+            target[key] = put(target[key], each) if key in target else each
+        return target
+    if type(target) is list and type(value) is list:
+        target[:] = [put(old, new) for old, new in zip(target, value)] + value[len(target) :]
+        return target
+    if _arrays.is_array(target) and _arrays.is_array(value) and not isinstance(target, np.generic):
+        if tuple(target.shape) == tuple(value.shape) and target.dtype == value.dtype:
+            if isinstance(target, np.ndarray):
+                np.copyto(target, value)
+            else:
+                target.detach().copy_(value)
+            return target
+    return value
+
+
+def whole(node: Json, name: str, pending: Pending, reader: typing.Any, make: dict[str, Node]) -> Node | None:
+    """A Node that a load fills with the whole of a stored subtree. None: this rank has nothing of it."""
+    if isinstance(node, dict) and "alias" in node:
+        source = make.get(node["alias"]) or whole(node["kind"], node["alias"], pending, reader, make)
+        alias = Node("alias", name, None)
+        alias.target = source
+        return alias
+    if name in make:
+        return make[name]
+    if isinstance(node, dict):
+        kind = "dict" if "items" in node else next(iter(node))
+        out = Node(kind, name, {} if kind == "dict" else [])
+        for key, child in _children(node):
+            made = whole(child, f"{name}.{key}" if name else str(key), pending, reader, make)
+            if made is not None:
+                out.children.append((key, made))
+        return out
+    leaf = Node(node if node in ("object", "per_rank") else "array", name, None)
+    if node == "per_rank":
+        if f"{name}@rank{pending.rank}" not in reader:
+            return None
+    elif name not in reader:
+        return None
+    elif leaf.kind == "array":
+        dtype, shape = reader.about(name)
+        leaf.value = _arrays.new_array(node, dtype, shape, name)
+        leaf.array = _arrays.describe(leaf.value, name, 0, writable=True)
+    make[name] = leaf
+    pending.add(leaf)
+    return leaf
+
+
+def value_of_whole(node: Node, structure: Json) -> typing.Any:
+    """The value of what `whole` has made, once it is loaded."""
+    if node.kind == "alias":
+        assert node.target is not None
+        return value_of_whole(node.target, structure["kind"])
+    if node.kind in ("object", "per_rank"):
+        return node.loaded
+    if node.kind == "array":
+        return node.value[()] if structure == "scalar" else node.value
+    children = dict(_children(structure))
+    values = [(key, value_of_whole(child, children[key])) for key, child in node.children]
+    if node.kind == "dict":
+        return dict(values)
+    listed = [value for _, value in values]
+    return listed if node.kind == "list" else tuple(listed)

@@ -1,0 +1,349 @@
+"""The calls of torch.distributed.checkpoint (DCP), over Shoal.
+
+`save`, `async_save` and `load` have DCP's signatures and call no collective. `StorageWriter` and
+`StorageReader` serve DCP's own `save`, `async_save` and `load` with DCP's planners, which call collectives.
+
+A checkpoint_id is a path whose last part ends with the number of the step: "/checkpoints/run7/step-100" is
+step 100 of the root "/checkpoints/run7". For a load, a path without a number names a root, and its latest
+checkpoint is loaded.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import io
+import os
+import re
+import threading
+import typing
+
+import torch
+from torch.distributed.checkpoint import metadata as dcp_metadata
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    SavePlan,
+    SavePlanner,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
+from torch.distributed.checkpoint.storage import StorageReader as _DcpReader
+from torch.distributed.checkpoint.storage import StorageWriter as _DcpWriter
+from torch.distributed.checkpoint.storage import WriteResult
+
+from . import _arrays, _client, _tensors, _tree
+from ._checkpointer import Checkpointer
+from ._errors import InvalidArgument
+from ._handle import SaveHandle
+
+__all__ = ["AsyncSave", "StorageReader", "StorageWriter", "async_save", "checkpointer", "load", "save"]
+
+CheckpointId = typing.Union[str, "os.PathLike[str]", None]
+
+_lock = threading.Lock()
+_by_root: dict[str, Checkpointer] = {}
+
+
+def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpointer:
+    """The Checkpointer of this process for a root. The first call opens it, with these options; it is closed
+    when the process ends."""
+    key = os.path.abspath(os.fspath(root))
+    with _lock:
+        if key not in _by_root:
+            os.makedirs(key, exist_ok=True)
+            _by_root[key] = Checkpointer(key, **options)
+        return _by_root[key]
+
+
+def _split(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
+    """The root and the step of a checkpoint_id."""
+    if checkpoint_id is None:
+        raise InvalidArgument(
+            "checkpoint_id is not given: Shoal needs a path such as '/checkpoints/run7/step-100'"
+        )
+    path = os.path.abspath(os.fspath(checkpoint_id))
+    number = re.search(r"(\d+)$", os.path.basename(path))
+    return (os.path.dirname(path), int(number.group(1))) if number else (path, None)
+
+
+def _root_and_step(checkpoint_id: CheckpointId) -> tuple[str, int]:
+    root, step = _split(checkpoint_id)
+    if step is None:
+        raise InvalidArgument(
+            f"the checkpoint_id '{checkpoint_id}' does not end with the number of a step, as "
+            "'/run7/step-100' does"
+        )
+    return root, step
+
+
+def _reject(**given: typing.Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidArgument(
+                f"shoal.torch takes no {name}: to use one, call torch.distributed.checkpoint with "
+                "shoal.torch.StorageWriter or StorageReader"
+            )
+
+
+class AsyncSave(AsyncSaveResponse):
+    """A save in flight. `staging_completion` is done when async_save returns; `upload_completion` when the
+    checkpoint is committed. It also has the methods of the Future that DCP's async_save returns."""
+
+    def __init__(self, handle: SaveHandle) -> None:
+        staged: "concurrent.futures.Future[None]" = concurrent.futures.Future()
+        staged.set_result(None)
+        uploaded: "concurrent.futures.Future[typing.Any]" = concurrent.futures.Future()
+        uploaded.set_running_or_notify_cancel()
+        super().__init__(staging_completion=staged, upload_completion=uploaded)
+        self.handle = handle
+        handle.add_done_callback(self._finish)
+
+    def _finish(self, handle: SaveHandle) -> None:
+        error = handle.exception()
+        if error is not None:
+            self.upload_completion.set_exception(error)
+        else:
+            self.upload_completion.set_result(typing.cast(typing.Any, handle.committed(0)))
+
+    def result(self, timeout: float | None = None) -> typing.Any:
+        return self.handle.committed(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return self.upload_completion.exception(timeout)
+
+    def done(self) -> bool:
+        return self.handle.done()
+
+    def add_done_callback(self, callback: typing.Callable[[typing.Any], object]) -> None:
+        self.upload_completion.add_done_callback(callback)
+
+
+def save(
+    state_dict: dict[str, typing.Any],
+    *,
+    checkpoint_id: CheckpointId = None,
+    storage_writer: typing.Any = None,
+    planner: typing.Any = None,
+    process_group: typing.Any = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> _client.Metadata:
+    """Saves a state and waits until the checkpoint is committed. Calls no collective, whatever no_dist and
+    use_collectives say. DTensors are described by their device_mesh and placements."""
+    _reject(storage_writer=storage_writer, planner=planner, process_group=process_group)
+    root, step = _root_and_step(checkpoint_id)
+    return checkpointer(root).save(step, state_dict).committed()
+
+
+def async_save(
+    state_dict: dict[str, typing.Any],
+    *,
+    checkpoint_id: CheckpointId = None,
+    storage_writer: typing.Any = None,
+    planner: typing.Any = None,
+    process_group: typing.Any = None,
+    async_checkpointer_type: typing.Any = None,
+    async_stager: typing.Any = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> AsyncSave:
+    """Copies a state and returns. The state may change as soon as this call has returned."""
+    _reject(
+        storage_writer=storage_writer, planner=planner, process_group=process_group, async_stager=async_stager
+    )
+    root, step = _root_and_step(checkpoint_id)
+    return AsyncSave(checkpointer(root).save(step, state_dict))
+
+
+def load(
+    state_dict: dict[str, typing.Any],
+    *,
+    checkpoint_id: CheckpointId = None,
+    storage_reader: typing.Any = None,
+    planner: typing.Any = None,
+    process_group: typing.Any = None,
+    no_dist: bool = False,
+) -> None:
+    """Fills a state in place. It may have another sharding and another number of ranks than the one saved."""
+    _reject(storage_reader=storage_reader, planner=planner, process_group=process_group)
+    root, step = _split(checkpoint_id)
+    checkpointer(root).load("latest" if step is None else step, into=state_dict)
+
+
+# ---- DCP's own calls ----
+
+
+class StorageWriter(_DcpWriter):
+    """Writes what DCP's planner assigns to each rank, as one save of Shoal.
+
+    ``dcp.save(state, storage_writer=shoal.torch.StorageWriter("/checkpoints/run7/step-100"))``
+    """
+
+    def __init__(self, checkpoint_id: CheckpointId = None) -> None:
+        super().__init__()
+        self._id = checkpoint_id
+        self._handle: SaveHandle | None = None
+
+    def reset(self, checkpoint_id: CheckpointId = None) -> None:
+        if checkpoint_id is not None:
+            self._id = checkpoint_id
+        self._handle = None
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: typing.Any, **kwargs: typing.Any) -> None:
+        _root_and_step(self._id)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> "torch.futures.Future[list[WriteResult]]":
+        root, step = _root_and_step(self._id)
+        ck = checkpointer(root)
+        state, kept, results = _client.State(), [], []
+        own = _client.Mesh.from_ranks([1], [ck.rank])
+        boxes: dict[str, tuple[str, tuple[int, ...], list[tuple[list[int], list[int], int]]]] = {}
+        for item in plan.items:
+            data = planner.resolve_data(item)
+            fqn = item.index.fqn
+            if item.type == WriteItemType.BYTE_IO:
+                content = typing.cast(io.BytesIO, data).getvalue()
+                state.add_bytes(fqn, _DCP_BYTES + content, own)
+                results.append(WriteResult(item.index, len(content), None))
+                continue
+            tensor = _tensors._on_host(typing.cast(torch.Tensor, data))
+            kept.append(tensor)
+            assert item.tensor_data is not None
+            chunk = item.tensor_data.chunk
+            _, _, held = boxes.setdefault(
+                fqn, (_tensors.dtype_name(tensor.dtype, fqn), tuple(item.tensor_data.size), [])
+            )
+            held.append((list(chunk.offsets), list(chunk.sizes), tensor.data_ptr()))
+            results.append(WriteResult(item.index, tensor.nbytes, None))
+        for fqn, (dtype, shape, held) in boxes.items():
+            state.add_boxes(fqn, _client.dtype_number(dtype), shape, held, False, False)
+        name, content = _structure_of_mapping(
+            plan.planner_data, {item.index.fqn: item for item in plan.items}
+        )
+        state.add_bytes(name, content, own)
+        with ck._lock:
+            self._handle = SaveHandle(ck._client.save(step, state, {}))
+        del kept
+        done: "torch.futures.Future[list[WriteResult]]" = torch.futures.Future()
+        done.set_result(results)
+        return done
+
+    def finish(self, metadata: dcp_metadata.Metadata, results: list[list[WriteResult]]) -> None:
+        """The coordinator waits here until the checkpoint is committed, which is when it exists."""
+        if self._handle is None:
+            raise InvalidArgument("finish without write_data: this writer was not given to dcp.save")
+        self._handle.committed()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return _split(checkpoint_id)[1] is not None
+
+
+# Marks an object that DCP's planner has written with torch.save. It is read by DCP's planner alone.
+_DCP_BYTES = b"\x03"
+
+
+def _structure_of_mapping(mapping: typing.Any, items: dict[str, typing.Any]) -> tuple[str, bytes]:
+    """The structure of the values that this rank writes, from the paths that DCP's planner knows."""
+    paths = {}
+    for fqn in sorted(items):
+        kind = "object" if items[fqn].type == WriteItemType.BYTE_IO else "torch"
+        paths[fqn] = [list((mapping or {}).get(fqn, (fqn,))), kind]
+    return _tree.named_structure({"dcp": paths})
+
+
+class StorageReader(_DcpReader):
+    """Reads a checkpoint of Shoal for DCP's planners, whichever call has saved it.
+
+    ``dcp.load(state, storage_reader=shoal.torch.StorageReader("/checkpoints/run7/step-100"))``
+    """
+
+    def __init__(self, checkpoint_id: CheckpointId = None) -> None:
+        super().__init__()
+        self._id = checkpoint_id
+        self._open: typing.Any = None
+
+    def reset(self, checkpoint_id: CheckpointId = None) -> None:
+        if checkpoint_id is not None:
+            self._id = checkpoint_id
+        if self._open is not None:
+            self._open.close()
+        self._open = None
+
+    def _checkpoint(self) -> typing.Any:
+        if self._open is None:
+            root, step = _split(self._id)
+            self._open = checkpointer(root).open("latest" if step is None else step)
+        return self._open
+
+    def read_metadata(self, *args: typing.Any, **kwargs: typing.Any) -> dcp_metadata.Metadata:
+        checkpoint = self._checkpoint()
+        values: dict[str, typing.Any] = {}
+        for name in checkpoint.keys():
+            is_object, dtype, shape = checkpoint._find(name)
+            if is_object:
+                values[name] = dcp_metadata.BytesStorageMetadata()
+                continue
+            size = torch.Size(shape)
+            values[name] = dcp_metadata.TensorStorageMetadata(
+                properties=dcp_metadata.TensorProperties(
+                    dtype=getattr(torch, _arrays._TORCH_DTYPE_NAMES[dtype])
+                ),
+                size=size,
+                chunks=[dcp_metadata.ChunkStorageMetadata(torch.Size([0] * len(shape)), size)],
+            )
+        planner_data = {name: tuple(path) for name, path in checkpoint.structure().paths().items()}
+        return dcp_metadata.Metadata(values, planner_data=planner_data)
+
+    def set_up_storage_reader(
+        self, metadata: dcp_metadata.Metadata, is_coordinator: bool, *args: typing.Any, **kwargs: typing.Any
+    ) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "torch.futures.Future[None]":
+        checkpoint = self._checkpoint()
+        for item in plan.items:
+            fqn = item.storage_index.fqn
+            if item.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(item, io.BytesIO(self._object(checkpoint, fqn)))
+                continue
+            target = planner.resolve_tensor(item).detach()
+            buffer, finish = _tensors._to_fill(target)
+            with checkpoint._checkpointer._lock:
+                checkpoint._reader.read_into(
+                    fqn, (list(item.storage_offsets), list(item.lengths)), buffer.data_ptr(), buffer.nbytes
+                )
+            if finish:
+                finish()
+            planner.commit_tensor(item, target)
+        done: "torch.futures.Future[None]" = torch.futures.Future()
+        done.set_result(None)
+        return done
+
+    @staticmethod
+    def _object(checkpoint: typing.Any, fqn: str) -> bytes:
+        with checkpoint._checkpointer._lock:
+            content = checkpoint._reader.read(fqn)
+        if content[:1] == _DCP_BYTES:
+            return bytes(content[1:])
+        # Saved by another call of Shoal: DCP's planner expects what torch.save has written.
+        written = io.BytesIO()
+        torch.save(checkpoint[fqn], written)
+        return written.getvalue()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return True

@@ -1,0 +1,239 @@
+"""Wrong input, processes that end early, and failures: always an exception that says what to do."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import shoal
+
+
+def run_python(program: str, environment: dict, *arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ([1, 2], "must be a dict"),
+        ({"x": object()}, "state_dict"),
+        ({"x": np.array(["a"])}, "dtype"),
+        ({"x": np.array([1], "datetime64[s]")}, "dtype"),
+        ({"x": np.ma.array([1], mask=[True])}, "masked"),
+        ({1.5: 2}, "keys of a dict"),
+        ({"a": {"b": 1}, "a.b": 2}, "two values have the name 'a.b'"),
+        ({1: 2, "1": 3}, "two values have the name '1'"),
+    ],
+)
+def test_what_cannot_be_saved_is_named(checkpointer, state, says):
+    with pytest.raises(shoal.InvalidArgument, match=says):
+        checkpointer.save(1, state)
+    checkpointer.save(2, {"x": 1}).committed()
+
+
+def test_a_state_that_contains_itself(checkpointer):
+    state = {"x": 1}
+    state["self"] = state
+    with pytest.raises(shoal.InvalidArgument, match="contains itself"):
+        checkpointer.save(1, state)
+
+
+def test_a_read_only_array_cannot_be_filled(checkpointer):
+    checkpointer.save(1, {"x": np.ones(3)}).committed()
+    array = np.zeros(3)
+    array.flags.writeable = False
+    with pytest.raises(shoal.InvalidArgument, match="read-only"):
+        checkpointer.load(1, into={"x": array})
+
+
+@pytest.mark.parametrize("step", ["first", -1, 1.5, None, True])
+def test_a_step_is_a_number_or_latest(checkpointer, step):
+    with pytest.raises(shoal.InvalidArgument, match="latest"):
+        checkpointer.load(step)
+
+
+def test_options_that_do_not_exist(root):
+    with pytest.raises(shoal.InvalidArgument, match="colour"):
+        shoal.Checkpointer(root, colour="red")
+    with pytest.raises(shoal.InvalidArgument, match="collective-free"):
+        shoal.Checkpointer(root, mode="fast")
+    with pytest.raises(shoal.InvalidArgument, match="keep_lost"):
+        shoal.Checkpointer(root, node={"keep_lost": 3})
+    with pytest.raises(shoal.InvalidArgument, match="max_in_flight"):
+        shoal.Checkpointer(root, max_in_flight="many")
+
+
+def test_a_closed_checkpointer_refuses_calls(checkpointer):
+    checkpointer.save(1, {"x": 1})
+    checkpoint = None
+    checkpointer.wait_all()
+    checkpoint = checkpointer.open(1)
+    checkpointer.close()
+    with pytest.raises(shoal.Refused, match="closed"):
+        checkpointer.save(2, {"x": 1})
+    with pytest.raises(shoal.Refused, match="closed"):
+        checkpointer.load(1)
+    with pytest.raises(shoal.Refused, match="closed"):
+        checkpoint["x"]
+    checkpointer.close()
+
+
+def test_a_step_may_be_saved_twice(checkpointer):
+    checkpointer.save(1, {"x": 1}).committed()
+    second = checkpointer.save(1, {"x": 2})
+    second.committed()
+    assert second.attempt == 2 and checkpointer.load(1) == {"x": 2}
+
+
+def test_a_state_may_change_its_shape(checkpointer):
+    checkpointer.save(1, {"x": np.zeros(3), "y": 1}).committed()
+    checkpointer.save(2, {"x": np.ones((5, 2)), "z": "new"}).committed()
+    np.testing.assert_array_equal(checkpointer.load(2)["x"], np.ones((5, 2)))
+    np.testing.assert_array_equal(checkpointer.load(1)["x"], np.zeros(3))
+
+
+def test_several_threads_may_call(checkpointer):
+    def save(first: int) -> None:
+        for step in range(first, first + 5):
+            checkpointer.save(step, {"x": np.full(10_000, step)})
+
+    threads = [threading.Thread(target=save, args=(first,)) for first in (0, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    checkpointer.wait_all()
+    assert sum(each.state == "committed" for each in checkpointer.list()) == 10
+
+
+def test_a_forked_process_gets_an_error_and_ends(checkpointer):
+    handle = checkpointer.save(1, {"x": np.zeros(10)})
+    handle.committed()
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answers = []
+        for call in (lambda: checkpointer.save(2, {"x": 1}), lambda: handle.committed(), checkpointer.latest):
+            try:
+                call()
+                answers.append("no error")
+            except shoal.Refused as error:
+                answers.append("forked" if "forked" in str(error) else str(error))
+        os.write(writes, " ".join(answers).encode())
+        os._exit(0)
+    os.close(writes)
+    answer = os.read(reads, 1000).decode()
+    assert os.waitpid(child, 0)[1] == 0
+    assert answer == "forked forked forked"
+    checkpointer.save(3, {"x": 1}).committed()
+
+
+SAVES_AND_ENDS = """
+    import sys, numpy as np, shoal
+    ck = shoal.Checkpointer(sys.argv[1])
+    ck.save(1, {"x": np.zeros(3_000_000)})
+"""
+
+
+def test_an_interpreter_that_exits_completes_its_saves(root, python_environment):
+    root.mkdir()
+    ended = run_python(SAVES_AND_ENDS, python_environment, str(root))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with shoal.Checkpointer(root) as checkpointer:
+        assert checkpointer.latest().step == 1
+
+
+def test_an_interpreter_that_raises_ends(root, python_environment):
+    root.mkdir()
+    ended = run_python(
+        SAVES_AND_ENDS + "    raise ValueError('of the trainer')\n", python_environment, str(root)
+    )
+    assert ended.returncode == 1
+    assert "ValueError: of the trainer" in ended.stderr
+
+
+def test_ctrl_c_interrupts_a_wait(root, python_environment):
+    root.mkdir()
+    program = """
+        import sys, numpy as np, shoal
+        ck = shoal.Checkpointer(sys.argv[1], rank=0, world_size=2, job_id="two")
+        h = ck.save(1, {"x": np.zeros(10)})  # the other rank never comes
+        print("waits", flush=True)
+        try:
+            h.committed()
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+            import os
+            os._exit(0)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(root)],
+        env=python_environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "waits\n"
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted\n"
+    assert child.wait(60) == 0
+
+
+def test_a_wait_with_a_timeout(root):
+    root.mkdir()
+    checkpointer = shoal.Checkpointer(root, rank=0, world_size=2, job_id="other-two")
+    handle = checkpointer.save(1, {"x": 1})
+    with pytest.raises(TimeoutError):
+        handle.committed(timeout=0.05)
+    assert not handle.done()
+    with pytest.raises(shoal.DeadlineExceeded, match="still open"):
+        checkpointer.close(timeout=0)
+    shoal._checkpointer._open.discard(checkpointer)  # or the exit of the tests would wait for the other rank
+
+
+def test_a_failed_save_is_reported_by_the_next_one(root):
+    root.mkdir()
+    checkpointer = shoal.Checkpointer(root, on_failed="report")
+    checkpointer.save(1, {"x": 1}).committed()
+    with pytest.raises(shoal.InvalidArgument):  # the client fails this save: its name is not allowed
+        checkpointer.save(2, {"a/../b": np.zeros(3)})
+    checkpointer.save(3, {"x": 1}).committed()
+    checkpointer.close()
+
+
+def test_the_python_lock_is_free_while_a_save_copies_and_waits(checkpointer):
+    array = np.zeros(30_000_000)
+    checkpointer.prepare({"x": array})
+    counted, stop = [0], threading.Event()
+
+    def count() -> None:
+        while not stop.is_set():
+            counted[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    before = counted[0]
+    checkpointer.save(1, {"x": array}).committed()
+    after = counted[0]
+    stop.set()
+    thread.join()
+    assert after - before > 10
+
+
+def test_numpy_is_all_that_an_import_needs(python_environment):
+    program = "import shoal, sys; print(sorted(set(sys.modules) & {'torch', 'jax', 'nanobind', 'ml_dtypes'}))"
+    ended = run_python(program, python_environment)
+    assert ended.stdout == "[]\n", ended.stderr

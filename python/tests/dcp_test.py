@@ -1,0 +1,127 @@
+"""The calls of torch.distributed.checkpoint, in one process without a process group."""
+
+import pytest
+
+import shoal
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict  # noqa: E402
+
+import shoal.torch  # noqa: E402
+
+
+def some_state():
+    return {
+        "model": {"weight": torch.arange(12.0).reshape(3, 4), "bias": torch.ones(3, dtype=torch.bfloat16)},
+        "optim": {"state": {0: {"exp_avg": torch.full((3,), 2.0)}}, "groups": [{"lr": 0.1, "name": "all"}]},
+        "step": 7,
+    }
+
+
+def empty_state():
+    state = some_state()
+    for tensor in (*state["model"].values(), state["optim"]["state"][0]["exp_avg"]):
+        tensor.zero_()
+    state["optim"]["groups"][0] = {"lr": 0.0, "name": ""}
+    state["step"] = 0
+    return state
+
+
+def assert_loaded(state):
+    expected = some_state()
+    assert torch.equal(state["model"]["weight"], expected["model"]["weight"])
+    assert torch.equal(state["model"]["bias"], expected["model"]["bias"])
+    assert torch.equal(state["optim"]["state"][0]["exp_avg"], torch.full((3,), 2.0))
+    assert state["optim"]["groups"][0] == {"lr": 0.1, "name": "all"} and state["step"] == 7
+
+
+@pytest.fixture
+def step_7(root):
+    yield root / "step-7"
+    open_before = shoal.torch._by_root.pop(str(root), None)
+    if open_before is not None:
+        open_before.close()
+
+
+def test_save_and_load_with_dcp_signatures(step_7):
+    assert shoal.torch.save(some_state(), checkpoint_id=step_7).step == 7
+    state = empty_state()
+    shoal.torch.load(state, checkpoint_id=step_7)
+    assert_loaded(state)
+    state = empty_state()
+    shoal.torch.load(state, checkpoint_id=step_7.parent)  # the latest
+    assert_loaded(state)
+
+
+def test_async_save_may_change_its_state_at_once(step_7):
+    state = some_state()
+    response = shoal.torch.async_save(state, checkpoint_id=step_7)
+    assert response.staging_completion.done()
+    state["model"]["weight"].zero_()
+    response.upload_completion.result(60)
+    assert response.result(60).step == 7 and response.done() and response.exception() is None
+    loaded = empty_state()
+    shoal.torch.load(loaded, checkpoint_id=step_7)
+    assert_loaded(loaded)
+
+
+def test_arguments_that_it_does_not_take(step_7):
+    with pytest.raises(shoal.InvalidArgument, match="number of a step"):
+        shoal.torch.save(some_state(), checkpoint_id=step_7.parent)
+    with pytest.raises(shoal.InvalidArgument, match="checkpoint_id"):
+        shoal.torch.save(some_state())
+    with pytest.raises(shoal.InvalidArgument, match="StorageWriter"):
+        shoal.torch.save(some_state(), checkpoint_id=step_7, planner=dcp.DefaultSavePlanner())
+
+
+def test_dcp_saves_and_loads_through_the_storages(step_7):
+    dcp.save(some_state(), storage_writer=shoal.torch.StorageWriter(step_7), no_dist=True)
+    state = empty_state()
+    dcp.load(state, storage_reader=shoal.torch.StorageReader(step_7), no_dist=True)
+    assert_loaded(state)
+
+
+def test_dcp_saves_asynchronously(step_7):
+    future = dcp.async_save(some_state(), storage_writer=shoal.torch.StorageWriter(step_7), no_dist=True)
+    future.result()
+    state = empty_state()
+    dcp.load(state, storage_reader=shoal.torch.StorageReader(step_7), no_dist=True)
+    assert_loaded(state)
+
+
+def test_what_one_call_has_saved_the_others_load(step_7):
+    dcp.save(some_state(), storage_writer=shoal.torch.StorageWriter(step_7), no_dist=True)
+    loaded = shoal.torch.checkpointer(step_7.parent).load(7)
+    assert torch.equal(loaded["model"]["weight"], some_state()["model"]["weight"])
+    assert loaded["step"] == 7 and loaded["optim"]["groups"][0]["name"] == "all"
+    into = empty_state()
+    shoal.torch.load(into, checkpoint_id=step_7)
+    assert_loaded(into)
+    shoal.torch.save(some_state(), checkpoint_id=step_7.parent / "step-8")
+    into = empty_state()
+    dcp.load(into, storage_reader=shoal.torch.StorageReader(step_7.parent / "step-8"), no_dist=True)
+    assert_loaded(into)
+
+
+def test_states_of_get_state_dict(step_7):
+    def make():
+        torch.manual_seed(3)
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        return model, optimizer
+
+    model, optimizer = make()
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+    of_model, of_optimizer = get_state_dict(model, optimizer)
+    shoal.torch.save({"model": of_model, "optim": of_optimizer}, checkpoint_id=step_7)
+    fresh, fresh_optimizer = make()
+    of_model, of_optimizer = get_state_dict(fresh, fresh_optimizer)
+    state = {"model": of_model, "optim": of_optimizer}
+    shoal.torch.load(state, checkpoint_id=step_7)
+    set_state_dict(fresh, fresh_optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
+    for a, b in zip(model.parameters(), fresh.parameters()):
+        assert torch.equal(a, b)
+        assert torch.equal(optimizer.state[a]["exp_avg"], fresh_optimizer.state[b]["exp_avg"])

@@ -1,0 +1,254 @@
+"""Door 1 with numpy alone, in one process without a launcher."""
+
+import asyncio
+import math
+import random
+import threading
+
+import numpy as np
+import pytest
+
+import shoal
+
+
+def some_state():
+    return {
+        "model": {"weight": np.arange(12, dtype=np.float32).reshape(3, 4), "bias": np.zeros(3, np.float64)},
+        "optim": [{"lr": 0.1, "betas": (0.9, 0.999)}, {"lr": 0.2, "nothing": None}],
+        "extra": {"step": 7, "name": "grün", "blob": b"\x00\xff", "flag": True, "big": 2**80, 3: "three"},
+        "scalar": np.float32(1.5),
+        "pair": (np.ones(2, np.int64), "text"),
+        "none": None,
+        "empty": {},
+        "empty list": [],
+        "odd": [math.inf, -math.inf, 1 + 2j, ("a", ("b",))],
+    }
+
+
+def same(a, b):
+    assert type(a) is type(b), (a, b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            same(x, y)
+    elif isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    else:
+        assert a == b
+
+
+def test_a_dictionary_comes_back_as_it_was(checkpointer):
+    state = some_state()
+    handle = checkpointer.save(10, state)
+    assert handle.committed().step == 10
+    same(checkpointer.load("latest"), state)
+
+
+def test_values_may_change_as_soon_as_save_returns(checkpointer):
+    state = some_state()
+    handle = checkpointer.save(1, state)
+    state["model"]["weight"] += 100
+    state["extra"]["step"] = 8
+    handle.committed()
+    same(checkpointer.load(1), some_state())
+
+
+def test_a_load_fills_the_same_arrays(checkpointer):
+    checkpointer.save(1, some_state()).committed()
+    state = some_state()
+    weight, model, extra = state["model"]["weight"], state["model"], state["extra"]
+    pair = state["pair"][0]
+    weight[:] = -1
+    pair[:] = -1
+    extra.update(step=0, name="", blob=None, flag=None, big=0)
+    state["scalar"] = np.float32(0)
+    result = checkpointer.load("latest", into=state)
+    same(state, some_state())
+    assert state["model"] is model and model["weight"] is weight and state["extra"] is extra
+    assert state["pair"][0] is pair
+    assert result.metadata.step == 1 and result.bytes > 0
+
+
+def test_a_handle_polls_waits_awaits_and_calls_back(checkpointer):
+    called = threading.Event()
+    handle = checkpointer.save(1, {"x": np.zeros(1000)})
+    handle.add_done_callback(lambda it: called.set() if it is handle else None)
+    assert handle.committed(timeout=60).step == 1
+    assert handle.done() and handle.exception() is None
+    assert called.wait(60)
+
+    async def save_and_wait():
+        return await checkpointer.save(2, {"x": np.zeros(1000)})
+
+    assert asyncio.run(save_and_wait()).step == 2
+    assert handle.stats.bytes_staged >= 8000
+
+
+def test_the_latest_and_the_list(checkpointer):
+    assert checkpointer.latest() is None
+    assert checkpointer.load_or_start({"x": 1}) is None
+    with pytest.raises(shoal.NotFound):
+        checkpointer.load("latest")
+    for step in (1, 2):
+        checkpointer.save(step, {"x": step}, metadata={"loss": str(step)}).committed()
+    assert checkpointer.latest().step == 2
+    assert checkpointer.latest().user == {"loss": "2"}
+    assert [(each.step, each.state) for each in checkpointer.list()] == [(1, "committed"), (2, "committed")]
+    assert checkpointer.load(1) == {"x": 1}
+
+
+def test_an_open_checkpoint_reads_single_values(checkpointer):
+    checkpointer.save(5, some_state()).committed()
+    with checkpointer.open(5) as checkpoint:
+        assert checkpoint.step == 5
+        assert checkpoint["extra.step"] == 7
+        assert checkpoint.about("model.weight") == ("F32", (3, 4))
+        np.testing.assert_array_equal(checkpoint["model.weight"], some_state()["model"]["weight"])
+        np.testing.assert_array_equal(checkpoint.read("model.weight", [1, 1], [2, 2]), [[5, 6], [9, 10]])
+        assert "model.weight" in checkpoint and "model.nothing" not in checkpoint
+        with pytest.raises(shoal.KeyMismatch, match="model.nothing"):
+            checkpoint["model.nothing"]
+
+
+def test_arrays_of_every_memory_order(checkpointer):
+    base = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
+    views = {
+        "transposed": base.transpose(2, 0, 1),
+        "sliced": base[::2, 1:, ::-1],
+        "fortran": np.asfortranarray(base[0]),
+        "big endian": base.astype(">i4"),
+        "broadcast": np.broadcast_to(np.arange(5), (3, 5)),
+        "zero dimensions": np.array(3.5),
+        "no elements": np.zeros((0, 7), np.int16),
+    }
+    checkpointer.save(1, views).committed()
+    for name, value in checkpointer.load(1).items():
+        np.testing.assert_array_equal(value, views[name])
+    targets = {name: np.zeros_like(value, subok=False) for name, value in views.items()}
+    targets["transposed"] = np.zeros((3, 4, 5), np.int32).transpose(2, 0, 1)
+    targets["big endian"] = np.zeros((3, 4, 5), ">i4")
+    kept = dict(targets)
+    checkpointer.load(1, into=targets)
+    for name, value in targets.items():
+        assert value is kept[name]
+        np.testing.assert_array_equal(value, views[name])
+
+
+def test_aliases_are_saved_once_and_loaded_as_aliases(checkpointer):
+    tied = np.arange(1000, dtype=np.float64)
+    handle = checkpointer.save(1, {"embedding": tied, "head": tied, "other": tied.copy()})
+    assert handle.committed().bytes < 2.5 * tied.nbytes
+    loaded = checkpointer.load(1)
+    assert loaded["head"] is loaded["embedding"] and loaded["other"] is not loaded["embedding"]
+    apart = {"head": np.zeros(1000), "embedding": np.zeros(1000)}
+    checkpointer.load(1, into=apart)
+    np.testing.assert_array_equal(apart["head"], tied)
+    np.testing.assert_array_equal(apart["embedding"], tied)
+    one = np.zeros(1000)
+    checkpointer.load(1, into={"head": one, "embedding": one})
+    np.testing.assert_array_equal(one, tied)
+    head_only = {"head": np.zeros(1000)}
+    checkpointer.load(1, into=head_only)
+    np.testing.assert_array_equal(head_only["head"], tied)
+
+
+def test_a_value_may_have_had_another_kind_when_it_was_saved(checkpointer):
+    checkpointer.save(1, {"a": {"b": np.arange(3), "c": 2}, "d": np.float32(2.5), "e": 3}).committed()
+    state = {"a": None, "d": 0.0, "e": None}
+    checkpointer.load(1, into=state)
+    np.testing.assert_array_equal(state["a"]["b"], np.arange(3))
+    assert state["a"]["c"] == 2 and state["d"] == 2.5 and state["e"] == 3
+
+
+class Counter:
+    def __init__(self):
+        self.count, self.array = 0, np.zeros(4)
+
+    def state_dict(self):
+        return {"count": self.count, "array": self.array}
+
+    def load_state_dict(self, state):
+        self.count, self.array = state["count"], state["array"]
+
+
+def test_objects_with_state_dict(checkpointer):
+    counter = Counter()
+    counter.count, counter.array[:] = 5, 7
+    checkpointer.save(1, {"counter": counter}).committed()
+    fresh = Counter()
+    array = fresh.array
+    checkpointer.load(1, into={"counter": fresh})
+    assert fresh.count == 5 and fresh.array is array and (array == 7).all()
+    same(checkpointer.load(1), {"counter": {"count": 5, "array": np.full(4, 7.0)}})
+
+
+def test_random_states_and_values_of_each_rank(checkpointer):
+    own = {"samples": np.arange(5), "position": 17, "nested": [1, {"x": b"\x01"}]}
+    state = {"rng": shoal.per_rank(shoal.RngState()), "data": shoal.per_rank(own)}
+    checkpointer.save(1, state).committed()
+    expected = random.random(), np.random.rand()
+    fresh = {"samples": np.zeros(5, np.int64), "position": 0}
+    samples = fresh["samples"]
+    wrapper = shoal.per_rank(fresh)
+    checkpointer.load(1, into={"rng": shoal.per_rank(shoal.RngState()), "data": wrapper})
+    assert (random.random(), np.random.rand()) == expected
+    assert wrapper.value is fresh and fresh["samples"] is samples
+    same(fresh, own)
+    same(checkpointer.load(1)["data"], own)
+
+
+def test_a_per_rank_value_may_be_missing_where_that_is_allowed(checkpointer):
+    checkpointer.save(1, {"x": 1}).committed()
+    with pytest.raises(shoal.KeyMismatch, match="own") as caught:
+        checkpointer.load(1, into={"x": 0, "own": shoal.per_rank(3)})
+    assert caught.value.report.missing
+    state = {"x": 0, "own": shoal.per_rank(3, required=False)}
+    checkpointer.load(1, into=state)
+    assert state["x"] == 1 and state["own"].value == 3
+
+
+def test_policies_say_which_keys_may_differ(checkpointer):
+    checkpointer.save(1, {"a": np.zeros(3), "b": 1}).committed()
+    state = {"a": np.ones(3), "c": 5}
+    with pytest.raises(shoal.KeyMismatch, match="'c'"):
+        checkpointer.load(1, into=state)
+    result = checkpointer.load(1, into=state, policies={"": "lenient"})
+    assert state["c"] == 5 and result.report.missing == ["c"] and result.report.unexpected == ["b"]
+    with pytest.raises(shoal.KeyMismatch, match="b"):
+        checkpointer.load(1, into={"a": np.ones(3)}, policies={"": "strict"})
+    checkpointer.load(1, into={"a": np.ones(3), "b": 0}, policies={"": "strict"})
+    with pytest.raises(shoal.KeyMismatch, match="a") as caught:
+        checkpointer.load(1, into={"a": np.ones(4)})
+    assert len(caught.value.report.shape_mismatches) == 1
+    with pytest.raises(shoal.InvalidArgument, match="policy"):
+        checkpointer.load(1, into=state, policies={"": "perhaps"})
+
+
+class Odd:
+    def __eq__(self, other):
+        return isinstance(other, Odd)
+
+
+def test_pickle_only_where_it_is_allowed(checkpointer):
+    with pytest.raises(shoal.InvalidArgument, match="allow_pickle=True"):
+        checkpointer.save(1, {"x": {1, 2}})
+    checkpointer.save(
+        2, {"x": {1, 2}, "y": Odd(), "z": np.array(["a"], object)}, allow_pickle=True
+    ).committed()
+    with pytest.raises(shoal.InvalidArgument, match="allow_pickle=True"):
+        checkpointer.load(2)
+    loaded = checkpointer.load(2, allow_pickle=True)
+    assert loaded["x"] == {1, 2} and loaded["y"] == Odd() and loaded["z"].tolist() == ["a"]
+
+
+def test_declared_replicas(checkpointer):
+    state = {"w": shoal.replicated(np.arange(10)), "nested": shoal.replicated({"v": np.ones(3)}, group=[0])}
+    checkpointer.save(1, state).committed()
+    target = {"w": shoal.replicated(np.zeros(10, np.int64)), "nested": {"v": np.zeros(3)}}
+    checkpointer.load(1, into=target)
+    np.testing.assert_array_equal(target["w"].value, np.arange(10))
+    np.testing.assert_array_equal(target["nested"]["v"], np.ones(3))

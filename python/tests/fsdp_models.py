@@ -1,0 +1,93 @@
+"""Programs of the ranks in fsdp_test.py: models that torch shards itself."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import shoal
+from ranks import rank_and_world
+
+
+def start_gloo(store_file: str) -> tuple[int, int]:
+    rank, world_size = rank_and_world()
+    store = dist.FileStore(store_file, world_size)
+    dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+    return rank, world_size
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 12)
+        self.up, self.down = torch.nn.Linear(12, 20), torch.nn.Linear(20, 12)
+        self.head = torch.nn.Linear(12, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        return self.head(x + self.down(torch.relu(self.up(x))))
+
+
+def build(parallel: str, world_size: int, seed: int) -> tuple[Model, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = Model()
+    if parallel == "hsdp":
+        mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
+    elif parallel == "fsdp_tp":
+        grid = init_device_mesh("cpu", (world_size // 2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(model, grid["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        mesh = grid["data"]
+    else:
+        mesh = init_device_mesh("cpu", (world_size,))
+    fully_shard(model.head, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def train(model: Model, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
+    losses = []
+    for step in range(steps):
+        tokens = (torch.arange(22) + step) % 11
+        loss = torch.nn.functional.cross_entropy(model(tokens), (tokens * 3) % 11)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def whole(value):
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def save(root: str, store_file: str, parallel: str) -> None:
+    rank, world_size = start_gloo(store_file)
+    model, optimizer = build(parallel, world_size, seed=1)
+    train(model, optimizer, 2)
+    ck = shoal.Checkpointer(root)
+    ck.save(2, {"model": model, "optim": optimizer, "whole": shoal.per_rank(0)})
+    expected = {name: whole(value).detach() for name, value in model.state_dict().items()}
+    losses = train(model, optimizer, 3)
+    if rank == 0:
+        torch.save({"model": expected, "losses": losses}, root + "/expected.pt")
+    dist.destroy_process_group()  # a save needs none
+    ck.save(5, {"model": model, "optim": optimizer}).committed(120)
+    ck.close()
+
+
+def load(root: str, store_file: str, parallel: str, tolerance: str) -> None:
+    _, world_size = start_gloo(store_file)
+    model, optimizer = build(parallel, world_size, seed=2)
+    with shoal.Checkpointer(root, read_only=True) as ck:
+        ck.load(2, into={"model": model, "optim": optimizer})
+    expected = torch.load(root + "/expected.pt")
+    for name, value in model.state_dict().items():
+        assert torch.equal(whole(value), expected["model"][name]), name
+    losses = train(model, optimizer, 3)
+    for ours, theirs in zip(losses, expected["losses"]):
+        assert abs(ours - theirs) <= float(tolerance), (losses, expected["losses"])
+    dist.destroy_process_group()

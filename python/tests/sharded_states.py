@@ -1,0 +1,178 @@
+"""Programs of the ranks in distributed_test.py. Their process group raises in every collective."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard, distribute_tensor
+
+import shoal
+from ranks import rank_and_world
+
+
+class RaisingGroup(dist.ProcessGroup):
+    """A process group without a single working collective."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(rank, world_size)
+
+    def getBackendName(self) -> str:
+        return "raising"
+
+    def __getattribute__(self, name: str):
+        collective = (
+            "all",
+            "reduce",
+            "broadcast",
+            "barrier",
+            "gather",
+            "scatter",
+            "send",
+            "recv",
+            "_all",
+            "_reduce",
+        )
+        if name.startswith(collective):
+            raise AssertionError(f"the collective {name} was called")
+        return super().__getattribute__(name)
+
+
+def start_raising_group() -> tuple[int, int]:
+    rank, world_size = rank_and_world()
+    dist.Backend.register_backend(
+        "raising", lambda store, rank, size, timeout: RaisingGroup(rank, size), devices=["cpu"]
+    )
+    dist.init_process_group("raising", rank=rank, world_size=world_size, store=dist.HashStore())
+    try:
+        dist.all_reduce(torch.ones(1))
+    except Exception:  # as it must
+        return rank, world_size
+    raise AssertionError("the process group has a working collective")
+
+
+SHAPES = {
+    "a.weight": (16, 6),
+    "a.bias": (16,),
+    "b.weight": (7, 5),
+    "b.bias": (3,),
+    "c": (2, 8, 4),
+    "scalar": (),
+}
+
+
+def whole(name: str, scale: int = 1) -> torch.Tensor:
+    shape = SHAPES[name]
+    count = 1
+    for size in shape:
+        count *= size
+    first = 1000 * list(SHAPES).index(name)
+    return (torch.arange(count, dtype=torch.float32) + first).reshape(shape) * scale
+
+
+def placements_of(layout: str, world_size: int, shape: tuple[int, ...]) -> tuple[DeviceMesh, list]:
+    """fsdp: rows over all ranks. tp: the last dimension over all. hsdp: replicas of shards. fsdp_tp: both."""
+
+    def shard(dim: int):
+        return Shard(dim) if len(shape) > dim else Replicate()
+
+    inner = 2 if world_size % 2 == 0 else 1
+    grid = torch.arange(world_size).reshape(-1, inner)
+    flat = torch.arange(world_size)
+    last = max(len(shape) - 1, 0)
+    if layout == "fsdp":
+        return DeviceMesh("cpu", flat, _init_backend=False), [shard(0)]
+    if layout == "tp":
+        return DeviceMesh("cpu", flat, _init_backend=False), [shard(last)]
+    if layout == "hsdp":
+        return DeviceMesh("cpu", grid.t().contiguous(), _init_backend=False), [Replicate(), shard(0)]
+    assert layout == "fsdp_tp"
+    return DeviceMesh("cpu", grid, _init_backend=False), [shard(0), shard(last)]
+
+
+def sharded(layout: str, world_size: int, scale: int) -> dict[str, torch.Tensor]:
+    state = {}
+    for name, shape in SHAPES.items():
+        mesh, placements = placements_of(layout, world_size, shape)
+        state[name] = distribute_tensor(whole(name, scale), mesh, placements, src_data_rank=None)
+    return state
+
+
+def save(root: str, layout: str, step: str) -> None:
+    rank, world_size = start_raising_group()
+    with shoal.Checkpointer(root) as ck:
+        state = {
+            "model": sharded(layout, world_size, 1),
+            "optim": sharded(layout, world_size, 2),
+            "plain": torch.arange(10),
+            "shared": shoal.replicated(torch.arange(4096)),
+            "own": shoal.per_rank({"rank": rank, "noise": torch.full((3,), rank)}),
+            "step": int(step),
+        }
+        handle = ck.save(int(step), state)
+        for value in [*state["model"].values(), *state["optim"].values()]:
+            value.to_local().zero_()  # the save has copied them
+        assert handle.committed(120).step == int(step)
+
+
+def load(root: str, layout: str, step: str) -> None:
+    rank, world_size = start_raising_group()
+    with shoal.Checkpointer(root, read_only=True) as ck:
+        model, optim = sharded(layout, world_size, 0), sharded(layout, world_size, 0)
+        own = shoal.per_rank({"rank": None}, required=False)
+        state = {
+            "model": model,
+            "optim": optim,
+            "plain": torch.zeros(10, dtype=torch.int64),
+            "own": own,
+            "step": 0,
+        }
+        kept = dict(model)
+        result = ck.load(int(step), into=state)
+        for scale, values in ((1, model), (2, optim)):
+            wanted = sharded(layout, world_size, scale)
+            for name, value in values.items():
+                assert isinstance(value, DTensor)
+                assert torch.equal(value.to_local(), wanted[name].to_local()), (name, scale)
+        assert all(model[name] is kept[name] for name in kept)
+        assert torch.equal(state["plain"], torch.arange(10)) and state["step"] == int(step)
+        if rank < result.metadata.world_size:
+            assert own.value["rank"] == rank and torch.equal(own.value["noise"], torch.full((3,), rank))
+        everything = ck.load(int(step))
+        assert torch.equal(everything["model"]["a.weight"], whole("a.weight"))
+        assert torch.equal(everything["shared"], torch.arange(4096))
+
+
+def save_stages(root: str) -> None:
+    """Pipeline parallelism: each rank has layers of its own, and a part that all have."""
+    rank, _ = start_raising_group()
+    with shoal.Checkpointer(root) as ck:
+        state = {
+            "layers": {str(rank): {"weight": torch.full((4,), rank)}},
+            "step": 3,
+            "stage": {f"is {rank}": True},
+        }
+        ck.save(3, state).committed(120)
+        state["layers"][str(rank)]["weight"].zero_()
+        ck.load(3, into=state)
+        assert state["layers"][str(rank)]["weight"].tolist() == [rank] * 4
+
+
+def raising_rank(root: str) -> None:
+    """Rank 0 fails to save: the save of the others is aborted with its cause."""
+    rank, _ = rank_and_world()
+    ck = shoal.Checkpointer(root)
+    if rank == 0:
+        try:
+            ck.save(1, {"x": torch.zeros(3), "bad\nname": torch.zeros(3)})
+        except shoal.InvalidArgument:
+            sys.exit(0)
+        sys.exit(1)
+    handle = ck.save(1, {"x": torch.zeros(3)})
+    error = None
+    try:
+        handle.committed(120)
+    except shoal.Error as caught:
+        error = caught
+    assert isinstance(error, shoal.Aborted) and "rank 0" in str(error), repr(error)

@@ -1,0 +1,115 @@
+"""Repeated saves of the same tensors: what has changed is seen, whatever has changed."""
+
+import numpy as np
+import pytest
+
+import shoal
+
+
+def steps(checkpointer, state, changes):
+    """Saves the state after each change, and compares what a load returns with a copy made meanwhile."""
+    import copy
+
+    for step, change in enumerate([lambda state: None, *changes]):
+        change(state)
+        expected = copy.deepcopy(state)
+        checkpointer.save(step, state).committed()
+        compare(checkpointer.load(step), expected)
+
+
+def compare(loaded, expected):
+    assert type(loaded) is type(expected), (loaded, expected)
+    if isinstance(loaded, dict):
+        assert list(loaded) == list(expected)
+        for key in loaded:
+            compare(loaded[key], expected[key])
+    elif isinstance(loaded, (list, tuple)):
+        assert len(loaded) == len(expected)
+        for a, b in zip(loaded, expected):
+            compare(a, b)
+    elif hasattr(loaded, "shape"):
+        assert loaded.shape == expected.shape and loaded.dtype == expected.dtype
+        assert np.array_equal(np.asarray(loaded), np.asarray(expected))
+    else:
+        assert loaded == expected
+
+
+def test_changes_of_values(checkpointer):
+    state = {"x": np.zeros(4), "n": 1, "list": [1, 2], "nested": {"name": "a", "pair": (np.ones(2), 3)}}
+
+    def set_x(state):
+        state["x"] += 1
+
+    steps(
+        checkpointer,
+        state,
+        [
+            set_x,
+            lambda state: state.update(n=2),
+            lambda state: state["list"].append(3),
+            lambda state: state.update(n=2.0),
+            lambda state: state.update(n=True),
+            lambda state: state["nested"].update(name="b"),
+            lambda state: state["nested"].update(pair=(state["nested"]["pair"][0], 4)),
+            lambda state: state.update(n=None),
+        ],
+    )
+
+
+def test_changes_of_structure(checkpointer):
+    state = {"x": np.zeros(4), "n": 1, "d": {"a": np.ones(2)}}
+    steps(
+        checkpointer,
+        state,
+        [
+            lambda state: state.update(x=np.full(4, 5.0)),
+            lambda state: state.update(x=np.zeros((2, 2))),
+            lambda state: state.update(new=np.arange(3)),
+            lambda state: state["d"].update(b=2),
+            lambda state: state["d"].pop("a"),
+            lambda state: state.update(n={"was": "a number"}),
+            lambda state: state.update(n=np.arange(2)),
+            lambda state: state.update(n=7),
+            lambda state: state.update(d=[np.zeros(1)]),
+        ],
+    )
+
+
+def test_changes_of_tensors_in_place(checkpointer):
+    torch = pytest.importorskip("torch")
+    state = {"square": torch.arange(9.0).reshape(3, 3), "x": torch.zeros(6), "n": 0}
+
+    def new_memory(state):
+        state["x"].data = torch.full((6,), 3.0)
+
+    steps(
+        checkpointer,
+        state,
+        [
+            lambda state: state["x"].add_(1),
+            lambda state: state["square"].t_(),
+            new_memory,
+            lambda state: state["x"].resize_(3),
+            lambda state: state["x"].unsqueeze_(0),
+            lambda state: state.update(x=state["square"]),
+            lambda state: state.update(x=state["square"].clone()),
+        ],
+    )
+
+
+def test_a_module_that_gets_other_parameters(checkpointer):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    for step in range(4):
+        if step == 1:
+            model[0].weight = torch.nn.Parameter(torch.full((3, 3), 9.0))
+        if step == 2:
+            model[1].weight = model[0].weight
+        if step == 3:
+            model.append(torch.nn.Linear(3, 1))
+        expected = {name: value.clone() for name, value in model.state_dict().items()}
+        checkpointer.save(step, {"model": model, "rng": shoal.per_rank(step)}).committed()
+        loaded = checkpointer.load(step)
+        assert loaded["rng"] == step
+        assert list(loaded["model"]) == list(expected)
+        assert all(torch.equal(loaded["model"][name], value) for name, value in expected.items())

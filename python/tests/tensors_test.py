@@ -1,0 +1,155 @@
+"""torch tensors, modules and optimizers in one process."""
+
+import numpy as np
+import pytest
+
+import shoal
+
+torch = pytest.importorskip("torch")
+
+STORABLE = [
+    "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16",
+    "float32", "float64", "complex64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+]  # fmt: skip
+
+
+def bytes_of(tensor):
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+@pytest.mark.parametrize("name", STORABLE)
+def test_every_dtype(checkpointer, name):
+    dtype = getattr(torch, name)
+    tensor = torch.randint(0, 2, (4, 8), dtype=torch.uint8).repeat(1, dtype.itemsize).view(dtype)
+    checkpointer.save(1, {"x": tensor}).committed()
+    loaded = checkpointer.load(1)["x"]
+    assert loaded.dtype is dtype and loaded.shape == tensor.shape and bytes_of(loaded) == bytes_of(tensor)
+    target = torch.zeros_like(tensor)
+    checkpointer.load(1, into={"x": target})
+    assert bytes_of(target) == bytes_of(tensor)
+
+
+def test_views_and_order(checkpointer):
+    base = torch.arange(120, dtype=torch.float32).reshape(2, 3, 4, 5)
+    state = {
+        "transposed": base.permute(3, 1, 0, 2),
+        "sliced": base[:, 1:, ::2],
+        "channels last": base.contiguous(memory_format=torch.channels_last),
+        "expanded": torch.arange(5.0).expand(3, 5),
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "scalar": torch.tensor(3),
+        "empty": torch.zeros(0, 3),
+        "parameter": torch.nn.Parameter(torch.ones(3)),
+    }
+    checkpointer.save(1, state).committed()
+    targets = {name: torch.zeros_like(value) for name, value in state.items()}
+    targets["transposed"] = torch.zeros(2, 3, 4, 5).permute(3, 1, 0, 2)
+    targets["sliced"] = torch.zeros(2, 3, 4, 5)[:, 1:, ::2]
+    kept = dict(targets)
+    checkpointer.load(1, into=targets)
+    for name, value in targets.items():
+        assert value is kept[name]
+        assert torch.equal(value, state[name]), name
+
+
+def test_other_values_of_torch(checkpointer):
+    state = {"size": torch.Size([1, 2]), "dtype": torch.bfloat16, "device": torch.device("cpu")}
+    checkpointer.save(1, state).committed()
+    assert checkpointer.load(1) == state
+
+
+def make_model():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(10, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 10, bias=False)
+    )
+    model[2].weight = model[0].weight
+    return model
+
+
+def train(model, optimizer, steps):
+    losses = []
+    for step in range(steps):
+        loss = model(torch.arange(10)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_training_continues_bit_for_bit(checkpointer):
+    model = make_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    train(model, optimizer, 3)
+    scheduler.step()
+    state = {
+        "model": model,
+        "optim": optimizer,
+        "scheduler": scheduler,
+        "rng": shoal.per_rank(shoal.RngState()),
+    }
+    checkpointer.save(3, state).committed()
+    drawn, expected = torch.rand(3), train(model, optimizer, 3)
+
+    model = make_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    weight = model[0].weight
+    state = {
+        "model": model,
+        "optim": optimizer,
+        "scheduler": scheduler,
+        "rng": shoal.per_rank(shoal.RngState()),
+    }
+    checkpointer.load("latest", into=state)
+    assert model[0].weight is weight and model[2].weight is weight
+    assert torch.equal(torch.rand(3), drawn)
+    assert train(model, optimizer, 3) == expected
+    assert scheduler.last_epoch == 1
+
+
+def test_state_dicts_work_as_well_as_their_objects(checkpointer):
+    model = make_model()
+    checkpointer.save(1, {"model": model.state_dict()}).committed()
+    other = make_model()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    checkpointer.load(1, into={"model": other.state_dict()})
+    for name, value in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], value)
+
+
+def test_numpy_and_torch_do_not_mix_up(checkpointer):
+    checkpointer.save(1, {"a": np.arange(3), "b": torch.arange(3)}).committed()
+    loaded = checkpointer.load(1)
+    assert isinstance(loaded["a"], np.ndarray) and isinstance(loaded["b"], torch.Tensor)
+    crossed = {"a": torch.zeros(3, dtype=torch.int64), "b": np.zeros(3, np.int64)}
+    checkpointer.load(1, into=crossed)
+    assert crossed["a"].tolist() == [0, 1, 2] and crossed["b"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: torch.zeros(3, device="meta"), "meta device"),
+        (lambda: torch.eye(3).to_sparse(), "layout"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "nested"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "quantised"),
+        (lambda: torch.zeros(2, dtype=torch.complex128), "dtype"),
+    ],
+)
+def test_what_no_checkpoint_can_hold_is_named(checkpointer, make, says):
+    with pytest.raises(shoal.InvalidArgument, match="'layer.x'.*" + says):
+        checkpointer.save(1, {"layer": {"x": make()}})
+
+
+def test_a_shape_that_changed(checkpointer):
+    checkpointer.save(1, {"x": torch.zeros(3)}).committed()
+    with pytest.raises(shoal.KeyMismatch, match="x"):
+        checkpointer.load(1, into={"x": torch.zeros(4)})
+    with pytest.raises(shoal.KeyMismatch, match="x"):
+        checkpointer.load(1, into={"x": torch.zeros(3, dtype=torch.float64)})
