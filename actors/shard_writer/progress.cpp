@@ -55,15 +55,13 @@ void ShardWriter::measure_writes(TimeNs now, const AttemptKey& key, NodeSave& sa
   save.is_measuring = true;
   // The bytes may have been written just after the last look.
   const TimeNs looked_before = std::exchange(save.last_look, now);
-  operations_.start(
-      std::move(measure), out,
-      [this, key, looked_before](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-        auto bytes = result_as<uint64_t>(std::move(result));
-        auto open = saves_.find(key);
-        if (open == saves_.end()) return;
-        open->second.is_measuring = false;
-        if (bytes.ok()) measured(key, *bytes, looked_before, then_out);
-      });
+  operations_.start(std::move(measure), out,
+                    [this, key, looked_before](TimeNs, Result<uint64_t> bytes, EffectWriter& then_out) {
+                      auto open = saves_.find(key);
+                      if (open == saves_.end()) return;
+                      open->second.is_measuring = false;
+                      if (bytes.ok()) measured(key, *bytes, looked_before, then_out);
+                    });
 }
 
 void ShardWriter::measured(const AttemptKey& key, uint64_t bytes, TimeNs looked_before, EffectWriter& out) {

@@ -157,8 +157,7 @@ void ShardWriter::abort_unopened(const AttemptKey& key, Rank rank, ClientId clie
                                  EffectWriter& out) {
   const std::string cause = "rank " + std::to_string(rank) + ": " + why.to_string();
   operations_.start(abort_of(key, give_up_after(why), cause.substr(0, storage::kMaxCauseBytes)), out,
-                    [this, key, client, why](TimeNs, Result<OperationResult> result, EffectWriter& then_out) {
-                      auto decision = result_as<std::shared_ptr<const storage::Decision>>(std::move(result));
+                    [this, key, client, why](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       if (!decision.ok()) {
                         then_out.warning(to_string(key) + ": " + decision.status().to_string());
                         return notify_outcome(client, key,
