@@ -46,7 +46,8 @@ SHOAL_KERNEL void copy_few(const Warp& warp, std::byte* target, const std::byte*
 // Any number of bytes between any addresses. The accesses are as wide as the distance of the two addresses
 // allows: 16 bytes where it is a multiple of 16.
 template <class Warp>
-SHOAL_KERNEL void copy_span(const Warp& warp, std::byte* target, const std::byte* source, uint64_t bytes) {
+SHOAL_KERNEL_CALLED void copy_span(const Warp& warp, std::byte* target, const std::byte* source,
+                                   uint64_t bytes) {
   const unsigned width = access_width(address_of(source) - address_of(target));
   uint64_t head = (0 - address_of(target)) % width;
   if (head > bytes) head = bytes;

@@ -17,8 +17,11 @@
 
 #if defined(__CUDACC__)
 #define SHOAL_KERNEL __host__ __device__ __forceinline__
+#define SHOAL_KERNEL_CALLED \
+  inline __host__ __device__ __noinline__  // compiled once, where a call costs little
 #else
 #define SHOAL_KERNEL inline
+#define SHOAL_KERNEL_CALLED inline
 #endif
 
 namespace shoal::gpu {

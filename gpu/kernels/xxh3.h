@@ -113,7 +113,7 @@ SHOAL_KERNEL uint64_t hash_up_to_16(const std::byte* p, unsigned bytes) {
 }
 
 // At most kShortBytesMax bytes from any address, by one lane.
-SHOAL_KERNEL uint64_t hash_short(const std::byte* p, unsigned bytes) {
+SHOAL_KERNEL_CALLED uint64_t hash_short(const std::byte* p, unsigned bytes) {
   if (bytes <= 16) return hash_up_to_16(p, bytes);
   uint64_t hash = bytes * kPrime64_1;
   if (bytes <= 128) {
