@@ -36,7 +36,8 @@ ItemModel::Extra ItemModel::to_send(const actors::WireMessage& message) {
               actors::wire::LayoutsStaged, actors::wire::AttemptRoster, actors::wire::RanksEnded,
               actors::wire::PlanGathering, actors::wire::JoinLoad, actors::wire::LoadRoster,
               actors::wire::ChunkRequest, actors::wire::ChunkData, actors::wire::ChunksUnavailable,
-              actors::wire::ChunksCancelled, actors::wire::ChunksPending> auto&) { return Extra{}; }},
+              actors::wire::ChunksCancelled, actors::wire::ChunksPending,
+              actors::wire::SaveProgress> auto&) { return Extra{}; }},
       *message.body);
 }
 
@@ -121,7 +122,8 @@ actors::TimeNs ItemModel::to_take(size_t node, const actors::WireMessage& messag
                      actors::wire::LayoutsStaged, actors::wire::AttemptRoster, actors::wire::RanksEnded,
                      actors::wire::PlanGathering, actors::wire::JoinLoad, actors::wire::LoadRoster,
                      actors::wire::ChunkRequest, actors::wire::ChunkData, actors::wire::ChunksUnavailable,
-                     actors::wire::ChunksCancelled, actors::wire::ChunksPending> auto&) {}},
+                     actors::wire::ChunksCancelled, actors::wire::ChunksPending,
+                     actors::wire::SaveProgress> auto&) {}},
              *message.body);
   return takes;
 }

@@ -161,6 +161,7 @@ class DeviceMemory : public ::testing::Test {
     for (auto& trainer : trainers_) trainer->expect_holds(step);
   }
   void stop() {
+    fake_cuda::run_all();  // kernels name tensors of the trainers
     trainers_.clear();
     node_->signal(SIGTERM);
     EXPECT_EQ(node_->wait(), 0);
@@ -253,7 +254,7 @@ TEST_F(DeviceMemory, MayGrowWithItsLayoutBetweenSaves) {
 
 TEST_F(DeviceMemory, ThatTheHostCannotHoldIsSavedInParts) {
   start(1, {}, StagingMode::until, SaveMode::collective_free, {"staging_memory=67108864"});
-  trainers_[0]->add("large", {25'000, 1'000}, Mesh::contiguous({1}), Placement::shard(0), 1,
+  trainers_[0]->add("large", {17'000, 1'000}, Mesh::contiguous({1}), Placement::shard(0), 1,
                     fake_cuda::make_stream(1));
   for (uint64_t step = 1; step <= 2; ++step) {
     std::vector<SaveHandle> handles = save(step, StagingMode::wait);
@@ -268,43 +269,45 @@ TEST_F(DeviceMemory, ThatTheHostCannotHoldIsSavedInParts) {
 
 // --- errors ---
 
-TEST_F(DeviceMemory, OnADeviceThatIsLostAbortsTheSaveOfAllRanksAndNamesThisOne) {
-  for (const StagingMode staging : {StagingMode::stream, StagingMode::until, StagingMode::wait}) {
-    start(2, {}, staging);
-    std::vector<SaveHandle> first = save(1, staging);
-    expect_committed(first);
-    // Rank 1 saves on a device that is lost while the copies wait for a kernel; rank 0 has no device.
-    StateDict host_only;
-    DeviceTrainer& healthy = *trainers_[0];
-    DeviceTrainer& broken = *trainers_[1];
-    Result<SaveHandle> lost = Status(Code::internal, "not saved");
-    if (staging == StagingMode::wait) fake_cuda::lose_device_now();
-    lost = broken.save(2);
-    fake_cuda::lose_device_now();
-    if (staging == StagingMode::wait) {
-      ASSERT_FALSE(lost.ok());
-      EXPECT_THAT(lost.status().to_string(), HasSubstr("cuda"));
-    } else {
-      ASSERT_TRUE(lost.ok()) << lost.status().to_string();
-      EXPECT_THAT(lost->wait_staged().to_string(), HasSubstr("cudaEventSynchronize of "));
-      const auto outcome = lost->wait_committed(kPatience);
-      EXPECT_THAT(outcome.status().to_string(), HasSubstr("rank 1"));
-      EXPECT_THAT(outcome.status().to_string(), HasSubstr("device "));
-    }
-    // The other rank and the node go on. Its own device is the same fake, so it saves host memory.
-    const Mesh mesh = Mesh::contiguous({2});
-    host_only.add_tensor("w", DType::f32, {kRows, kColumns}, mesh, {Placement::shard(0)}, healthy.w.data());
-    auto other = healthy.checkpointer().save(2, host_only);
-    ASSERT_TRUE(other.ok()) << other.status().to_string();
-    const auto outcome = other->wait_committed(kPatience);
-    EXPECT_EQ(outcome.status().code(), Code::aborted);
+class LostDevice : public DeviceMemory, public ::testing::WithParamInterface<StagingMode> {};
+INSTANTIATE_TEST_SUITE_P(Ways, LostDevice,
+                         ::testing::Values(StagingMode::wait, StagingMode::stream, StagingMode::until));
+
+TEST_P(LostDevice, AbortsTheSaveOfAllRanksAndNamesThisOne) {
+  const StagingMode staging = GetParam();
+  start(2, {}, staging);
+  std::vector<SaveHandle> first = save(1, staging);
+  expect_committed(first);
+  // The device of rank 1 is lost while the copies wait for a kernel; rank 0 saves host memory.
+  StateDict host_only;
+  DeviceTrainer& healthy = *trainers_[0];
+  DeviceTrainer& broken = *trainers_[1];
+  Result<SaveHandle> lost = Status(Code::internal, "not saved");
+  fake_cuda::launch(broken.tensors[0]->stream, [] { fake_cuda::lose_device_now(); });
+  lost = broken.save(2);
+  if (staging == StagingMode::wait) {
+    ASSERT_FALSE(lost.ok());
+    EXPECT_THAT(lost.status().to_string(), HasSubstr("cuda"));
+  } else {
+    ASSERT_TRUE(lost.ok()) << lost.status().to_string();
+    EXPECT_THAT(lost->wait_staged().to_string(), HasSubstr("cudaEventSynchronize of "));
+    const auto outcome = lost->wait_committed(kPatience);
     EXPECT_THAT(outcome.status().to_string(), HasSubstr("rank 1"));
-    trainers_.clear();
-    EXPECT_THAT(fake_cuda::misuses(), IsEmpty());
-    EXPECT_THAT(fake_cuda::leaks(), IsEmpty());
-    node_->signal(SIGTERM);
-    EXPECT_EQ(node_->wait(), 0);
+    EXPECT_THAT(outcome.status().to_string(), HasSubstr("device "));
   }
+  // The other rank and the node go on.
+  const Mesh mesh = Mesh::contiguous({2});
+  host_only.add_tensor("w", DType::f32, {kRows, kColumns}, mesh, {Placement::shard(0)}, healthy.w.data());
+  auto other = healthy.checkpointer().save(2, host_only);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  const auto outcome = other->wait_committed(kPatience);
+  EXPECT_EQ(outcome.status().code(), Code::aborted);
+  EXPECT_THAT(outcome.status().to_string(), HasSubstr("rank 1"));
+  trainers_.clear();
+  EXPECT_THAT(fake_cuda::misuses(), IsEmpty());
+  EXPECT_THAT(fake_cuda::leaks(), IsEmpty());
+  node_->signal(SIGTERM);
+  EXPECT_EQ(node_->wait(), 0);
 }
 
 TEST_F(DeviceMemory, ThatIsFreedOrOfAnotherDeviceFailsTheSaveByName) {

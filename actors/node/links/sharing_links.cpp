@@ -45,7 +45,9 @@ std::optional<Carried> carried_by(const WireMessage& message) {
           [](const base::OneOf<JoinRanks, LayoutRequest, Layouts, RosterUpdate, JoinRejected, ShardsWritten,
                                SaveFailed, Pending, Decided, Superseded, Undecided, LayoutsStaged,
                                AttemptRoster, RanksEnded, LocalPlans, GlobalPlan, PlanGathering, JoinLoad,
-                               LoadRoster> auto&) -> std::optional<Carried> { return std::nullopt; }},
+                               LoadRoster, SaveProgress> auto&) -> std::optional<Carried> {
+            return std::nullopt;
+          }},
       *message.body);
 }
 
