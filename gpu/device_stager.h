@@ -106,7 +106,5 @@ class DeviceStager {
 
 // Code::unavailable: this program was built without CUDA, or has no driver, an older driver, or no device.
 Result<std::unique_ptr<DeviceStager>> make_device_stager(const DeviceStagerOptions& options = {});
-// Whether gpu/cuda/ is compiled in.
-bool built_with_cuda();
 
 }  // namespace shoal::gpu

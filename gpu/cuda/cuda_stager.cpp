@@ -174,8 +174,4 @@ Result<std::unique_ptr<DeviceStager>> make_device_stager(const DeviceStagerOptio
   return std::unique_ptr<DeviceStager>(std::make_unique<CudaStager>(options, count));
 }
 
-bool built_with_cuda() {
-  return true;
-}
-
 }  // namespace shoal::gpu

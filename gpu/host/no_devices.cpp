@@ -8,8 +8,4 @@ Result<std::unique_ptr<DeviceStager>> make_device_stager(const DeviceStagerOptio
                 "this program was built without CUDA, so it cannot use memory of a device");
 }
 
-bool built_with_cuda() {
-  return false;
-}
-
 }  // namespace shoal::gpu
