@@ -13,11 +13,13 @@ bool hears(RoleKind role, const local::LocalMessage& message) {
           [role](const base::OneOf<Attach, LayoutUpdate> auto&) {
             return role == RoleKind::planner || role == RoleKind::shard_writer;
           },
-          [role](const base::OneOf<Staged, Written, NotStaged, PlanRequest, PlanGathering, Ping,
-                               Detach> auto&) {
+          [role](
+              const base::OneOf<Staged, Written, NotStaged, PlanRequest, PlanGathering, Ping, Detach> auto&) {
             return role == RoleKind::shard_writer;
           },
-          [role](const base::OneOf<Slab, Latest, List, Load, Placed, FilesRead, Close, StatusRequest> auto&) { return role == RoleKind::loader; },
+          [role](const base::OneOf<Slab, Latest, List, Load, Placed, FilesRead, Close, StatusRequest> auto&) {
+            return role == RoleKind::loader;
+          },
           // The node itself answers these (StagingMemory, StagedParts).
           [](const base::OneOf<StagingRequest, StagingKept, PartStaged> auto&) { return false; },
           [](const OnlyFromNode auto&) { return false; }},

@@ -66,8 +66,8 @@ struct WriteShard {
   bool in_parts = false;
   UserMetadataPtr user = nullptr;
 };
-// Answers with a number that differs from the last answer if a WriteShard of these attempts has written since.
-// Waits for no storage.
+// Answers with a number that differs from the last answer if a WriteShard of these attempts has written bytes
+// since. Waits for no storage.
 struct MeasureWrites {
   using Answer = uint64_t;
   std::vector<AttemptKey> keys;

@@ -102,8 +102,8 @@ bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& ti
 }
 
 // How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
-// again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its node
-// lives.
+// again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its
+// node lives.
 actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
   bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that starts again knows no ranks
   for (const Fault& fault : scenario.failures) {

@@ -174,8 +174,8 @@ class Session {
 
  private:
   using SaveKey = std::pair<uint64_t, uint32_t>;  // step, attempt
-  struct Copying {      // no node knows of the save yet
-    uint64_t link = 0;  // the connection when it began
+  struct Copying {                                // no node knows of the save yet
+    uint64_t link = 0;                            // the connection when it began
   };
   struct Record {                             // of an undecided attempt
     std::shared_ptr<SaveHandle::State> save;  // null: it was never staged

@@ -48,8 +48,7 @@ Status DeviceStreams::wait_for(void* stream) {
   SHOAL_ASSIGN_OR_RETURN(const runtime::Event ready, take_event());
   Status status = runtime::record(ready, stream, {device_});
   if (status.code() == Code::invalid_argument) {
-    status =
-        status.with_context("the caller's stream for memory of device " + std::to_string(device_));
+    status = status.with_context("the caller's stream for memory of device " + std::to_string(device_));
   }
   for (const runtime::Stream own : streams_) {
     if (status.ok()) status = runtime::wait_event(own, ready, {device_});

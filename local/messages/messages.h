@@ -341,10 +341,9 @@ concept OnlyFromClient =
     base::OneOf<T, Attach, LayoutUpdate, Slab, Staged, Latest, Load, Placed, Detach, Written, NotStaged, Ping,
                 StatusRequest, PlanRequest, Close, FilesRead, StagingRequest, StagingKept, PartStaged, List>;
 template <class T>
-concept OnlyFromNode =
-    base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded, LoadDone, Refused, Pong,
-                StatusReport, PlanUpdate, FilesToRead, StagingGranted, GiveBack, PartRequest, Listing,
-                SaveProgress>;
+concept OnlyFromNode = base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded,
+                                   LoadDone, Refused, Pong, StatusReport, PlanUpdate, FilesToRead,
+                                   StagingGranted, GiveBack, PartRequest, Listing, SaveProgress>;
 
 template <class... T>
 constexpr bool has_each_one_sender(const std::variant<T...>*) {

@@ -81,8 +81,8 @@ auto wait_with_signals(const Seconds& seconds, Wait&& wait) {
   while (true) {
     std::chrono::milliseconds slice = kSignalCheck;
     if (timeout) {
-      const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(
-          std::chrono::steady_clock::now() - begun);
+      const auto passed =
+          std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
       slice = std::clamp(*timeout - passed, std::chrono::milliseconds(0), kSignalCheck);
     }
     auto [decided, result] = unlocked([&] { return wait(slice); });
@@ -151,8 +151,7 @@ KeyPolicies policies_of(const PolicyNames& names) {
 LoadFallback fallback_of(const std::string& name) {
   if (name == "none") return LoadFallback::none;
   if (name == "previous") return LoadFallback::previous;
-  throw StatusError(
-      Status(Code::invalid_argument, "fallback is '" + name + "': none or previous is needed"));
+  throw StatusError(Status(Code::invalid_argument, "fallback is '" + name + "': none or previous is needed"));
 }
 
 LoadResult load(const Client& client, const State& state, std::optional<uint64_t> step,
@@ -164,8 +163,8 @@ LoadResult load(const Client& client, const State& state, std::optional<uint64_t
   if (fallback) options.fallback = fallback_of(*fallback);
   const std::optional<LoadMethod> known = load_method_of_name(method);
   if (!known) {
-    throw StatusError(Status(Code::invalid_argument, "method is '" + method +
-                                                         "': automatic, direct or two-stage is needed"));
+    throw StatusError(Status(Code::invalid_argument,
+                             "method is '" + method + "': automatic, direct or two-stage is needed"));
   }
   options.method = *known;
   return value_of(unlocked([&] { return client.get().load(state.values(), options); }));
@@ -248,8 +247,7 @@ void bind_checkpointer(nb::module_& module) {
       .def("load_report", [](const Client& it) { return it.get().load_report(); })
       .def("open_checkpoint", &open_checkpoint, nb::arg("step").none(), nb::arg("fallback").none(),
            nb::keep_alive<0, 1>())
-      .def("latest",
-           [](const Client& it) { return value_of(unlocked([&] { return it.get().latest(); })); })
+      .def("latest", [](const Client& it) { return value_of(unlocked([&] { return it.get().latest(); })); })
       .def(
           "list",
           [](const Client& it, uint32_t newest) {

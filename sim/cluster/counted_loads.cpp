@@ -119,28 +119,28 @@ void CountedLoads::start() {
 
 void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& message) {
   const Rank rank = rank_of(client);
-  std::visit(base::Overloaded{
-                 [&](const local::Found& found) {
-                   if (!found.outcome.ok()) return void(failure_ = found.outcome);
-                   found_[rank] = events_.now();
-                   ++milestones_;
-                 },
-                 [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
-                 [&](const local::LoadDone& done) {
-                   if (!done.outcome.ok()) return void(failure_ = done.outcome);
-                   loaded_[rank] = events_.now();
-                   ++milestones_;
-                   ++loaded_count_;
-                 },
-                 [&](const local::Failed& failed) { failure_ = failed.why; },
-                 // These trainers only load, and let the node read.
-                 [](const base::OneOf<local::Attached, local::RosterUpdate, local::SlabFree, local::Decided,
-                                      local::Refused, local::Pong, local::StatusReport, local::PlanUpdate,
-                                      local::PlanGathering, local::FilesToRead, local::StagingGranted,
-                                      local::GiveBack, local::PartRequest, local::Listing,
-                                      local::SaveProgress> auto&) {},
-                 [](const local::OnlyFromClient auto&) {}},
-             message);
+  std::visit(
+      base::Overloaded{[&](const local::Found& found) {
+                         if (!found.outcome.ok()) return void(failure_ = found.outcome);
+                         found_[rank] = events_.now();
+                         ++milestones_;
+                       },
+                       [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
+                       [&](const local::LoadDone& done) {
+                         if (!done.outcome.ok()) return void(failure_ = done.outcome);
+                         loaded_[rank] = events_.now();
+                         ++milestones_;
+                         ++loaded_count_;
+                       },
+                       [&](const local::Failed& failed) { failure_ = failed.why; },
+                       // These trainers only load, and let the node read.
+                       [](const base::OneOf<local::Attached, local::RosterUpdate, local::SlabFree,
+                                            local::Decided, local::Refused, local::Pong, local::StatusReport,
+                                            local::PlanUpdate, local::PlanGathering, local::FilesToRead,
+                                            local::StagingGranted, local::GiveBack, local::PartRequest,
+                                            local::Listing, local::SaveProgress> auto&) {},
+                       [](const local::OnlyFromClient auto&) {}},
+      message);
 }
 
 // The client places one batch at a time.

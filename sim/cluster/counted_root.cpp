@@ -148,7 +148,9 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
             return answer({}, actors::OperationResult(Done{}));
           },
           // VirtualCluster answers it.
-          [&](const MeasureWrites&) { return answer({}, Status(Code::unavailable, "not a use of the root")); },
+          [&](const MeasureWrites&) {
+            return answer({}, Status(Code::unavailable, "MeasureWrites does not use the root"));
+          },
           // No simulated job starts these: its loads name no step, read no metadata and let the node read the
           // files, and nothing is deleted.
           [&](const base::OneOf<DecodeDecision, DeleteCheckpoint, RemoveRemains, ListAttemptsOfStep,

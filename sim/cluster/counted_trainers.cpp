@@ -275,8 +275,8 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
           // These trainers only save, from slabs that need no grant, and without planners of their own.
           [](const base::OneOf<local::Attached, local::Found, local::Loaded, local::LoadDone, local::Pong,
                                local::StatusReport, local::FilesToRead, local::StagingGranted,
-                               local::GiveBack, local::PartRequest, local::Listing,
-                               local::PlanGathering, local::SaveProgress> auto&) {},
+                               local::GiveBack, local::PartRequest, local::Listing, local::PlanGathering,
+                               local::SaveProgress> auto&) {},
           [](const local::OnlyFromClient auto&) {}},
       message);
 }

@@ -83,25 +83,25 @@ void Activity::client_lost(ClientId client) {
 
 void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  std::visit(base::Overloaded{
-                 [&](const local::SlabFree& free) { freed(client, free); },
-                 [&](const local::Decided& decided) { notified(now, decided); },
-                 [&](const local::LoadDone& done) { load_done(now, done); },
-                 [&](const local::Found& found) {
-                   // The only answer to a Load that chose no checkpoint. Latest is also answered by a
-                   // Found, but is not a load.
-                   if (!found.outcome.ok() && found.outcome.code() != Code::not_found) {
-                     add_error(now, "load: " + found.outcome.to_string());
-                   }
-                 },
-                 // Shown nowhere.
-                 [](const base::OneOf<local::Attached, local::Failed, local::RosterUpdate, local::Loaded,
-                                      local::Refused, local::Pong, local::StatusReport, local::PlanUpdate,
-                                      local::PlanGathering, local::FilesToRead, local::StagingGranted,
-                                      local::GiveBack, local::PartRequest, local::Listing,
-                                      local::SaveProgress> auto&) {},
-                 [](const local::OnlyFromClient auto&) {}},
-             message);
+  std::visit(
+      base::Overloaded{[&](const local::SlabFree& free) { freed(client, free); },
+                       [&](const local::Decided& decided) { notified(now, decided); },
+                       [&](const local::LoadDone& done) { load_done(now, done); },
+                       [&](const local::Found& found) {
+                         // The only answer to a Load that chose no checkpoint. Latest is also answered by a
+                         // Found, but is not a load.
+                         if (!found.outcome.ok() && found.outcome.code() != Code::not_found) {
+                           add_error(now, "load: " + found.outcome.to_string());
+                         }
+                       },
+                       // Shown nowhere.
+                       [](const base::OneOf<local::Attached, local::Failed, local::RosterUpdate,
+                                            local::Loaded, local::Refused, local::Pong, local::StatusReport,
+                                            local::PlanUpdate, local::PlanGathering, local::FilesToRead,
+                                            local::StagingGranted, local::GiveBack, local::PartRequest,
+                                            local::Listing, local::SaveProgress> auto&) {},
+                       [](const local::OnlyFromClient auto&) {}},
+      message);
 }
 
 void Activity::freed(ClientId client, const local::SlabFree& free) {

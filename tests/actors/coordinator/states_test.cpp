@@ -202,7 +202,7 @@ class AnAttemptInState : public StatesOfACoordinator, public ::testing::WithPara
   }
 };
 std::string state_name(const ::testing::TestParamInfo<AttemptState>& each) {
-  return std::string(to_string(each.param));
+  return std::string(name_of_enumerator(each.param));
 }
 
 class AnOpenAttempt : public AnAttemptInState {};
@@ -210,7 +210,7 @@ class AnOpenAttempt : public AnAttemptInState {};
 TEST_P(AnOpenAttempt, IsLeftToTheCoordinatorOfALaterEpoch) {
   reach(GetParam());
   supersede();
-  EXPECT_EQ(taken("attempt", to_string(GetParam()), "superseded"), 1u);
+  EXPECT_EQ(taken("attempt", name_of_enumerator(GetParam()), "superseded"), 1u);
   EXPECT_EQ(taken("office", "in_office", "later_epoch_exists"), 1u);
 }
 
@@ -229,7 +229,7 @@ TEST_P(AnAttemptWithoutADecision, IsHandedOverOncePatienceIsOver) {
   role_.handle(event::Drain{true, true});
   EXPECT_FALSE(role_.drained);
   role_.pass(6'000 * kMillisecond);
-  EXPECT_EQ(taken("attempt", to_string(GetParam()), "handed_over"), 1u);
+  EXPECT_EQ(taken("attempt", name_of_enumerator(GetParam()), "handed_over"), 1u);
   EXPECT_EQ(taken("shutdown", "handing_over", "nothing_in_flight"), 1u);
   EXPECT_TRUE(role_.drained);
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);

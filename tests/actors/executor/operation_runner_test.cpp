@@ -567,11 +567,11 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
   OperationRunner reader(*storage, nullptr, slabs, {},
                          {[] { return storage::nonce_of(1); }, [] { return 0; }, nullptr, true});
   const std::set<std::string_view> allowed = {
-      "ReadDecision",    "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
-      "ReadLoadChoice",  "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
-      "PinAttempt",      "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
-      "ReadChunk",       "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
-      "CheckHeader",     "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
+      "ReadDecision",     "CheckFiles",     "ReadRoster",     "ListAttempts",       "InspectAttempt",
+      "ReadLoadChoice",   "MeasureObjects", "ReadBatch",      "ListNewestAttempts", "ListAttemptsOfStep",
+      "PinAttempt",       "RenewPin",       "RemovePin",      "ReadEpoch",          "ListenToPeers",
+      "ReadChunk",        "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
+      "CheckHeader",      "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
       "VerifyCheckpoint", "MeasureWrites"};
   for (const Operation& each : one_of_each()) {
     const std::string_view name = traits_of(each).name;

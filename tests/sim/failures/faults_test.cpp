@@ -261,7 +261,9 @@ TEST(AStorage, ThatTakesTwentyMinutesForASaveAbortsNone) {
       EXPECT_FALSE(report->violation.has_value()) << report->violation->what;
       EXPECT_EQ(report->saves[0].aborted_ranks, 0u) << report->saves[0].cause;
       bytes = report->saves[0].bytes_staged;
-      if (rate == 0) EXPECT_GT(report->saves[0].committed.greatest, seconds(1000));
+      if (rate == 0) {
+        EXPECT_GT(report->saves[0].committed.greatest, seconds(1000));
+      }
     }
   }
 }
