@@ -9,11 +9,11 @@ import threading
 import typing
 
 from . import _client
-from ._errors import DeadlineExceeded, Error
+from ._errors import Error
 
 logger = logging.getLogger("shoal")
 
-_WATCH_S = 1.0  # how often a thread that waits for a save looks whether the interpreter is about to exit
+_FIRST_POLL_S, _LAST_POLL_S = 0.001, 0.05  # how often a thread looks whether a save is decided
 
 _watchers: "set[threading.Thread]" = set()
 _exiting = threading.Event()
@@ -22,7 +22,8 @@ _exiting = threading.Event()
 class SaveHandle:
     """One save in flight. Any thread may use it. To drop it does not cancel the save.
 
-    A failure that no handle reports is reported by the next save, by close, and at exit.
+    A failure is reported by `committed`, by `exception` and by `await`. If none of them was called, the next
+    save and close raise it, and at exit it is printed.
     """
 
     def __init__(self, handle: typing.Any) -> None:
@@ -85,13 +86,10 @@ class SaveHandle:
 
     def _watch(self) -> None:
         try:
-            while not self.done() and not _exiting.is_set():
-                try:
-                    self.committed(_WATCH_S)
-                except DeadlineExceeded:
-                    continue
-                except Error:
-                    break
+            # A wait for the outcome would count as having reported a failure, which nobody has seen yet.
+            pause = _FIRST_POLL_S
+            while not self.done() and not _exiting.wait(pause):
+                pause = min(2 * pause, _LAST_POLL_S)
             while self.done():
                 with self._lock:
                     callbacks, self._callbacks = self._callbacks, None
@@ -121,8 +119,8 @@ class SaveHandle:
 
     def __repr__(self) -> str:
         try:
-            state = "in flight" if not self.done() else "committed" if self.exception() is None else "failed"
-        except Error as error:
+            state = "decided" if self.done() else "in flight"
+        except Error as error:  # in a forked process
             state = str(error)
         return f"<shoal.SaveHandle step {self.step}, attempt {self.attempt}: {state}>"
 
@@ -132,7 +130,7 @@ def end_watchers() -> None:
     _exiting.set()
     for thread in list(_watchers):
         if thread is not threading.current_thread():
-            thread.join(2 * _WATCH_S)
+            thread.join(1.0)
 
 
 def report_at_exit(error: BaseException) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import io
+import logging
 import os
 import re
 import threading
@@ -38,6 +39,8 @@ from ._errors import InvalidArgument
 from ._handle import SaveHandle
 
 __all__ = ["AsyncSave", "StorageReader", "StorageWriter", "async_save", "checkpointer", "load", "save"]
+
+logger = logging.getLogger("shoal")
 
 CheckpointId = typing.Union[str, "os.PathLike[str]", None]
 
@@ -102,6 +105,9 @@ class AsyncSave(AsyncSaveResponse):
     def _finish(self, handle: SaveHandle) -> None:
         error = handle.exception()
         if error is not None:
+            logger.error(
+                "the save of step %d failed: %s", handle.step, error
+            )  # nobody may look at the future
             self.upload_completion.set_exception(error)
         else:
             self.upload_completion.set_result(typing.cast(typing.Any, handle.committed(0)))

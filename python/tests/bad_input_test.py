@@ -1,7 +1,6 @@
 """Wrong input, processes that end early, and failures: always an exception that says what to do."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -160,19 +160,26 @@ def save_stages(root: str) -> None:
 
 
 def raising_rank(root: str) -> None:
-    """Rank 0 fails to save: the save of the others is aborted with its cause."""
+    """Rank 0 fails to save step 1: the save of rank 1 is aborted with that cause. A callback does not count as
+    having seen the failure, so that the next save reports it."""
     rank, _ = rank_and_world()
-    ck = shoal.Checkpointer(root)
-    if rank == 0:
+    with shoal.Checkpointer(root) as ck:
+        state = {"x": torch.zeros(3)}
+        if rank == 0:
+            try:
+                ck.save(1, {"x": torch.zeros(3), "bad\nname": torch.zeros(3)})
+            except shoal.InvalidArgument:
+                ck.save(2, state).committed(120)
+                return
+            raise AssertionError("the name was not rejected")
+        called = threading.Event()
+        ck.save(1, state).add_done_callback(lambda handle: called.set())
+        assert called.wait(120)
         try:
-            ck.save(1, {"x": torch.zeros(3), "bad\nname": torch.zeros(3)})
-        except shoal.InvalidArgument:
-            sys.exit(0)
-        sys.exit(1)
-    handle = ck.save(1, {"x": torch.zeros(3)})
-    error = None
-    try:
-        handle.committed(120)
-    except shoal.Error as caught:
-        error = caught
-    assert isinstance(error, shoal.Aborted) and "rank 0" in str(error), repr(error)
+            ck.save(2, state)
+        except shoal.EarlierSaveFailed as error:
+            assert "step 1" in str(error) and "rank 0" in str(error), error
+            assert error.handle is not None and error.handle.step == 2
+            error.handle.committed(120)
+        else:
+            raise AssertionError("the failure of step 1 was lost")
