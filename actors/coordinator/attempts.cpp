@@ -46,9 +46,12 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
 
 // --- deadlines ---
 
+// Fires at half the deadline first, to warn of what is missing.
 void Coordinator::await_news(Attempt& attempt, EffectWriter& out) {
+  const TimeNs deadline = config_.timeouts.attempt_deadline_ms * kMillisecond;
+  const bool has_warned = attempt.news_at_warning == attempt.news();
   attempt.deadline =
-      timers_.set(attempt.last_news() + config_.timeouts.attempt_deadline_ms * kMillisecond, out,
+      timers_.set(attempt.last_news() + (has_warned ? deadline : deadline / 2), out,
                   [this, id = attempt.id()](TimeNs now, EffectWriter& then_out) {
                     with_attempt(id, [&](Attempt& opened) { deadline_passed(now, opened, then_out); });
                   });
@@ -74,17 +77,44 @@ void Coordinator::on_progress(TimeNs now, NodeId from, const wire::SaveProgress&
 
 void Coordinator::deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out) {
   attempt.deadline = 0;
-  if (attempt.last_news() + config_.timeouts.attempt_deadline_ms * kMillisecond > now) {
+  const uint64_t deadline_ms = config_.timeouts.attempt_deadline_ms;
+  const TimeNs deadline = deadline_ms * kMillisecond;
+  const TimeNs waited = now - attempt.last_news();
+  if (waited < deadline) {
+    if (waited >= deadline / 2) warn_of_wait(waited, attempt, out);
     return await_news(attempt, out);
   }
   abort(attempt, GiveUp::deadline,
-        what_is_missing(attempt) + " within " + human_seconds(config_.timeouts.attempt_deadline_ms / 1e3),
+        what_is_missing(attempt).cause("within " + human_seconds(deadline_ms / 1e3) + " of the last report"),
         out);
 }
 
-std::string Coordinator::what_is_missing(const Attempt& attempt) const {
-  if (world_size() == 0) return "there is no roster: " + gathering_.what_is_missing();
-  return attempt.what_is_missing(world_size());
+void Coordinator::warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out) {
+  attempt.news_at_warning = attempt.news();
+  if (!attempt.is_open()) return;  // its decision is being published
+  const std::string span = human_seconds(static_cast<double>(waited / kMillisecond) / 1e3);
+  out.warning(to_string(attempt.key()) + " waits: " + what_is_missing(attempt).cause("for " + span) +
+              "; this coordinator aborts the save after " +
+              human_seconds(config_.timeouts.attempt_deadline_ms / 1e3) + " without a further report");
+}
+
+Missing Coordinator::what_is_missing(const Attempt& attempt) const {
+  if (world_size() == 0) {
+    Missing missing = gathering_.what_is_missing();
+    missing.what = "there is no roster: " + missing.what;
+    return missing;
+  }
+  Missing missing = attempt.what_is_missing(world_size(), presence_);
+  for (const auto& [key, other] : attempts_) {  // hosts may save different steps
+    if (key == attempt.key() || !other.is_open()) continue;
+    const auto sent = std::find_if(missing.ranks.begin(), missing.ranks.end(),
+                                   [&](Rank rank) { return other.has_sent(rank); });
+    if (sent == missing.ranks.end()) continue;
+    missing.detail += "; rank " + std::to_string(*sent) + " has reported " + to_string(key) +
+                      ", which is not complete either";
+    break;
+  }
+  return missing;
 }
 
 // --- reports ---

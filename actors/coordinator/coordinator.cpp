@@ -283,8 +283,10 @@ void Coordinator::make_newest(const std::shared_ptr<ExpectedPlans>& roster, Effe
   if (!rosters_.make_newest(roster)) return;
   on_first_roster(FirstRosterTrigger::known);
   const World& world = roster->world();
+  const std::string hosts = presence_.name_hosts_with_ranks();
   out.info("roster " + world.roster.id().short_hex() + ": " + std::to_string(world.roster.world_size()) +
-           " ranks, " + std::to_string(world.layouts.size()) + " layouts");
+           " ranks, " + std::to_string(world.layouts.size()) + " layouts" +
+           (hosts.empty() ? "" : "; hosts: " + hosts));
   if (roster->options().mode == SaveMode::collective) return;  // each rank receives only its own plan
   for (NodeId node : nodes_) {
     roster_sent_.sent(node);

@@ -129,7 +129,9 @@ class Coordinator final : public Role {
   Opened open(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void await_news(Attempt& attempt, EffectWriter& out);
   void deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out);
-  std::string what_is_missing(const Attempt& attempt) const;
+  // Half the deadline is over.
+  void warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out);
+  Missing what_is_missing(const Attempt& attempt) const;
   // As every handler of a message about an attempt, in this order: notes the sender (nodes_, presence_),
   // answers if the attempt is decided, opens it, takes the message, then looks for ended ranks if the attempt
   // is new. What tells something new of an attempt moves its last_news, and with it the deadline.

@@ -41,6 +41,49 @@ const std::vector<Rank>* RankPresence::ranks_of(NodeId node) const {
   return known == ranks_of_.end() ? nullptr : &known->second;
 }
 
+std::string RankPresence::host_of_rank(Rank rank) const {
+  for (const auto& [node, ranks] : ranks_of_) {
+    const auto host = host_of_.find(node);
+    if (host != host_of_.end() && std::binary_search(ranks.begin(), ranks.end(), rank)) return host->second;
+  }
+  if (const auto gone = gone_.find(rank); gone != gone_.end()) {
+    const auto host = host_of_.find(gone->second.node);
+    if (host != host_of_.end()) return host->second;
+  }
+  const auto lost = lost_.find(rank);
+  return lost == lost_.end() ? "" : lost->second.host;
+}
+
+std::string RankPresence::name_ranks(const std::vector<Rank>& ranks) const {
+  const size_t named = std::min(ranks.size(), base::kRanksNamed);
+  std::vector<std::string> hosts;  // in the order of their first ranks
+  for (size_t i = 0; i < named; ++i) {
+    std::string host = host_of_rank(ranks[i]);
+    if (host.empty()) return base::name_ranks(ranks);
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(std::move(host));
+  }
+  if (hosts.empty()) return base::name_ranks(ranks);
+  return fmt::format("{} (host{} {})", base::name_ranks(ranks), hosts.size() == 1 ? "" : "s",
+                     fmt::join(hosts, ", "));
+}
+
+std::string RankPresence::name_hosts_with_ranks() const {
+  std::vector<std::string> named;
+  size_t left_out = 0;
+  for (const auto& [node, ranks] : ranks_of_) {
+    const auto host = host_of_.find(node);
+    if (host == host_of_.end() || ranks.empty()) continue;
+    if (named.size() == base::kRanksNamed) {
+      ++left_out;
+    } else {
+      named.push_back(fmt::format("{} ({})", host->second, base::name_ranks(ranks)));
+    }
+  }
+  std::string out = fmt::format("{}", fmt::join(named, ", "));
+  if (left_out != 0) out += fmt::format(" and {} more", left_out);
+  return out;
+}
+
 // --- ranks that are lost ---
 
 void RankPresence::lose_node(TimeNs now, NodeId node) {

@@ -52,6 +52,13 @@ class RankPresence {
   // the node's host, if the message names it.
   void reported(NodeId node, const std::vector<Rank>& ranks, const std::string& host = "");
   const base::PagedMap<NodeId, std::vector<Rank>>& ranks_of() const { return ranks_of_; }
+  // The host whose node reported the rank last, even if it is lost since; "": not known.
+  std::string host_of_rank(Rank rank) const;
+  // For messages: "rank 2 (host b)", "ranks 1, 2 (hosts a, b)". Names no host if that of a named rank is not
+  // known.
+  std::string name_ranks(const std::vector<Rank>& ranks) const;
+  // For the log: "a (ranks 0, 1), b (ranks 2, 3)". Only hosts that are known; a long list is cut.
+  std::string name_hosts_with_ranks() const;
   // Ascending; null: the node has reported none yet.
   const std::vector<Rank>* ranks_of(NodeId node) const;
 

@@ -91,7 +91,41 @@ TEST_F(ACoordinatorByItself, WaitsForAHostThatWritesForAsLongAsItMakesProgress) 
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value()) << "a repetition is no progress";
-  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("rank 1 did not report"));
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("nothing came from rank 1 (host host1) within 2 min 00 s of the last report; 1 of 2 "
+                        "ranks have reported durable files"));
+}
+
+TEST_F(ACoordinatorByItself, WarnsAtHalfTheDeadlineOnceOfTheRankThatASaveWaitsFor) {
+  roster_exists();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.log.clear();
+  role_.pass(59'000 * kMillisecond);
+  EXPECT_TRUE(role_.log.empty()) << role_.log.front();
+  role_.pass(2'000 * kMillisecond);
+  ASSERT_EQ(role_.log.size(), 1u);
+  EXPECT_THAT(role_.log[0],
+              AllOf(HasSubstr("step 5 (g1a1) waits: nothing came from rank 1 (host host1) for 60"),
+                    HasSubstr("aborts the save after 2 min 00 s")));
+  role_.pass(50'000 * kMillisecond);
+  EXPECT_EQ(role_.log.size(), 1u);
+}
+
+TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
+  roster_exists();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  role_.receive(kOther, RoleKind::shard_writer, report({1, 4, 1}, 1));
+  while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
+  }
+  role_.pass(121'000 * kMillisecond);
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_EQ(publish->key.step, 5u);
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("rank 1 has reported step 4 (g1a1), which is not complete either"));
 }
 
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
@@ -373,8 +407,10 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
-              HasSubstr("only 1 of 2 ranks reported their layouts"));
+  EXPECT_THAT(
+      std::get<storage::Tombstone>(*publish->body).cause,
+      AllOf(HasSubstr("there is no roster: no layout came from rank 1 before the coordinator was stopped"),
+            HasSubstr("rank 0 sent its layout (rank 0 is on host host0)")));
 }
 
 TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
@@ -395,7 +431,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
   const std::string cause = std::get<storage::Tombstone>(*publish->body).cause;
-  EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was stopped"));
+  EXPECT_THAT(cause, HasSubstr("nothing came from rank 1 (host host1) before the coordinator was stopped"));
   role_.handle(event::OperationDone{id, aborted(key, cause)});
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
   EXPECT_TRUE(role_.drained);
