@@ -286,9 +286,11 @@ void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage:
           then_out.warning("cannot record the decision in the catalog: " + result.status().to_string());
         }
         send_outcome(key, outcome, then_out);
-        then_out.info(to_string(key) +
-                      (outcome.committed ? std::string(" is committed") : " is aborted: " + outcome.cause));
-        if (outcome.committed) return retention_.committed(then_out);
+        if (outcome.committed) {
+          then_out.info(to_string(key) + " is committed");
+          return retention_.committed(then_out);
+        }
+        then_out.warning(to_string(key) + " is aborted: " + outcome.cause);
         sweeps_.sweep(key, then_out);
         sweeps_.sweep_later(now, key, then_out);
       });

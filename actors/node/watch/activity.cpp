@@ -11,6 +11,8 @@ namespace shoal::actors {
 
 namespace {
 
+constexpr const char* kAborted = " is aborted: ";
+
 uint64_t ms_between(TimeNs from, TimeNs to) {
   return to > from ? static_cast<uint64_t>((to - from) / kMillisecond) : 0;
 }
@@ -242,7 +244,12 @@ void Activity::warned(TimeNs now, const std::string& line) {
   add_error(now, line);
 }
 
+// The messages show an abort, and so do the warnings of the roles.
 void Activity::add_error(TimeNs now, std::string line) {
+  const bool is_known = line.find(kAborted) != std::string::npos &&
+                        std::any_of(errors_.begin(), errors_.end(),
+                                    [&](const Error& known) { return line.ends_with(known.line); });
+  if (is_known) return;
   errors_.push_back({now, std::move(line)});
   if (errors_.size() > local::kMaxStatusErrors) errors_.pop_front();
 }
@@ -268,7 +275,7 @@ void Activity::settle(TimeNs now, const AttemptKey& key, bool committed, const s
   if (settled_.size() > kMaxSavesSettled) settled_.erase(settled_.begin());
   if (!committed) {
     ++counts_.node.saves_aborted;
-    return add_error(now, to_string(key) + " aborted: " + cause);
+    return add_error(now, to_string(key) + kAborted + cause);
   }
   ++counts_.node.saves_committed;
   double seconds = static_cast<double>(now - save.began) / 1e9;

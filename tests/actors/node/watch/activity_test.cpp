@@ -156,7 +156,9 @@ TEST_F(ActivityTest, KeepsTheCauseOfAnAbort) {
   local::NodeStatus after = status();
   EXPECT_EQ(after.counts.saves_aborted, 1u);
   ASSERT_EQ(after.errors.size(), 1u);
-  EXPECT_THAT(after.errors[0].line, HasSubstr("step 10 (g3a1) aborted: rank 2: its trainer ended"));
+  EXPECT_THAT(after.errors[0].line, HasSubstr("step 10 (g3a1) is aborted: rank 2: its trainer ended"));
+  activity_.warned(now_, "shard writer: step 10 (g3a1) is aborted: rank 2: its trainer ended");
+  EXPECT_EQ(status().errors.size(), 1u) << "a role warns of the same abort";
 }
 
 TEST_F(ActivityTest, CountsADecisionOnceHoweverOftenItIsHeard) {
