@@ -20,7 +20,7 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
           },
           [&](const event::OperationDone& done) { operations_.done(now, done, out); },
           [&](const event::TimerFired& timer) { timers_.fired(now, timer, out); },
-          [&](const event::PeerLost& peer) { on_peer_lost(now, peer.node, out); },
+          [&](const event::PeerLost& peer) { on_peer_lost(now, peer.node, peer.why, out); },
           [&](const event::PlanningFailed& failed) {
             if (!rosters_.newest() && !is_refused() && !is_superseded()) refuse_all(failed.why, out);
           },
@@ -54,14 +54,19 @@ void Coordinator::on_start(TimeNs now, EffectWriter& out) {
   retention_.begin(out);
 }
 
-void Coordinator::on_peer_lost(TimeNs now, NodeId node, EffectWriter& out) {
+void Coordinator::on_peer_lost(TimeNs now, NodeId node, const Status& why, EffectWriter& out) {
   nodes_.erase(node);
   early_joins_.erase(node);
   roster_sent_.forget_if([&](NodeId to) { return to == node; });
   plans_sent_.forget_if([&](const auto& sent) { return sent.second == node; });
   loads_.forget(node);
   const bool had_ranks = presence_.ranks_of(node) != nullptr;
-  presence_.lose_node(now, node);
+  if (had_ranks) {
+    out.info("lost the node of " + presence_.name_ranks(*presence_.ranks_of(node)) + ": " + why.message() +
+             "; saves that wait for these ranks are aborted in " +
+             human_seconds(config_.timeouts.host_lost_ms / 1e3) + " unless they come back");
+  }
+  presence_.lose_node(now, node, why.message());
   if (had_ranks) await_lost(now, out);
 }
 

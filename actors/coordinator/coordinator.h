@@ -84,7 +84,7 @@ class Coordinator final : public Role {
   };
 
   void on_start(TimeNs now, EffectWriter& out);
-  void on_peer_lost(TimeNs now, NodeId node, EffectWriter& out);
+  void on_peer_lost(TimeNs now, NodeId node, const Status& why, EffectWriter& out);
 
   // --- what earlier coordinators left ---
   void recover(EffectWriter& out);

@@ -128,6 +128,31 @@ TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
               HasSubstr("rank 1 has reported step 4 (g1a1), which is not complete either"));
 }
 
+TEST_F(ACoordinatorByItself, NamesHowAHostWasLostAndWhetherItsNodeCameBackWithoutTheRank) {
+  roster_exists();
+  auto cause_of = [&](uint64_t step) {
+    role_.receive(kNode, RoleKind::shard_writer, report({1, step, 1}, 0));
+    while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
+    }
+    in_office();
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishDecision>(&id);
+    return publish ? std::get<storage::Tombstone>(*publish->body).cause : "";
+  };
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "host1:7 sent nothing for 2500 ms")});
+  role_.pass(16'000 * kMillisecond);
+  EXPECT_EQ(cause_of(5),
+            "host host1 (rank 1) is lost (host1:7 sent nothing for 2500 ms): neither its node nor its "
+            "trainers came back within 15.00 s");
+  wire::RanksEnded node;  // of a new node of the host, without its trainer
+  node.host = "host1";
+  role_.receive(kOther + 1, RoleKind::shard_writer, node);
+  EXPECT_EQ(
+      cause_of(6),
+      "rank 1 of host host1 did not attach to the new node of its host within 15.00 s after the earlier "
+      "node was lost: its trainer is stopped, hangs or has ended");
+}
+
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
   roster_exists();
   both_report({1, 5, 1});

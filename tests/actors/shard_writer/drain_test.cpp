@@ -277,14 +277,16 @@ TEST_F(ThreeHosts, AbortASaveThatWaitsForAHostThatDied) {
   run_for(16'000 * kMillisecond);  // 2.5 s until it is known
   EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(3'000 * kMillisecond);
-  const std::string cause =
-      "host host2 (rank 2) is lost: neither its node nor its trainers came back within 15.00 s";
+  const auto names_the_host =
+      AllOf(HasSubstr("host host2 (rank 2) is lost"),
+            HasSubstr(": neither its node nor its trainers came back within 15.00 s"));
   for (size_t n : {0, 1}) {
-    EXPECT_EQ(notified(n, 1), Status(Code::aborted, cause));
+    EXPECT_EQ(notified(n, 1).code(), Code::aborted);
+    EXPECT_THAT(notified(n, 1).message(), names_the_host);
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
-  EXPECT_EQ(notified(0, 2), Status(Code::aborted, cause));
+  EXPECT_THAT(notified(0, 2).message(), names_the_host);
 }
 
 TEST_F(ThreeHosts, CommitWhatAHostHadReportedBeforeItDied) {
