@@ -428,9 +428,9 @@ Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attemp
     auto waiting = attempt.waiting().find(rank);
     // Some ranks wait for plans, and this one does not.
     if (!rosters_.newest() && !collective_->host_of.contains(rank)) {
-      return Status(Code::invalid_argument,
-                    "rank " + std::to_string(rank) +
-                        " saves in another mode than the ranks that already wait for this save");
+      return Status(Code::invalid_argument, presence_.name_ranks({rank}) +
+                                                " saves in another mode than host " +
+                                                collective_->first_host + ", which saves in mode collective");
     }
     layouts.push_back(waiting != attempt.waiting().end()
                           ? waiting->second.layout_id

@@ -227,6 +227,8 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
     return;
   }
   if (Status status = gathering_.add(join); !status.ok()) return refuse_all(status, out);
+  refuse_mixed_modes(out);
+  if (is_refused()) return;
   // A message of a node makes the coordinator request layouts again, because the earlier request may be lost.
   layouts_.request_again(from);
   std::vector<LayoutId> ids = gathering_.missing_layouts(join);
@@ -275,6 +277,15 @@ void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& re
   }
   make_newest(std::make_shared<ExpectedPlans>(config_, record.world, record.options), out);
   for (auto& [key, attempt] : attempts_) take_early(now, attempt, out);
+}
+
+void Coordinator::refuse_mixed_modes(EffectWriter& out) {
+  if (rank_local_host_.empty() || gathering_.ranks_known() == 0) return;
+  if (!first_roster_.is(FirstRosterState::gathering)) return;
+  refuse_all(Status(Code::refused, "host " + rank_local_host_ + " saves in mode rank-local, but host " +
+                                       gathering_.first_host() + " saves in mode " +
+                                       std::string(mode_name(gathering_.options().mode))),
+             out);
 }
 
 void Coordinator::refuse_all(Status why, EffectWriter& out) {

@@ -111,6 +111,8 @@ class Coordinator final : public Role {
   void publish_first_roster(storage::RosterRecord record, EffectWriter& out);
   // The first roster of the generation is in the root.
   void adopt_first_roster(TimeNs now, const storage::RosterRecord& record, EffectWriter& out);
+  // Nodes of rank-local ranks send no layouts: with nodes that do, the roster would wait for ever.
+  void refuse_mixed_modes(EffectWriter& out);
   void refuse_all(Status why, EffectWriter& out);
   // Makes this the newest roster, and sends it to all nodes.
   void make_newest(const std::shared_ptr<ExpectedPlans>& roster, EffectWriter& out);
@@ -280,6 +282,7 @@ class Coordinator final : public Role {
   size_t outcomes_to_send_ = 0;  // decided, and the decision is not sent yet
 
   bool rank_local_ = false;      // as nodes stated
+  std::string rank_local_host_;  // the first host that stated ranks of that mode
   std::vector<Rank> lost_sent_;  // rank-local: last sent to the ShardWriter here
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;

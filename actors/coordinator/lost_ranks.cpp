@@ -88,6 +88,8 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
   presence_.reported(from, message.here, message.host);
   if (message.rank_local) {
     rank_local_ = true;
+    if (rank_local_host_.empty() && !message.here.empty()) rank_local_host_ = message.host;
+    refuse_mixed_modes(out);
     send_lost(now, out);
     if (from != kThisNode) {
       send_own_ranks(from, out);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/rank_names.h"
+#include "plan/saving/options_difference.h"
 
 namespace shoal::actors {
 
@@ -24,8 +25,9 @@ Status RosterGathering::add(const wire::JoinRanks& message) {
                                      " declares " + std::to_string(world_size_));
   }
   if (message.options != *options_) {
-    return Status(Code::refused,
-                  "hosts " + message.host + " and " + first_host_ + " save with different options");
+    return Status(Code::refused, "hosts " + message.host + " and " + first_host_ +
+                                     " save with different options, " +
+                                     plan::options_difference(message.options, *options_));
   }
   for (const wire::RankLayout& rank : message.ranks) {
     const std::string name = "rank " + std::to_string(rank.rank);

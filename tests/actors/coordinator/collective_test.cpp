@@ -152,7 +152,7 @@ TEST_F(CollectiveSave, AHostOfOtherOptionsIsRefusedByName) {
   for (Rank rank = 12; rank < kRanks; ++rank) job_.trainers[rank]->declare(other);
   save_all(1);
   job_.run(kPatience);
-  expect_aborted(1, {0, 15}, "says other save options than host host");
+  expect_aborted(1, {0, 15}, "saves with other options than host host");
 }
 
 TEST_F(CollectiveSave, RanksOfDifferentModesAtTheFirstSaveAreNamed) {

@@ -153,6 +153,30 @@ TEST_F(ACoordinatorByItself, NamesHowAHostWasLostAndWhetherItsNodeCameBackWithou
       "node was lost: its trainer is stopped, hangs or has ended");
 }
 
+TEST_F(ACoordinatorByItself, RefusesHostsOfDifferentOptionsNamingBothValues) {
+  role_.receive(kNode, RoleKind::planner, join(0));
+  wire::JoinRanks other = join(1);
+  other.options.dedupe = Dedupe::none;
+  role_.receive(kOther, RoleKind::planner, other);
+  const auto rejected = role_.sent<wire::JoinRejected>(kOther);
+  ASSERT_EQ(rejected.size(), 1u);
+  EXPECT_EQ(rejected[0].cause,
+            "hosts host1 and host0 save with different options, dedupe: none and balanced");
+}
+
+TEST_F(ACoordinatorByItself, RefusesAtOnceARankLocalHostAmongOthers) {
+  wire::RanksEnded rank_local;
+  rank_local.host = "host1";
+  rank_local.here = {1};
+  rank_local.rank_local = true;
+  role_.receive(kOther, RoleKind::shard_writer, rank_local);
+  role_.receive(kNode, RoleKind::planner, join(0));
+  const auto rejected = role_.sent<wire::JoinRejected>(kNode);
+  ASSERT_EQ(rejected.size(), 1u);
+  EXPECT_EQ(rejected[0].cause,
+            "host host1 saves in mode rank-local, but host host0 saves in mode collective-free");
+}
+
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
   roster_exists();
   both_report({1, 5, 1});
