@@ -345,8 +345,9 @@ void Activity::add_reports(const Save& save, const std::set<Rank>& written_here,
   for (Rank rank : written_here) reported += !save.reported.contains(rank);
   out->ranks_reported = static_cast<uint32_t>(reported);
   out->bytes_reported = save.bytes_reported + out->bytes_written;
-  if (out->awaited_count != 0 || reported >= world_size_) return;
-  // Looks only for as many ranks as are shown.
+  if (reported >= world_size_) return;
+  // Those of all hosts, instead of those of this host. Looks only for as many ranks as are shown.
+  out->awaited.clear();
   out->awaited_count = world_size_ - reported;
   auto next = save.reported.begin();
   for (Rank rank = 0; rank < world_size_ && out->awaited.size() < local::kMaxStatusRanks; ++rank) {

@@ -132,6 +132,17 @@ TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
   EXPECT_THAT(status(false).saves[0].awaited, IsEmpty()) << "another node knows of its own ranks alone";
 }
 
+TEST_F(ActivityTest, ShowsAtTheCoordinatorAlsoRanksOfOtherHostsWhileItsOwnStillWrite) {
+  attach(1, 0);
+  attach(2, 1);
+  stage(1, 1000);
+  write(0, 1000);
+  free_slab(1);
+  stage(2, 1000);  // rank 1 still writes; ranks 2 and 3 of another host have sent nothing
+  EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(1, 2, 3));
+  EXPECT_THAT(status(false).saves[0].awaited, ElementsAre(1));
+}
+
 TEST_F(ActivityTest, CountsAllRanksThatAreAwaitedAndShowsTheFirst) {
   attach(1, 0, 1'000'000);
   stage(1, 1000);
