@@ -1,16 +1,13 @@
 // In which option two SaveOptions differ, for messages.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
-#include <string_view>
 
 #include "shoal/save_plan.h"
 
 namespace shoal::plan {
 
-inline std::string_view dedupe_name(Dedupe dedupe) {
+inline std::string dedupe_text(Dedupe dedupe) {
   switch (dedupe) {
     case Dedupe::lowest_rank:
       return "lowest_rank";
@@ -24,11 +21,11 @@ inline std::string_view dedupe_name(Dedupe dedupe) {
 
 // The first option that differs, with both values: "mode: rank-local and collective". Precondition: a != b.
 inline std::string options_difference(const SaveOptions& a, const SaveOptions& b) {
-  if (a.mode != b.mode) return fmt::format("mode: {} and {}", mode_name(a.mode), mode_name(b.mode));
-  if (a.dedupe != b.dedupe) {
-    return fmt::format("dedupe: {} and {}", dedupe_name(a.dedupe), dedupe_name(b.dedupe));
+  if (a.mode != b.mode) {
+    return "mode: " + std::string(mode_name(a.mode)) + " and " + std::string(mode_name(b.mode));
   }
-  return fmt::format("unit_bytes: {} and {}", a.unit_bytes, b.unit_bytes);
+  if (a.dedupe != b.dedupe) return "dedupe: " + dedupe_text(a.dedupe) + " and " + dedupe_text(b.dedupe);
+  return "unit_bytes: " + std::to_string(a.unit_bytes) + " and " + std::to_string(b.unit_bytes);
 }
 
 }  // namespace shoal::plan
