@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/rank_names.h"
-
 namespace shoal::actors {
 
 namespace {
@@ -156,27 +154,36 @@ Status Attempt::check_planners(bool follows_planner, const std::string& host) {
                                    " make none");
 }
 
-std::string Attempt::what_is_missing(uint32_t world_size) const {
-  if (plan_gather && !plan_gather->is_made()) return plan_gather->what_is_missing(world_size, waiting_);
-  std::vector<Rank> missing;
+Missing Attempt::what_is_missing(uint32_t world_size, const RankPresence& presence) const {
+  if (plan_gather && !plan_gather->is_made()) {
+    return {{}, plan_gather->what_is_missing(world_size, waiting_), ""};
+  }
+  Missing missing;
+  size_t durable = 0;
   for (Rank rank = 0; rank < world_size; ++rank) {
-    if (!has_sent(rank)) missing.push_back(rank);
+    const bool is_durable = has_reported(rank);
+    durable += is_durable;
+    if (!is_durable && !waiting_.contains(rank)) missing.ranks.push_back(rank);
   }
   const bool awaits_plans =
       std::any_of(waiting_.begin(), waiting_.end(), [](const auto& each) { return !each.second.has_staged; });
-  if (missing.empty() && awaits_plans) {
-    return "rank " + std::to_string(waiting_.begin()->first) +
-           (roster_ ? " received its plan but did not report" : " could not be sent its plan");
+  if (!missing.ranks.empty()) {
+    missing.what = (awaits_plans && !roster_ ? "no layout came from " : "nothing came from ") +
+                   presence.name_ranks(missing.ranks);
+    missing.detail =
+        std::to_string(durable) + " of " + std::to_string(world_size) + " ranks have reported durable files";
+  } else if (!waiting_.empty()) {
+    missing.what = presence.name_ranks({waiting_.begin()->first});
+    if (awaits_plans) {
+      missing.what += roster_ ? " received its plan but did not report" : " could not be sent its plan";
+    } else {
+      missing.what += roster_ ? " changed its layout, and did not write the pieces of its new plan"
+                              : " changed its layout, but no roster with the new layout could be made";
+    }
+  } else {
+    missing.what = "no decision was made";
   }
-  if (missing.empty() && !waiting_.empty()) {
-    return "rank " + std::to_string(waiting_.begin()->first) + " changed its layout, " +
-           (roster_ ? "and did not write the pieces of its new plan"
-                    : "but no roster with the new layout could be made");
-  }
-  const bool awaits_layouts = awaits_plans && !roster_;
-  return base::name_ranks(missing) + (!awaits_layouts       ? " did not report"
-                                      : missing.size() == 1 ? " did not report its layout"
-                                                            : " did not report their layouts");
+  return missing;
 }
 
 }  // namespace shoal::actors

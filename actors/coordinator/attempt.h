@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "actors/coordinator/expected_plans.h"
+#include "actors/coordinator/missing.h"
 #include "actors/coordinator/plan_gather.h"
+#include "actors/coordinator/rank_presence.h"
 #include "actors/publishing.h"
 #include "actors/state_machine.h"
 #include "base/paged_map.h"
@@ -174,13 +176,14 @@ class Attempt {
   // Collective: all hosts must agree whether their planners make a global plan.
   Status check_planners(bool follows_planner, const std::string& host);
   // For the cause of an abort. Precondition: world_size is not 0.
-  std::string what_is_missing(uint32_t world_size) const;
+  Missing what_is_missing(uint32_t world_size, const RankPresence& presence) const;
 
   TimerId deadline = 0;
   // --- news: what moves the deadline ---
   TimeNs begun() const { return begun_; }
   TimeNs last_news() const { return last_news_; }
-  uint64_t news() const { return news_; }  // how often there were news
+  uint64_t news() const { return news_; }   // how often there were news
+  std::optional<uint64_t> news_at_warning;  // of the newest warning that it waits long
   // There are news: a further rank was heard of, or a node still writes.
   void on_news(TimeNs now) {
     last_news_ = now;

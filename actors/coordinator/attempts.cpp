@@ -46,9 +46,12 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
 
 // --- deadlines ---
 
+// Fires at half the deadline first, to warn of what is missing.
 void Coordinator::await_news(Attempt& attempt, EffectWriter& out) {
+  const TimeNs deadline = config_.timeouts.attempt_deadline_ms * kMillisecond;
+  const bool has_warned = attempt.news_at_warning == attempt.news();
   attempt.deadline =
-      timers_.set(attempt.last_news() + config_.timeouts.attempt_deadline_ms * kMillisecond, out,
+      timers_.set(attempt.last_news() + (has_warned ? deadline : deadline / 2), out,
                   [this, id = attempt.id()](TimeNs now, EffectWriter& then_out) {
                     with_attempt(id, [&](Attempt& opened) { deadline_passed(now, opened, then_out); });
                   });
@@ -74,17 +77,44 @@ void Coordinator::on_progress(TimeNs now, NodeId from, const wire::SaveProgress&
 
 void Coordinator::deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out) {
   attempt.deadline = 0;
-  if (attempt.last_news() + config_.timeouts.attempt_deadline_ms * kMillisecond > now) {
+  const uint64_t deadline_ms = config_.timeouts.attempt_deadline_ms;
+  const TimeNs deadline = deadline_ms * kMillisecond;
+  const TimeNs waited = now - attempt.last_news();
+  if (waited < deadline) {
+    if (waited >= deadline / 2) warn_of_wait(waited, attempt, out);
     return await_news(attempt, out);
   }
   abort(attempt, GiveUp::deadline,
-        what_is_missing(attempt) + " within " + human_seconds(config_.timeouts.attempt_deadline_ms / 1e3),
+        what_is_missing(attempt).cause("within " + human_seconds(deadline_ms / 1e3) + " of the last report"),
         out);
 }
 
-std::string Coordinator::what_is_missing(const Attempt& attempt) const {
-  if (world_size() == 0) return "there is no roster: " + gathering_.what_is_missing();
-  return attempt.what_is_missing(world_size());
+void Coordinator::warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out) {
+  attempt.news_at_warning = attempt.news();
+  if (!attempt.is_open()) return;  // its decision is being published
+  const std::string span = human_seconds(static_cast<double>(waited / kMillisecond) / 1e3);
+  out.warning(to_string(attempt.key()) + " waits: " + what_is_missing(attempt).cause("for " + span) +
+              "; this coordinator aborts the save after " +
+              human_seconds(config_.timeouts.attempt_deadline_ms / 1e3) + " without a further report");
+}
+
+Missing Coordinator::what_is_missing(const Attempt& attempt) const {
+  if (world_size() == 0) {
+    Missing missing = gathering_.what_is_missing();
+    missing.what = "there is no roster: " + missing.what;
+    return missing;
+  }
+  Missing missing = attempt.what_is_missing(world_size(), presence_);
+  for (const auto& [key, other] : attempts_) {  // hosts may save different steps
+    if (key == attempt.key() || !other.is_open()) continue;
+    const auto sent = std::find_if(missing.ranks.begin(), missing.ranks.end(),
+                                   [&](Rank rank) { return other.has_sent(rank); });
+    if (sent == missing.ranks.end()) continue;
+    missing.detail += "; rank " + std::to_string(*sent) + " has reported " + to_string(key) +
+                      ", which is not complete either";
+    break;
+  }
+  return missing;
 }
 
 // --- reports ---
@@ -256,9 +286,11 @@ void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage:
           then_out.warning("cannot record the decision in the catalog: " + result.status().to_string());
         }
         send_outcome(key, outcome, then_out);
-        then_out.info(to_string(key) +
-                      (outcome.committed ? std::string(" is committed") : " is aborted: " + outcome.cause));
-        if (outcome.committed) return retention_.committed(then_out);
+        if (outcome.committed) {
+          then_out.info(to_string(key) + " is committed");
+          return retention_.committed(then_out);
+        }
+        then_out.warning(to_string(key) + " is aborted: " + outcome.cause);
         sweeps_.sweep(key, then_out);
         sweeps_.sweep_later(now, key, then_out);
       });
@@ -396,9 +428,9 @@ Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attemp
     auto waiting = attempt.waiting().find(rank);
     // Some ranks wait for plans, and this one does not.
     if (!rosters_.newest() && !collective_->host_of.contains(rank)) {
-      return Status(Code::invalid_argument,
-                    "rank " + std::to_string(rank) +
-                        " saves in another mode than the ranks that already wait for this save");
+      return Status(Code::invalid_argument, presence_.name_ranks({rank}) +
+                                                " saves in another mode than host " +
+                                                collective_->first_host + ", which saves in mode collective");
     }
     layouts.push_back(waiting != attempt.waiting().end()
                           ? waiting->second.layout_id

@@ -5,6 +5,7 @@
 
 #include "actors/coordinator/coordinator.h"
 #include "actors/messages/message_bounds.h"
+#include "plan/saving/options_difference.h"
 
 namespace shoal::actors {
 
@@ -25,14 +26,16 @@ Status Coordinator::check_host(const Sender& sender) const {
   };
   const auto& roster = rosters_.newest();
   if (roster && sender.options != roster->options())
-    return refuse("saves with other options than the roster of this run");
+    return refuse("saves with other options than the roster of this run, " +
+                  plan::options_difference(sender.options, roster->options()));
   if (roster && sender.world_size != world_size()) {
     return refuse("declares a world of " + std::to_string(sender.world_size) +
                   " ranks, but the roster of this run has " + std::to_string(world_size()));
   }
   if (!collective_) return ok_status();
   if (sender.options != collective_->options) {
-    return refuse("saves with other options than host " + collective_->first_host);
+    return refuse("saves with other options than host " + collective_->first_host + ", " +
+                  plan::options_difference(sender.options, collective_->options));
   }
   if (sender.world_size != collective_->world_size) {
     return refuse("declares a world of " + std::to_string(sender.world_size) + " ranks, but host " +

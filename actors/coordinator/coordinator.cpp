@@ -20,7 +20,7 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
           },
           [&](const event::OperationDone& done) { operations_.done(now, done, out); },
           [&](const event::TimerFired& timer) { timers_.fired(now, timer, out); },
-          [&](const event::PeerLost& peer) { on_peer_lost(now, peer.node, out); },
+          [&](const event::PeerLost& peer) { on_peer_lost(now, peer.node, peer.why, out); },
           [&](const event::PlanningFailed& failed) {
             if (!rosters_.newest() && !is_refused() && !is_superseded()) refuse_all(failed.why, out);
           },
@@ -54,14 +54,19 @@ void Coordinator::on_start(TimeNs now, EffectWriter& out) {
   retention_.begin(out);
 }
 
-void Coordinator::on_peer_lost(TimeNs now, NodeId node, EffectWriter& out) {
+void Coordinator::on_peer_lost(TimeNs now, NodeId node, const Status& why, EffectWriter& out) {
   nodes_.erase(node);
   early_joins_.erase(node);
   roster_sent_.forget_if([&](NodeId to) { return to == node; });
   plans_sent_.forget_if([&](const auto& sent) { return sent.second == node; });
   loads_.forget(node);
   const bool had_ranks = presence_.ranks_of(node) != nullptr;
-  presence_.lose_node(now, node);
+  if (had_ranks) {
+    out.info("lost the node of " + presence_.name_ranks(*presence_.ranks_of(node)) + ": " + why.message() +
+             "; saves that wait for these ranks are aborted in " +
+             human_seconds(config_.timeouts.host_lost_ms / 1e3) + " unless they come back");
+  }
+  presence_.lose_node(now, node, why.message());
   if (had_ranks) await_lost(now, out);
 }
 
@@ -222,6 +227,8 @@ void Coordinator::on_join(NodeId from, const wire::JoinRanks& join, EffectWriter
     return;
   }
   if (Status status = gathering_.add(join); !status.ok()) return refuse_all(status, out);
+  refuse_mixed_modes(out);
+  if (is_refused()) return;
   // A message of a node makes the coordinator request layouts again, because the earlier request may be lost.
   layouts_.request_again(from);
   std::vector<LayoutId> ids = gathering_.missing_layouts(join);
@@ -272,6 +279,15 @@ void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& re
   for (auto& [key, attempt] : attempts_) take_early(now, attempt, out);
 }
 
+void Coordinator::refuse_mixed_modes(EffectWriter& out) {
+  if (rank_local_host_.empty() || gathering_.ranks_known() == 0) return;
+  if (!first_roster_.is(FirstRosterState::gathering)) return;
+  refuse_all(Status(Code::refused, "host " + rank_local_host_ + " saves in mode rank-local, but host " +
+                                       gathering_.first_host() + " saves in mode " +
+                                       std::string(mode_name(gathering_.options().mode))),
+             out);
+}
+
 void Coordinator::refuse_all(Status why, EffectWriter& out) {
   on_first_roster(FirstRosterTrigger::refused);
   refused_ = std::move(why);
@@ -283,8 +299,10 @@ void Coordinator::make_newest(const std::shared_ptr<ExpectedPlans>& roster, Effe
   if (!rosters_.make_newest(roster)) return;
   on_first_roster(FirstRosterTrigger::known);
   const World& world = roster->world();
+  const std::string hosts = presence_.name_hosts_with_ranks();
   out.info("roster " + world.roster.id().short_hex() + ": " + std::to_string(world.roster.world_size()) +
-           " ranks, " + std::to_string(world.layouts.size()) + " layouts");
+           " ranks, " + std::to_string(world.layouts.size()) + " layouts" +
+           (hosts.empty() ? "" : "; hosts: " + hosts));
   if (roster->options().mode == SaveMode::collective) return;  // each rank receives only its own plan
   for (NodeId node : nodes_) {
     roster_sent_.sent(node);

@@ -84,7 +84,7 @@ class Coordinator final : public Role {
   };
 
   void on_start(TimeNs now, EffectWriter& out);
-  void on_peer_lost(TimeNs now, NodeId node, EffectWriter& out);
+  void on_peer_lost(TimeNs now, NodeId node, const Status& why, EffectWriter& out);
 
   // --- what earlier coordinators left ---
   void recover(EffectWriter& out);
@@ -111,6 +111,8 @@ class Coordinator final : public Role {
   void publish_first_roster(storage::RosterRecord record, EffectWriter& out);
   // The first roster of the generation is in the root.
   void adopt_first_roster(TimeNs now, const storage::RosterRecord& record, EffectWriter& out);
+  // Nodes of rank-local ranks send no layouts: with nodes that do, the roster would wait for ever.
+  void refuse_mixed_modes(EffectWriter& out);
   void refuse_all(Status why, EffectWriter& out);
   // Makes this the newest roster, and sends it to all nodes.
   void make_newest(const std::shared_ptr<ExpectedPlans>& roster, EffectWriter& out);
@@ -129,7 +131,9 @@ class Coordinator final : public Role {
   Opened open(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void await_news(Attempt& attempt, EffectWriter& out);
   void deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out);
-  std::string what_is_missing(const Attempt& attempt) const;
+  // Half the deadline is over.
+  void warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out);
+  Missing what_is_missing(const Attempt& attempt) const;
   // As every handler of a message about an attempt, in this order: notes the sender (nodes_, presence_),
   // answers if the attempt is decided, opens it, takes the message, then looks for ended ranks if the attempt
   // is new. What tells something new of an attempt moves its last_news, and with it the deadline.
@@ -278,6 +282,7 @@ class Coordinator final : public Role {
   size_t outcomes_to_send_ = 0;  // decided, and the decision is not sent yet
 
   bool rank_local_ = false;      // as nodes stated
+  std::string rank_local_host_;  // the first host that stated ranks of that mode
   std::vector<Rank> lost_sent_;  // rank-local: last sent to the ShardWriter here
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;

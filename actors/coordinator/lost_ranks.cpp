@@ -88,6 +88,8 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
   presence_.reported(from, message.here, message.host);
   if (message.rank_local) {
     rank_local_ = true;
+    if (rank_local_host_.empty() && !message.here.empty()) rank_local_host_ = message.host;
+    refuse_mixed_modes(out);
     send_lost(now, out);
     if (from != kThisNode) {
       send_own_ranks(from, out);
@@ -119,7 +121,7 @@ std::optional<std::string> Coordinator::why_rank_never_stages(TimeNs now, const 
   if (node_stops && gone.node == kThisNode && shutdown_.hands_over()) return std::nullopt;
   const bool may_return = node_stops && (!shutdown_.is_requested() || gone.may_return);
   if (may_return && now < gone.since + return_patience(gone)) return std::nullopt;
-  return "rank " + std::to_string(rank) + ": " +
+  return presence_.name_ranks({rank}) + ": " +
          (node_stops ? "the node of its host is stopping, and the rank has not staged this save"
                      : "its trainer ended before it staged this save: " + gone.end);
 }

@@ -41,9 +41,52 @@ const std::vector<Rank>* RankPresence::ranks_of(NodeId node) const {
   return known == ranks_of_.end() ? nullptr : &known->second;
 }
 
+std::string RankPresence::host_of_rank(Rank rank) const {
+  for (const auto& [node, ranks] : ranks_of_) {
+    const auto host = host_of_.find(node);
+    if (host != host_of_.end() && std::binary_search(ranks.begin(), ranks.end(), rank)) return host->second;
+  }
+  if (const auto gone = gone_.find(rank); gone != gone_.end()) {
+    const auto host = host_of_.find(gone->second.node);
+    if (host != host_of_.end()) return host->second;
+  }
+  const auto lost = lost_.find(rank);
+  return lost == lost_.end() ? "" : lost->second.host;
+}
+
+std::string RankPresence::name_ranks(const std::vector<Rank>& ranks) const {
+  const size_t named = std::min(ranks.size(), base::kRanksNamed);
+  std::vector<std::string> hosts;  // in the order of their first ranks
+  for (size_t i = 0; i < named; ++i) {
+    std::string host = host_of_rank(ranks[i]);
+    if (host.empty()) return base::name_ranks(ranks);
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(std::move(host));
+  }
+  if (hosts.empty()) return base::name_ranks(ranks);
+  return fmt::format("{} (host{} {})", base::name_ranks(ranks), hosts.size() == 1 ? "" : "s",
+                     fmt::join(hosts, ", "));
+}
+
+std::string RankPresence::name_hosts_with_ranks() const {
+  std::vector<std::string> named;
+  size_t left_out = 0;
+  for (const auto& [node, ranks] : ranks_of_) {
+    const auto host = host_of_.find(node);
+    if (host == host_of_.end() || ranks.empty()) continue;
+    if (named.size() == base::kRanksNamed) {
+      ++left_out;
+    } else {
+      named.push_back(fmt::format("{} ({})", host->second, base::name_ranks(ranks)));
+    }
+  }
+  std::string out = fmt::format("{}", fmt::join(named, ", "));
+  if (left_out != 0) out += fmt::format(" and {} more", left_out);
+  return out;
+}
+
 // --- ranks that are lost ---
 
-void RankPresence::lose_node(TimeNs now, NodeId node) {
+void RankPresence::lose_node(TimeNs now, NodeId node, const std::string& why) {
   std::string host;
   if (auto named = host_of_.find(node); named != host_of_.end()) {
     host = std::move(named->second);
@@ -58,7 +101,7 @@ void RankPresence::lose_node(TimeNs now, NodeId node) {
     const bool is_elsewhere = std::any_of(ranks_of_.begin(), ranks_of_.end(), [&](const auto& other) {
       return std::binary_search(other.second.begin(), other.second.end(), rank);
     });
-    if (!is_elsewhere) lost_.try_emplace(rank, Lost{now, host});
+    if (!is_elsewhere) lost_.try_emplace(rank, Lost{now, host, why});
   }
 }
 
@@ -70,7 +113,7 @@ void RankPresence::lose_unreported(TimeNs since, uint32_t world_size) {
     }
   }
   for (Rank rank = 0; rank < reported.size(); ++rank) {
-    if (!reported[rank]) lost_.try_emplace(rank, Lost{since, ""});
+    if (!reported[rank]) lost_.try_emplace(rank, Lost{since, "", ""});
   }
 }
 
@@ -93,14 +136,21 @@ std::optional<TimeNs> RankPresence::next_loss(TimeNs now) const {
 }
 
 std::string RankPresence::why_lost(const std::vector<Rank>& ranks, const Roster* roster) const {
-  std::set<std::string> hosts;
-  std::vector<Rank> of_hosts, unnamed;
+  std::set<std::string> hosts, back;  // `back`: a new node of the host is here, without the rank
+  std::vector<Rank> of_hosts, of_back, unnamed;
+  std::string how;
   std::map<uint32_t, std::vector<Rank>> of_others;  // by the number of their host in the roster
   for (Rank rank : ranks) {
     const std::string& host = lost_.at(rank).host;
-    if (!host.empty()) {
+    const bool is_back = !host.empty() && std::any_of(host_of_.begin(), host_of_.end(),
+                                                      [&](const auto& node) { return node.second == host; });
+    if (is_back) {
+      back.insert(host);
+      of_back.push_back(rank);
+    } else if (!host.empty()) {
       hosts.insert(host);
       of_hosts.push_back(rank);
+      how = lost_.at(rank).why;
     } else if (roster != nullptr) {
       of_others[roster->host_of(rank)].push_back(rank);
     } else {
@@ -112,10 +162,17 @@ std::string RankPresence::why_lost(const std::vector<Rank>& ranks, const Roster*
   std::vector<std::string> causes;
   if (!hosts.empty()) {
     const bool is_one = hosts.size() == 1;
-    causes.push_back(fmt::format("{} ({}) {} lost: neither {} came back within {}", name_hosts(hosts),
-                                 base::name_ranks(of_hosts), is_one ? "is" : "are",
-                                 is_one ? "its node nor its trainers" : "their nodes nor their trainers",
-                                 span));
+    causes.push_back(fmt::format(
+        "{} ({}) {} lost{}: neither {} came back within {}", name_hosts(hosts), base::name_ranks(of_hosts),
+        is_one ? "is" : "are", how.empty() || !is_one ? "" : fmt::format(" ({})", how),
+        is_one ? "its node nor its trainers" : "their nodes nor their trainers", span));
+  }
+  if (!back.empty()) {
+    causes.push_back(fmt::format(
+        "{} of {} did not attach to the new node of {} within {} after the earlier node "
+        "was lost: {} stopped, hangs or has ended",
+        base::name_ranks(of_back), name_hosts(back), back.size() == 1 ? "its host" : "their hosts", span,
+        of_back.size() == 1 ? "its trainer is" : "a trainer is"));
   }
   if (!of_others.empty()) {
     std::vector<std::string> named;

@@ -43,6 +43,7 @@ class RankPresence {
   struct Lost {
     TimeNs since = 0;
     std::string host;  // "": not known
+    std::string why;   // how the session ended; "": not known
   };
 
   // host_lost: how long a rank may be lost until next_loss and lost_by count it (host_lost_ms).
@@ -52,12 +53,19 @@ class RankPresence {
   // the node's host, if the message names it.
   void reported(NodeId node, const std::vector<Rank>& ranks, const std::string& host = "");
   const base::PagedMap<NodeId, std::vector<Rank>>& ranks_of() const { return ranks_of_; }
+  // The host whose node reported the rank last, even if it is lost since; "": not known.
+  std::string host_of_rank(Rank rank) const;
+  // For messages: "rank 2 (host b)", "ranks 1, 2 (hosts a, b)". Names no host if that of a named rank is not
+  // known.
+  std::string name_ranks(const std::vector<Rank>& ranks) const;
+  // For the log: "a (ranks 0, 1), b (ranks 2, 3)". Only hosts that are known; a long list is cut.
+  std::string name_hosts_with_ranks() const;
   // Ascending; null: the node has reported none yet.
   const std::vector<Rank>* ranks_of(NodeId node) const;
 
   // --- ranks that are lost ---
   // The session of this node has ended: ranks that no other node has reported are lost.
-  void lose_node(TimeNs now, NodeId node);
+  void lose_node(TimeNs now, NodeId node, const std::string& why);
   // Ranks of the world that no node has reported count as lost since then.
   void lose_unreported(TimeNs since, uint32_t world_size);
   const std::map<Rank, Lost>& lost() const { return lost_; }
@@ -65,7 +73,8 @@ class RankPresence {
   std::vector<Rank> lost_by(TimeNs by, uint32_t world_size) const;
   // When the next lost rank has been lost for host_lost_ms.
   std::optional<TimeNs> next_loss(TimeNs now) const;
-  // Precondition: they are lost. `roster`: null if none is known.
+  // How the sessions of these ranks ended, and who did not come back. Precondition: they are lost. `roster`:
+  // null if none is known.
   std::string why_lost(const std::vector<Rank>& ranks, const Roster* roster) const;
 
   // --- ranks that are gone ---

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/rank_names.h"
+#include "plan/saving/options_difference.h"
 
 namespace shoal::actors {
 
@@ -24,8 +25,9 @@ Status RosterGathering::add(const wire::JoinRanks& message) {
                                      " declares " + std::to_string(world_size_));
   }
   if (message.options != *options_) {
-    return Status(Code::refused,
-                  "hosts " + message.host + " and " + first_host_ + " save with different options");
+    return Status(Code::refused, "hosts " + message.host + " and " + first_host_ +
+                                     " save with different options, " +
+                                     plan::options_difference(message.options, *options_));
   }
   for (const wire::RankLayout& rank : message.ranks) {
     const std::string name = "rank " + std::to_string(rank.rank);
@@ -72,29 +74,28 @@ std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& me
   return ids;
 }
 
-std::string RosterGathering::what_is_missing() const {
-  if (world_size_ == 0) return "no rank reported its layout";
-  if (ranks_.size() >= world_size_) return "not every layout arrived";
-  std::string out = "only " + std::to_string(ranks_.size()) + " of " + std::to_string(world_size_) +
-                    " ranks reported their layouts";
-  std::vector<Rank> missing;
-  auto known = ranks_.begin();
+Missing RosterGathering::what_is_missing() const {
+  if (world_size_ == 0) return {{}, "no layout came from any rank", ""};
+  if (ranks_.size() >= world_size_) return {{}, "not every layout arrived", ""};
+  Missing missing;
+  std::vector<Rank> joined;
   for (Rank rank = 0; rank < world_size_; ++rank) {
-    if (known != ranks_.end() && known->first == rank) {
-      ++known;
-    } else {
-      missing.push_back(rank);
-    }
+    (ranks_.contains(rank) ? joined : missing.ranks).push_back(rank);
   }
-  out += "; " + base::name_ranks(missing) + " did not join";
+  missing.what = "no layout came from " + base::name_ranks(missing.ranks);
   auto on_host = [](const auto& rank) {
     return "rank " + std::to_string(rank->first) + " is on host " + rank->second.host;
   };
   std::string beside;  // neighbours of the first missing rank
-  const auto next = ranks_.lower_bound(missing.front());
-  if (missing.front() != 0) beside = on_host(ranks_.find(missing.front() - 1));
+  const Rank first = missing.ranks.front();
+  const auto next = ranks_.lower_bound(first);
+  if (first != 0) beside = on_host(ranks_.find(first - 1));
   if (next != ranks_.end()) beside += (beside.empty() ? "" : ", ") + on_host(next);
-  return beside.empty() ? out : out + " (" + beside + ")";
+  missing.detail = base::name_ranks(joined) + " sent " +
+                   (joined.size() == 1 ? "its layout" : "their layouts") +
+                   (beside.empty() ? "" : " (" + beside + ")") +
+                   ". The trainers of the missing ranks have not called open or save, or have ended";
+  return missing;
 }
 
 bool RosterGathering::complete() const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/coordinator/missing.h"
 #include "actors/messages/messages.h"
 #include "base/paged_map.h"
 
@@ -26,8 +27,9 @@ class RosterGathering {
   const SaveOptions& options() const { return *options_; }
   uint32_t world_size() const { return world_size_; }
   size_t ranks_known() const { return ranks_.size(); }
-  // The ranks that are missing, and the hosts of their neighbours, in one line.
-  std::string what_is_missing() const;
+  const std::string& first_host() const { return first_host_; }  // that joined; "": none has
+  // The ranks whose layouts are missing, and the hosts of their neighbours.
+  Missing what_is_missing() const;
   // Precondition: complete. The world is validated, and so is its coverage.
   Result<std::shared_ptr<const World>> make_world() const;
 

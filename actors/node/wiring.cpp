@@ -215,8 +215,11 @@ void NodeWiring::peer_up(NodeId node, const transport::Identity& identity) {
 void NodeWiring::peer_lost(NodeId node, const Status& why) {
   std::string line =
       fmt::format("{} lost: {}", node == kCoordinatorNode ? "coordinator" : "node", why.to_string());
-  activity_.warned(now(), line);
-  log_.warning(line);
+  if (why.message().ends_with(kCoordinatorNotReady)) {  // usual while a job starts
+    log_.info(line);
+  } else {
+    warn(line);
+  }
   if (protocol_) protocol_->peer_lost(now(), node, why);
   host_.load()->post_all(event::PeerLost{node, why});
 }

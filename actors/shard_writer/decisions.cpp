@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "actors/shard_writer/shard_writer.h"
+#include "base/rank_names.h"
 
 namespace shoal::actors {
 
@@ -140,8 +141,43 @@ void ShardWriter::ask_root(const AttemptKey& key, NodeSave& save, EffectWriter& 
                     });
 }
 
+void ShardWriter::on_decided(NodeId from, const wire::Decided& decided, EffectWriter& out) {
+  const bool is_news = !decided.committed && !decided_.contains(decided.key);
+  if (is_news && from == kThisNode)
+    warn_of_missing_here(decided.key, out);  // the Coordinator warns of the abort
+  if (is_news && from != kThisNode) warn_of_abort(decided.key, decided.cause, out);
+  if (saves_.contains(decided.key)) settle(decided.key, decided.committed, decided.cause, out);
+}
+
+void ShardWriter::warn_of_abort(const AttemptKey& key, const std::string& cause, EffectWriter& out) const {
+  out.warning(to_string(key) + " is aborted: " + cause);
+  warn_of_missing_here(key, out);
+}
+
+void ShardWriter::warn_of_missing_here(const AttemptKey& key, EffectWriter& out) const {
+  const auto save = saves_.find(key);
+  std::vector<Rank> not_called, writing;
+  for (const auto& [rank, client] : attached_) {
+    if (save == saves_.end() || !save->second.ranks.contains(rank)) not_called.push_back(rank);
+  }
+  if (save != saves_.end()) {
+    for (const auto& [rank, rank_save] : save->second.ranks) {
+      if (rank_save.is(RankSaveState::writing)) writing.push_back(rank);
+    }
+  }
+  if (!not_called.empty()) {
+    out.warning(to_string(key) + ": " + base::name_ranks(not_called) + " had not called save for it; " +
+                (not_called.size() == 1 ? "its trainer is attached" : "their trainers are attached"));
+  }
+  if (!writing.empty()) {
+    out.warning(to_string(key) + ": " + base::name_ranks(writing) + (writing.size() == 1 ? " was" : " were") +
+                " still writing");
+  }
+}
+
 void ShardWriter::obey(const AttemptKey& key, const storage::Decision& decision, EffectWriter& out) {
   const bool committed = decision.was_committed();
+  if (!committed && saves_.contains(key)) warn_of_abort(key, decision.tombstone().cause, out);
   settle(key, committed, committed ? "" : decision.tombstone().cause, out);
 }
 

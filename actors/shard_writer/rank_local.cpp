@@ -52,7 +52,11 @@ void ShardWriter::published_rank_local(TimeNs now, const AttemptKey& key, Rank r
                                        EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return sweep_rank_local(key, out);  // decided meanwhile
-  if (!outcome.ok()) return fail(now, key, rank, outcome, out);
+  if (!outcome.ok()) {
+    return obey_abort_then(key, out, [this, key, rank, outcome](TimeNs then_now, EffectWriter& then_out) {
+      fail(then_now, key, rank, outcome, then_out);
+    });
+  }
   NodeSave& save = found->second;
   save.ranks.at(rank).on(RankSaveTrigger::manifest_published);
   save.set.pace = 0;
@@ -60,6 +64,18 @@ void ShardWriter::published_rank_local(TimeNs now, const AttemptKey& key, Rank r
   // Also if other ranks here have not published yet: a tombstone of another node ends the save for all of
   // them.
   look_at_set(now, key, out);
+}
+
+void ShardWriter::obey_abort_then(const AttemptKey& key, EffectWriter& out,
+                                  std::function<void(TimeNs now, EffectWriter& out)> act) {
+  operations_.start(
+      operation::ReadDecision{key}, out,
+      [this, key, act = std::move(act)](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
+        const bool is_aborted =
+            decision.ok() && !(*decision)->was_committed() && !storage::is_folder_gone(**decision);
+        if (is_aborted && saves_.contains(key)) obey(key, **decision, then_out);
+        act(now, then_out);
+      });
 }
 
 uint64_t ShardWriter::turns(const NodeSave& save) const {

@@ -42,9 +42,7 @@ void ShardWriter::on_message(TimeNs now, const event::Received& received, Effect
   if (received.from == kCoordinatorNode) coordinator_lost_ = false;
   std::visit(
       Overloaded{
-          [&](const wire::Decided& decided) {
-            if (saves_.contains(decided.key)) settle(decided.key, decided.committed, decided.cause, out);
-          },
+          [&](const wire::Decided& decided) { on_decided(received.from, decided, out); },
           [&](const wire::AttemptRoster& roster) { on_attempt_roster(now, roster, out); },
           [&](const wire::GlobalPlan& plan) { on_global_plan(now, plan, out); },
           [&](const wire::PlanGathering& plans) { on_plans(plans, out); },

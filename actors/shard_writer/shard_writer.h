@@ -16,6 +16,7 @@
 // - rank_local.cpp, collective.cpp, plan_gathering.cpp: what these modes add
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -137,6 +138,7 @@ class ShardWriter final : public Role {
   void file_written(TimeNs now, const AttemptKey& key, Rank rank, uint32_t file,
                     Result<storage::WrittenShard> written, EffectWriter& out);
   void write_ended(TimeNs now, const AttemptKey& key, Rank rank, const Status& written, EffectWriter& out);
+  void count_write(TimeNs now, const AttemptKey& key, Rank rank, const Status& written, EffectWriter& out);
   // Handles a write that ended after its save was decided. Informs the client if the save was committed
   // meanwhile.
   void release_late(const AttemptKey& key, Rank rank, bool failed, EffectWriter& out);
@@ -189,7 +191,11 @@ class ShardWriter final : public Role {
   void on_undecided(const wire::Undecided& message, EffectWriter& out);
   // Obeys a decision of the root.
   void obey(const AttemptKey& key, const storage::Decision& decision, EffectWriter& out);
+  void on_decided(NodeId from, const wire::Decided& decided, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
+  // Warns of an abort, and of ranks here whose part of the save was missing.
+  void warn_of_abort(const AttemptKey& key, const std::string& cause, EffectWriter& out) const;
+  void warn_of_missing_here(const AttemptKey& key, EffectWriter& out) const;
   // Answers a client whose rank staged a save that this node has closed since.
   void notify_closed(const AttemptKey& key, const Outcome& known, ClientId client, EffectWriter& out);
   // Reads the decision and sends it to the clients. `known` is what the clients receive if no decision can be
@@ -229,6 +235,10 @@ class ShardWriter final : public Role {
   void publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out);
   void published_rank_local(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
                             EffectWriter& out);
+  // After an operation failed: obeys the tombstone if the root has one, then calls `act`. Another node may
+  // have aborted the save and swept its folder, and then that abort is the cause.
+  void obey_abort_then(const AttemptKey& key, EffectWriter& out,
+                       std::function<void(TimeNs now, EffectWriter& out)> act);
   void look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out);
   void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
                      Result<std::shared_ptr<const storage::Decision>> decision, EffectWriter& out);

@@ -214,6 +214,14 @@ void ShardWriter::file_written(TimeNs now, const AttemptKey& key, Rank rank, uin
 
 void ShardWriter::write_ended(TimeNs now, const AttemptKey& key, Rank rank, const Status& written,
                               EffectWriter& out) {
+  if (written.ok() || !rank_local_ || !saves_.contains(key)) return count_write(now, key, rank, written, out);
+  obey_abort_then(key, out, [this, key, rank, written](TimeNs then_now, EffectWriter& then_out) {
+    count_write(then_now, key, rank, written, then_out);
+  });
+}
+
+void ShardWriter::count_write(TimeNs now, const AttemptKey& key, Rank rank, const Status& written,
+                              EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return release_late(key, rank, !written.ok(), out);
   RankSave& rank_save = found->second.ranks.at(rank);

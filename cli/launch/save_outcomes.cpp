@@ -74,12 +74,14 @@ UnreportedSaves SaveOutcomes::unreported(const std::string& path) const {
           cause = view.decision->tombstone().cause;
         }
         if (!view.damage.ok()) cause = view.damage.to_string();
-        out.failed.push_back(fmt::format("{} failed, and no trainer was notified: {}", which, cause));
+        out.failed.push_back(
+            fmt::format("{} failed, and no trainer asked for its outcome: {}", which, cause));
         continue;
       }
     }
     if (save.has_failed) {
-      out.failed.push_back(fmt::format("{} failed, and no trainer was notified: {}", which, save.cause));
+      out.failed.push_back(
+          fmt::format("{} failed, and no trainer asked for its outcome: {}", which, save.cause));
     } else if (!views.ok() && views.status().code() != Code::not_found) {
       out.undecided.push_back(
           fmt::format("the outcome of {} is unknown: {}", which, views.status().to_string()));

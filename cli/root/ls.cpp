@@ -104,11 +104,19 @@ std::vector<const storage::AttemptView*> passed_over(const std::vector<storage::
   return out;
 }
 
+// NOTE has their causes.
 void warn_of_passed_over(const std::vector<storage::AttemptView>& views) {
-  for (const storage::AttemptView* view : passed_over(views)) {
-    fmt::print(stderr, "warning: {} is newer than the latest checkpoint, {}, and was aborted: {}\n",
-               to_string(view->key), to_string(latest_of(views)->key), cause_of(*view));
+  const std::vector<const storage::AttemptView*> aborted = passed_over(views);
+  if (aborted.empty()) return;
+  const std::string newest = to_string(latest_of(views)->key);
+  if (aborted.size() == 1) {
+    fmt::print(stderr, "warning: {} is newer than the latest checkpoint, {}, and was aborted: see NOTE\n",
+               to_string(aborted.front()->key), newest);
+    return;
   }
+  fmt::print(stderr,
+             "warning: {} attempts are newer than the latest checkpoint, {}, and were aborted: see NOTE\n",
+             aborted.size(), newest);
 }
 
 // A short form; `show` prints all of it.
@@ -125,6 +133,11 @@ std::string note_of(const storage::AttemptView& view, const Marks& marks) {
   const std::string keepers = marks_of(marks, view.key).text();
   const std::string user = user_text(view.decision->manifest().user);
   return keepers + (keepers.empty() || user.empty() ? "" : " ") + user;
+}
+
+// A file in the place of a folder of attempts has neither generation nor attempt.
+std::string number_text(uint32_t number) {
+  return number == std::numeric_limits<uint32_t>::max() ? "-" : fmt::to_string(number);
 }
 
 std::string as_table(const std::vector<storage::AttemptView>& views, const Marks& marks) {
@@ -148,8 +161,8 @@ std::string as_table(const std::vector<storage::AttemptView>& views, const Marks
       files = fmt::to_string(manifest.files.size());
       ranks = fmt::to_string(manifest.world->roster.world_size());
     }
-    table.add_row({fmt::to_string(view.key.step), fmt::to_string(view.key.generation),
-                   fmt::to_string(view.key.attempt),
+    table.add_row({fmt::to_string(view.key.step), number_text(view.key.generation),
+                   number_text(view.key.attempt),
                    std::string(view.state_name()) + (&view == latest ? " *" : ""), size, files, ranks,
                    admin::utc_time(view.decision ? view.decision->unix_time_ns : 0), note_of(view, marks)});
   }

@@ -221,6 +221,7 @@ void print_attempt(const admin::OpenRoot& root, const storage::AttemptView& view
     return;
   }
   if (view.decision) fmt::print("cause: {}\n", view.decision->tombstone().cause);
+  if (!view.decision && !view.proof.empty()) fmt::print("undecided: {}\n", view.proof);
   fmt::print("its folder has {}, {} in total\n", admin::counted(view.info.leftover_files, "other file"),
              human_bytes(view.info.files_bytes));
 }

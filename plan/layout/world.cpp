@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/layout/holdings.h"
+#include "plan/layout/layout_ranks.h"
 #include "shoal/roster.h"
 
 namespace shoal {
@@ -47,6 +48,17 @@ Status validate_agreement(const LayoutEntry& a, const LayoutEntry& b) {
     return bad(fmt::format("'{}' has explicit boxes on some ranks and a mesh on others", a.fqn));
   }
   return ok_status();
+}
+
+// What two entries of one value state, and on which ranks.
+std::string name_statements(const World& world, plan::Site one, plan::Site other) {
+  auto describe = [&](plan::Site site) {
+    const LayoutEntry& entry = world.layouts[site.layout]->entries()[site.entry];
+    const bool is_object = entry.kind == LayoutEntry::Kind::object;
+    return fmt::format("{} of shape [{}] on {}", is_object ? "object" : dtype_name(entry.dtype),
+                       fmt::join(entry.shape, ", "), plan::name_ranks_of(world, site.layout));
+  };
+  return describe(one) + "; " + describe(other);
 }
 
 bool has_rank_objects(const World& world) {
@@ -102,7 +114,9 @@ Status validate_world(const World& world) {
       return world.layouts[site.layout]->entries()[site.entry];
     };
     for (size_t i = 1; i < sites.size(); ++i) {
-      SHOAL_RETURN_IF_ERROR(validate_agreement(entry_of(sites[0]), entry_of(sites[i])));
+      if (Status agree = validate_agreement(entry_of(sites[0]), entry_of(sites[i])); !agree.ok()) {
+        return bad(agree.message() + ": " + name_statements(world, sites[0], sites[i]));
+      }
     }
     if (is_per_rank(entry_of(sites[0]))) SHOAL_RETURN_IF_ERROR(validate_rank_names(world, index, value));
   }

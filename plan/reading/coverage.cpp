@@ -2,7 +2,12 @@
 // the boxes of each replica group. So a value is covered if its chosen instance has a holder for every shard.
 #include <fmt/format.h>
 
+#include <span>
+#include <string>
+#include <variant>
+
 #include "plan/layout/holdings.h"
+#include "plan/layout/layout_ranks.h"
 #include "shoal/save_plan.h"
 
 namespace shoal {
@@ -27,6 +32,25 @@ Status check_mesh(plan::Holdings& holdings, const plan::Instance& instance) {
                                                     to_string(box), instance.rank_at(*missing)));
 }
 
+bool is_same_sharding(const World& world, plan::Site a, plan::Site b) {
+  const Layout &of_a = *world.layouts[a.layout], &of_b = *world.layouts[b.layout];
+  const auto* mesh_a = std::get_if<MeshSharding>(&of_a.entries()[a.entry].sharding);
+  const auto* mesh_b = std::get_if<MeshSharding>(&of_b.entries()[b.entry].sharding);
+  if (mesh_a == nullptr || mesh_b == nullptr) return true;  // not compared
+  return mesh_a->placements == mesh_b->placements &&
+         of_a.meshes()[mesh_a->mesh] == of_b.meshes()[mesh_b->mesh];
+}
+
+// Ranks that state the value with different meshes or placements; "" if all agree.
+std::string name_disagreement(const World& world, std::span<const plan::Site> sites) {
+  for (const plan::Site& site : sites) {
+    if (is_same_sharding(world, sites[0], site)) continue;
+    return fmt::format("; {} and {} state different meshes or placements of it",
+                       plan::name_ranks_of(world, sites[0].layout), plan::name_ranks_of(world, site.layout));
+  }
+  return "";
+}
+
 Status check_value(plan::Holdings& holdings, uint32_t value) {
   const plan::ValueHoldings& held = holdings.value(value);
   if (held.per_rank) return ok_status();  // each rank with the layout writes its own
@@ -44,7 +68,9 @@ Status check_coverage(const World& world, const SaveOptions& options) {
   plan::Holdings holdings(world, plan::FqnIndex::of_world(world));
   for (uint32_t value = 0; value < holdings.index().size(); ++value) {
     if (Status status = check_value(holdings, value); !status.ok()) {
-      return status.with_context(fmt::format("'{}'", holdings.index().fqn(value)));
+      const std::string disagreement = name_disagreement(world, holdings.index().sites(value));
+      return Status(status.code(),
+                    fmt::format("'{}': {}{}", holdings.index().fqn(value), status.message(), disagreement));
     }
   }
   return ok_status();

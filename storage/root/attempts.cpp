@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/helper_threads.h"
+#include "shoal/bytes.h"
 #include "storage/decisions/rank_manifest.h"
 #include "storage/decisions/record.h"
 #include "storage/decisions/tombstone_repair.h"
@@ -263,8 +264,11 @@ Status check_files_present(Storage& storage, const AttemptKey& key, const std::v
         listed.begin(), listed.end(), file.name,
         [](const ObjectInfo& object, const std::string& name) { return object.name < name; });
     if (found == listed.end() || found->name != file.name || found->is_folder) {
-      return Status(Code::not_found,
-                    fmt::format("{}/{}/{} does not exist", storage.describe(), folder, file.name));
+      return Status(
+          Code::not_found,
+          fmt::format("{}/{}/{} does not exist: rank {} reported {} there, but the folder no longer "
+                      "lists it; it was removed, or the listing of this host is stale",
+                      storage.describe(), folder, file.name, file.rank, human_bytes(file.size)));
     }
     if (found->size != file.size) {
       return Status(Code::corrupt,

@@ -108,7 +108,7 @@ TEST(PausedNode, ChangesNothingThatWasDecidedWithoutIt) {
   std::vector<SaveHandle> saves = save_on_both(2);
   Status aborted = saves[0].wait_committed(kPatience).status();
   EXPECT_EQ(aborted.code(), Code::aborted);
-  EXPECT_THAT(aborted.message(), HasSubstr("rank 1 did not report"));
+  EXPECT_THAT(aborted.message(), HasSubstr("nothing came from rank 1 (host b) within"));
   const std::string file = scratch.root() + "/step-00000002/g1a1/manifest.shoal";
   const std::string decision = read_file(file);
   ASSERT_NE(decision, "");

@@ -53,7 +53,7 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
     if (up != up_.end() && up->second.epoch != 0 && is_welcome_) return up->second;
     if (up != up_.end() && up->second.epoch == 0) {  // it listens, but has not claimed its epoch yet
       transport::PeerId peer = sessions_.at(kCoordinatorNode);
-      Status not_ready(Code::unavailable, "the coordinator is not ready yet");
+      Status not_ready(Code::unavailable, std::string(kCoordinatorNotReady));
       lock.unlock();
       transport_.disconnect(peer, not_ready);
       on_peer_lost(peer, not_ready);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,9 @@
 #include "transport/transport.h"
 
 namespace shoal::actors {
+
+// Why a node ends its session with a coordinator that has no epoch yet. It connects again soon.
+inline constexpr std::string_view kCoordinatorNotReady = "the coordinator is not ready yet";
 
 inline constexpr uint32_t kReconnectFirstMs = 200;     // doubled after each failure ...
 inline constexpr uint32_t kReconnectMostMs = 5'000;    // ... up to this

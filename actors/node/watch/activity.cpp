@@ -11,6 +11,8 @@ namespace shoal::actors {
 
 namespace {
 
+constexpr const char* kAborted = " is aborted: ";
+
 uint64_t ms_between(TimeNs from, TimeNs to) {
   return to > from ? static_cast<uint64_t>((to - from) / kMillisecond) : 0;
 }
@@ -242,7 +244,12 @@ void Activity::warned(TimeNs now, const std::string& line) {
   add_error(now, line);
 }
 
+// The messages show an abort, and so do the warnings of the roles.
 void Activity::add_error(TimeNs now, std::string line) {
+  const bool is_known = line.find(kAborted) != std::string::npos &&
+                        std::any_of(errors_.begin(), errors_.end(),
+                                    [&](const Error& known) { return line.ends_with(known.line); });
+  if (is_known) return;
   errors_.push_back({now, std::move(line)});
   if (errors_.size() > local::kMaxStatusErrors) errors_.pop_front();
 }
@@ -268,7 +275,7 @@ void Activity::settle(TimeNs now, const AttemptKey& key, bool committed, const s
   if (settled_.size() > kMaxSavesSettled) settled_.erase(settled_.begin());
   if (!committed) {
     ++counts_.node.saves_aborted;
-    return add_error(now, to_string(key) + " aborted: " + cause);
+    return add_error(now, to_string(key) + kAborted + cause);
   }
   ++counts_.node.saves_committed;
   double seconds = static_cast<double>(now - save.began) / 1e9;
@@ -338,8 +345,9 @@ void Activity::add_reports(const Save& save, const std::set<Rank>& written_here,
   for (Rank rank : written_here) reported += !save.reported.contains(rank);
   out->ranks_reported = static_cast<uint32_t>(reported);
   out->bytes_reported = save.bytes_reported + out->bytes_written;
-  if (out->awaited_count != 0 || reported >= world_size_) return;
-  // Looks only for as many ranks as are shown.
+  if (reported >= world_size_) return;
+  // Those of all hosts, instead of those of this host. Looks only for as many ranks as are shown.
+  out->awaited.clear();
   out->awaited_count = world_size_ - reported;
   auto next = save.reported.begin();
   for (Rank rank = 0; rank < world_size_ && out->awaited.size() < local::kMaxStatusRanks; ++rank) {

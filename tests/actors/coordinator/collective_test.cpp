@@ -134,7 +134,7 @@ TEST_F(CollectiveSave, ARankThatNeverAsksIsNamedAtTheDeadline) {
   job_.run(kPatience);
   host_.run_for(200'000 * kMillisecond);
   job_.run(kPatience);
-  expect_aborted(1, {0, 4, 14}, "rank 15 did not report its layout within 2 min");
+  expect_aborted(1, {0, 4, 14}, "no layout came from rank 15");
 }
 
 TEST_F(CollectiveSave, ARankThatWasToldAndStagesNothingIsNamed) {
@@ -143,7 +143,7 @@ TEST_F(CollectiveSave, ARankThatWasToldAndStagesNothingIsNamed) {
   job_.run(kPatience);
   host_.run_for(200'000 * kMillisecond);
   job_.run(kPatience);
-  expect_aborted(1, {0, 15}, "rank 7 received its plan but did not report");
+  expect_aborted(1, {0, 15}, "rank 7 (host host1) received its plan but did not report");
 }
 
 TEST_F(CollectiveSave, AHostOfOtherOptionsIsRefusedByName) {
@@ -152,7 +152,7 @@ TEST_F(CollectiveSave, AHostOfOtherOptionsIsRefusedByName) {
   for (Rank rank = 12; rank < kRanks; ++rank) job_.trainers[rank]->declare(other);
   save_all(1);
   job_.run(kPatience);
-  expect_aborted(1, {0, 15}, "says other save options than host host");
+  expect_aborted(1, {0, 15}, "saves with other options than host host");
 }
 
 TEST_F(CollectiveSave, RanksOfDifferentModesAtTheFirstSaveAreNamed) {

@@ -91,7 +91,90 @@ TEST_F(ACoordinatorByItself, WaitsForAHostThatWritesForAsLongAsItMakesProgress) 
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value()) << "a repetition is no progress";
-  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("rank 1 did not report"));
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("nothing came from rank 1 (host host1) within 2 min 00 s of the last report; 1 of 2 "
+                        "ranks have reported durable files"));
+}
+
+TEST_F(ACoordinatorByItself, WarnsAtHalfTheDeadlineOnceOfTheRankThatASaveWaitsFor) {
+  roster_exists();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.log.clear();
+  role_.pass(59'000 * kMillisecond);
+  EXPECT_TRUE(role_.log.empty()) << role_.log.front();
+  role_.pass(2'000 * kMillisecond);
+  ASSERT_EQ(role_.log.size(), 1u);
+  EXPECT_THAT(role_.log[0],
+              AllOf(HasSubstr("step 5 (g1a1) waits: nothing came from rank 1 (host host1) for 60"),
+                    HasSubstr("aborts the save after 2 min 00 s")));
+  role_.pass(50'000 * kMillisecond);
+  EXPECT_EQ(role_.log.size(), 1u);
+}
+
+TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
+  roster_exists();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  role_.receive(kOther, RoleKind::shard_writer, report({1, 4, 1}, 1));
+  while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
+  }
+  role_.pass(121'000 * kMillisecond);
+  in_office();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_EQ(publish->key.step, 5u);
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("rank 1 has reported step 4 (g1a1), which is not complete either"));
+}
+
+TEST_F(ACoordinatorByItself, NamesHowAHostWasLostAndWhetherItsNodeCameBackWithoutTheRank) {
+  roster_exists();
+  auto cause_of = [&](uint64_t step) {
+    role_.receive(kNode, RoleKind::shard_writer, report({1, step, 1}, 0));
+    while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
+    }
+    in_office();
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishDecision>(&id);
+    return publish ? std::get<storage::Tombstone>(*publish->body).cause : "";
+  };
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "host1:7 sent nothing for 2500 ms")});
+  role_.pass(16'000 * kMillisecond);
+  EXPECT_EQ(cause_of(5),
+            "host host1 (rank 1) is lost (host1:7 sent nothing for 2500 ms): neither its node nor its "
+            "trainers came back within 15.00 s");
+  wire::RanksEnded node;  // of a new node of the host, without its trainer
+  node.host = "host1";
+  role_.receive(kOther + 1, RoleKind::shard_writer, node);
+  EXPECT_EQ(
+      cause_of(6),
+      "rank 1 of host host1 did not attach to the new node of its host within 15.00 s after the earlier "
+      "node was lost: its trainer is stopped, hangs or has ended");
+}
+
+TEST_F(ACoordinatorByItself, RefusesHostsOfDifferentOptionsNamingBothValues) {
+  role_.receive(kNode, RoleKind::planner, join(0));
+  wire::JoinRanks other = join(1);
+  other.options.dedupe = Dedupe::none;
+  role_.receive(kOther, RoleKind::planner, other);
+  const auto rejected = role_.sent<wire::JoinRejected>(kOther);
+  ASSERT_EQ(rejected.size(), 1u);
+  EXPECT_EQ(rejected[0].cause,
+            "hosts host1 and host0 save with different options, dedupe: none and balanced");
+}
+
+TEST_F(ACoordinatorByItself, RefusesAtOnceARankLocalHostAmongOthers) {
+  wire::RanksEnded rank_local;
+  rank_local.host = "host1";
+  rank_local.here = {1};
+  rank_local.rank_local = true;
+  role_.receive(kOther, RoleKind::shard_writer, rank_local);
+  role_.receive(kNode, RoleKind::planner, join(0));
+  const auto rejected = role_.sent<wire::JoinRejected>(kNode);
+  ASSERT_EQ(rejected.size(), 1u);
+  EXPECT_EQ(rejected[0].cause,
+            "host host1 saves in mode rank-local, but host host0 saves in mode collective-free");
 }
 
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
@@ -373,8 +456,10 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
-  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
-              HasSubstr("only 1 of 2 ranks reported their layouts"));
+  EXPECT_THAT(
+      std::get<storage::Tombstone>(*publish->body).cause,
+      AllOf(HasSubstr("there is no roster: no layout came from rank 1 before the coordinator was stopped"),
+            HasSubstr("rank 0 sent its layout (rank 0 is on host host0)")));
 }
 
 TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
@@ -395,7 +480,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
   const std::string cause = std::get<storage::Tombstone>(*publish->body).cause;
-  EXPECT_THAT(cause, HasSubstr("rank 1 did not report before the coordinator was stopped"));
+  EXPECT_THAT(cause, HasSubstr("nothing came from rank 1 (host host1) before the coordinator was stopped"));
   role_.handle(event::OperationDone{id, aborted(key, cause)});
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
   EXPECT_TRUE(role_.drained);

@@ -126,7 +126,7 @@ TEST_F(AJob, OfWhichARankNeverSavesAbortsAtTheDeadlineNamingIt) {
   for (Rank rank : {0u, 1u, 2u}) job_.save(rank, 2, kMomentum);
   job_.run_for(65 * kSecond);
   EXPECT_EQ(job_.trainer(0).decided().at({2, 1}).outcome.code(), Code::aborted);
-  EXPECT_THAT(job_.cause(2), HasSubstr("rank 3 did not report"));
+  EXPECT_THAT(job_.cause(2), HasSubstr("nothing came from rank 3 (host "));
 }
 
 TEST_F(AJob, WhoseObjectsHaveAnotherLengthAtEachStepKeepsItsRoster) {

@@ -80,12 +80,12 @@ TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBeforeItEverAttached) {
   run_for(1'000 * kMillisecond);
   for (size_t n : {0, 1}) {
     EXPECT_EQ(notified(n, 1).message(),
-              "rank 2: its trainer ended before it staged this save: exit status 7");
+              "rank 2 (host host2): its trainer ended before it staged this save: exit status 7");
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
-  EXPECT_THAT(notified(0, 2).message(), HasSubstr("rank 2: its trainer ended"));
-  EXPECT_THAT(notified(1, 2).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(notified(0, 2).message(), HasSubstr("rank 2 (host host2): its trainer ended"));
+  EXPECT_THAT(notified(1, 2).message(), HasSubstr("rank 2 (host host2): its trainer ended"));
 }
 
 TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBetweenSaves) {
@@ -95,7 +95,7 @@ TEST_F(ThreeHosts, HearAtOnceOfARankThatEndedBetweenSaves) {
   run_for(100 * kMillisecond);
   for (size_t n : {0, 1}) job_.trainers[n]->save(1);
   run_for(100 * kMillisecond);
-  EXPECT_THAT(notified(0, 1).message(), HasSubstr("rank 2: its trainer ended"));
+  EXPECT_THAT(notified(0, 1).message(), HasSubstr("rank 2 (host host2): its trainer ended"));
   EXPECT_THAT(notified(1, 1).message(), HasSubstr("signal 9 (Killed)"));
 }
 
@@ -118,9 +118,10 @@ TEST_F(ThreeHosts, AreToldWhichRanksNeverCame) {
   EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(2'000 * kMillisecond);
   for (size_t n : {0, 1}) {
-    EXPECT_THAT(notified(n, 1).message(),
-                AllOf(HasSubstr("only 2 of 3 ranks reported their layouts"), HasSubstr("rank 1 did not join"),
-                      HasSubstr("rank 0 is on host host0, rank 2 is on host host2")));
+    EXPECT_THAT(
+        notified(n, 1).message(),
+        AllOf(HasSubstr("no layout came from rank 1 within"), HasSubstr("ranks 0, 2 sent their layouts"),
+              HasSubstr("rank 0 is on host host0, rank 2 is on host host2")));
   }
 }
 
@@ -148,7 +149,7 @@ TEST_F(ThreeHosts, ThatAreStoppedTogetherWaitForNobodyWhoHasLeft) {
   const auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_EQ(decision->tombstone().cause,
-            "rank 2: the node of its host is stopping, and the rank has not staged this save");
+            "rank 2 (host host2): the node of its host is stopping, and the rank has not staged this save");
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
 }
 
@@ -197,7 +198,7 @@ TEST_F(ThreeHosts, ThatAreStoppedBeforeThereIsARosterWaitForNoRankThatHasNotAtta
   run_for(1'000 * kMillisecond);
   stop_all();
   run_for(100 * kMillisecond);
-  EXPECT_THAT(notified(0, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+  EXPECT_THAT(notified(0, 1).message(), HasSubstr("rank 2 (host host2): the node of its host is stopping"));
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
 }
 
@@ -215,7 +216,7 @@ TEST_F(ThreeHosts, ThatAreStoppedAfterOneWasLostGiveUpWhatItWasToReport) {
   const auto decision = storage::read_decision(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(decision.ok()) << decision.status().to_string();
   EXPECT_THAT(decision->tombstone().cause,
-              HasSubstr("rank 2 did not report before the coordinator was stopped"));
+              HasSubstr("nothing came from rank 2 (host host2) before the coordinator was stopped"));
   EXPECT_TRUE(host_.drained(0) && host_.drained(1));
 }
 
@@ -276,14 +277,16 @@ TEST_F(ThreeHosts, AbortASaveThatWaitsForAHostThatDied) {
   run_for(16'000 * kMillisecond);  // 2.5 s until it is known
   EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(3'000 * kMillisecond);
-  const std::string cause =
-      "host host2 (rank 2) is lost: neither its node nor its trainers came back within 15.00 s";
+  const auto names_the_host =
+      AllOf(HasSubstr("host host2 (rank 2) is lost"),
+            HasSubstr(": neither its node nor its trainers came back within 15.00 s"));
   for (size_t n : {0, 1}) {
-    EXPECT_EQ(notified(n, 1), Status(Code::aborted, cause));
+    EXPECT_EQ(notified(n, 1).code(), Code::aborted);
+    EXPECT_THAT(notified(n, 1).message(), names_the_host);
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
-  EXPECT_EQ(notified(0, 2), Status(Code::aborted, cause));
+  EXPECT_THAT(notified(0, 2).message(), names_the_host);
 }
 
 TEST_F(ThreeHosts, CommitWhatAHostHadReportedBeforeItDied) {
@@ -441,11 +444,11 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneAreHeardOfByTheOthers) {
   EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   run_for(9'000 * kMillisecond);
   for (size_t n : {0, 1}) {
-    EXPECT_THAT(notified(n, 1).message(), HasSubstr("rank 2: the node of its host is stopping"));
+    EXPECT_THAT(notified(n, 1).message(), HasSubstr("rank 2 (host host2): the node of its host is stopping"));
     job_.trainers[n]->save(2);
   }
   run_for(1'000 * kMillisecond);
-  EXPECT_THAT(notified(0, 2).message(), HasSubstr("rank 2: the node of its host is stopping"));
+  EXPECT_THAT(notified(0, 2).message(), HasSubstr("rank 2 (host host2): the node of its host is stopping"));
 }
 
 // Regression: in mode collective no node joins. A host whose node had been replaced was considered lost, or

@@ -170,8 +170,7 @@ TEST_F(RankLocal, IsAbortedWhereAHostDies) {
   EXPECT_EQ(storage::read_decision(host_.storage(), {1, 1, 1}).status().code(), Code::not_found);
   host_.run_for(6'000 * kMillisecond);
   job_.run(1);
-  const std::string cause =
-      "host host2 (ranks 8, 9, 10, 11) is lost: neither its node nor its trainers came back within 15.00 s";
+  const std::string cause = "host host2 (ranks 8, 9, 10, 11) is lost";
   expect_aborted(1, {0, 15}, cause);
   for (Rank rank = 0; rank < kRanks; ++rank) {
     if (rank / kRanksAHost != 2) job_.trainers[rank]->save(2);

@@ -174,6 +174,27 @@ TEST_F(AShardWriterByItself, TellsWhatFailedWhereTheCoordinatorCouldNotRecordThe
   EXPECT_THAT(role_.notified<local::Decided>(kClient)[0].outcome.message(), HasSubstr("rank 3: disk full"));
 }
 
+TEST_F(AShardWriterByItself, WarnsOfAnAbortAndOfItsRanksThatHadNotSaved) {
+  attach(1);
+  stage(5);
+  role_.log.clear();
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "rank 3: full"});
+  ASSERT_FALSE(role_.log.empty());
+  EXPECT_EQ(role_.log[0], "step 5 (g1a1) is aborted: rank 3: full");
+  EXPECT_THAT(role_.log,
+              Contains("step 5 (g1a1): rank 1 had not called save for it; its trainer is attached"));
+  role_.log.clear();
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "rank 3: full"});
+  EXPECT_TRUE(role_.log.empty()) << role_.log.front();
+}
+
+TEST_F(AShardWriterByItself, WarnsOfTheAbortOfASaveForWhichNoneOfItsRanksCalled) {
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "nothing came"});
+  ASSERT_EQ(role_.log.size(), 2u);
+  EXPECT_EQ(role_.log[0], "step 5 (g1a1) is aborted: nothing came");
+  EXPECT_THAT(role_.log[1], HasSubstr("rank 0 had not called save for it"));
+}
+
 // Regression: `shoal launch` waited two minutes for a node whose trainers had ended.
 TEST_F(AShardWriterByItself, DrainsWithinSecondsWhereNoAbortCanBeRecordedAndNoTrainerWaits) {
   stage(5);

@@ -102,6 +102,16 @@ TEST(RankObjects, AreRefusedWhereAnotherValueHasOneOfTheirNames) {
               HasSubstr("'rng@rank' is one value on some ranks and a per-rank value on others"));
 }
 
+TEST(AWorld, IsRefusedNamingTheRanksThatStateAValueInDifferentWays) {
+  LayoutBuilder one = job(2), other = job(2);
+  one.add_value("v", DType::f32, {4}, Mesh::contiguous({2}));
+  other.add_value("v", DType::bf16, {4}, Mesh::contiguous({2}));
+  EXPECT_THAT(
+      validity({*std::move(one).build(), *std::move(other).build()}).message(),
+      HasSubstr("'v' has different dtypes on different ranks: F32 of shape [4] on rank 0; BF16 of shape "
+                "[4] on rank 1"));
+}
+
 TEST(RankObjects, AreRefusedWhereTheyMakeNoSense) {
   auto message = [](auto&& change) {
     LayoutEntry entry;

@@ -116,7 +116,7 @@ TEST_F(SixtyFourRanks, AbortAtTheDeadlineNamingRanksThatSaidNothing) {
   job_.run(kPatience);
   const Status& outcome = job_.trainers[0]->decided().at({1, 1}).outcome;
   EXPECT_EQ(outcome.code(), Code::aborted);
-  EXPECT_THAT(outcome.message(), HasSubstr("ranks 9, 41 did not report within"));
+  EXPECT_THAT(outcome.message(), HasSubstr("nothing came from ranks 9, 41 (hosts "));
 }
 
 TEST_F(SixtyFourRanks, CommitWhenRanksComeOneAfterTheOtherWithinTheDeadlineEach) {

@@ -605,10 +605,12 @@ TEST(ReportedFiles, AreComparedWithTheFolder) {
   EXPECT_OK(check_files_present(*memory, key, files));
   files[1].size = 7;
   EXPECT_EQ(check_files_present(*memory, key, files).message(),
-            "/root/step-00001000/g3a1/rank-00001.safetensors has 101 bytes, 7 were reported");
+            "/root/step-00001000/g3a1/rank-00001.safetensors has 101 bytes, but 7 were reported");
   files[1] = {shard_file_name(2, 0), 100, {}, 2, 0u};
-  EXPECT_EQ(check_files_present(*memory, key, files).message(),
-            "/root/step-00001000/g3a1/rank-00002.safetensors does not exist");
+  EXPECT_EQ(
+      check_files_present(*memory, key, files).message(),
+      "/root/step-00001000/g3a1/rank-00002.safetensors does not exist: rank 2 reported 100 B there, but the "
+      "folder no longer lists it; it was removed, or the listing of this host is stale");
 }
 
 }  // namespace

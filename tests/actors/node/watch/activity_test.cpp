@@ -132,6 +132,17 @@ TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
   EXPECT_THAT(status(false).saves[0].awaited, IsEmpty()) << "another node knows of its own ranks alone";
 }
 
+TEST_F(ActivityTest, ShowsAtTheCoordinatorAlsoRanksOfOtherHostsWhileItsOwnStillWrite) {
+  attach(1, 0);
+  attach(2, 1);
+  stage(1, 1000);
+  write(0, 1000);
+  free_slab(1);
+  stage(2, 1000);  // rank 1 still writes; ranks 2 and 3 of another host have sent nothing
+  EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(1, 2, 3));
+  EXPECT_THAT(status(false).saves[0].awaited, ElementsAre(1));
+}
+
 TEST_F(ActivityTest, CountsAllRanksThatAreAwaitedAndShowsTheFirst) {
   attach(1, 0, 1'000'000);
   stage(1, 1000);
@@ -156,7 +167,9 @@ TEST_F(ActivityTest, KeepsTheCauseOfAnAbort) {
   local::NodeStatus after = status();
   EXPECT_EQ(after.counts.saves_aborted, 1u);
   ASSERT_EQ(after.errors.size(), 1u);
-  EXPECT_THAT(after.errors[0].line, HasSubstr("step 10 (g3a1) aborted: rank 2: its trainer ended"));
+  EXPECT_THAT(after.errors[0].line, HasSubstr("step 10 (g3a1) is aborted: rank 2: its trainer ended"));
+  activity_.warned(now_, "shard writer: step 10 (g3a1) is aborted: rank 2: its trainer ended");
+  EXPECT_EQ(status().errors.size(), 1u) << "a role warns of the same abort";
 }
 
 TEST_F(ActivityTest, CountsADecisionOnceHoweverOftenItIsHeard) {
