@@ -160,8 +160,8 @@ def save_stages(root: str) -> None:
 
 
 def raising_rank(root: str) -> None:
-    """Rank 0 fails to save step 1: the save of rank 1 is aborted with that cause. A callback does not count as
-    having seen the failure, so that the next save reports it."""
+    """Rank 0 fails to save step 1: the save of rank 1 is aborted with that cause. A callback does not count
+    as having seen the failure, so that the next save reports it."""
     rank, _ = rank_and_world()
     with shoal.Checkpointer(root) as ck:
         state = {"x": torch.zeros(3)}
