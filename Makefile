@@ -16,7 +16,6 @@ CMAKE_ARGS ?=
 
 CONFIGURE = cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) --preset
 COMPILE = cmake --build -j $(JOBS) --preset
-# The Python package is part of a build once its environment exists.
 WITH_PYTHON = $(if $(shell test -x build/venv/bin/python && echo yes),-DSHOAL_PYTHON=ON \
   -DPython_EXECUTABLE=$(CURDIR)/build/venv/bin/python)
 
@@ -28,7 +27,7 @@ help:
 	@echo 'make gpu-bench     measure the kernels on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
 	@echo 'make demo-torch    PyTorch with FSDP2 on four ranks: save, kill, continue, compare the losses'
-	@echo 'make python        build the Python package into build/release/python'
+	@echo 'make python        build the unfinished Python package into build/release/python'
 	@echo 'make test-python   build it and run its tests'
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without'
@@ -50,7 +49,7 @@ peers:
 	@tools/timed 'launchers and peers' tools/install_peers
 
 build: deps
-	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
+	@tools/timed configure $(CONFIGURE) release
 	@tools/timed build $(COMPILE) release
 
 python: deps
@@ -73,15 +72,10 @@ demo: deps
 	@tools/timed simulation build/release/cli/shoal sim --ranks 4096 --arrival-skew-ms 500 --sweep mode=all
 	@tools/timed --summary
 
-# ctest's own lines close it. Without an environment for Python the tests of the package are skipped.
-test: python-environment build
+# ctest's own lines close it.
+test: build
 	@tools/timed --summary
 	@ctest --preset release -j $(JOBS)
-
-.PHONY: python-environment
-python-environment: deps
-	@tools/timed 'Python environment' tools/python_environment || \
-	  echo 'The tests of the Python package are skipped: tools/python_environment failed, as it says above.'
 
 # On a quiet machine. The page is standard output; what happens goes to standard error.
 bench:
