@@ -83,7 +83,8 @@ class Parser {
     }
     SHOAL_RETURN_IF_ERROR(json.expect_end());
     if (end_ != data_bytes_) {
-      return corrupt(fmt::format("the tensors end at data byte {}, but the file at {}", end_, data_bytes_));
+      return corrupt(
+          fmt::format("the tensors end at data byte {}, but the file ends at {}", end_, data_bytes_));
     }
     return ok_status();
   }

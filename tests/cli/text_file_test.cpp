@@ -25,8 +25,8 @@ TEST(TextFile, TakesANameThatNothingHas) {
 
 TEST(TextFile, SaysWhyItIsNotWritten) {
   TemporaryFolder folder;
-  EXPECT_THAT(write_text("/dev/full", "a").message(), HasSubstr("/dev/full: it cannot be written: No space"));
-  EXPECT_THAT(check_writable("/nowhere/a").message(), HasSubstr("/nowhere/a: it cannot be written: No such"));
+  EXPECT_THAT(write_text("/dev/full", "a").message(), HasSubstr("cannot write /dev/full: No space"));
+  EXPECT_THAT(check_writable("/nowhere/a").message(), HasSubstr("cannot write /nowhere/a: No such"));
   EXPECT_TRUE(check_writable(folder.path() + "/a").ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/a"));
 }

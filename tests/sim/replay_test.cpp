@@ -86,11 +86,11 @@ TEST(DrawnFaults, TakeRacksAndNeighboursAlong) {
 TEST(DrawnFaults, AreRefusedByReason) {
   auto refusal = [](const std::string& text) { return parse_fault_rules(text).status().message(); };
   EXPECT_THAT(refusal("often"), HasSubstr("'often' must begin with poisson:, weibull: or mixed:"));
-  EXPECT_THAT(refusal("poisson:"), HasSubstr("poisson: has a mtbf_node_hours"));
+  EXPECT_THAT(refusal("poisson:"), HasSubstr("poisson: needs a mtbf_node_hours"));
   EXPECT_THAT(refusal("poisson:k=0.78"), HasSubstr("'k' is not known here"));
   EXPECT_THAT(refusal("weibull:k=0.0,scale_node_hours=5"), HasSubstr("k: '0.0' is not a number from 0.1"));
   EXPECT_THAT(refusal("mixed:count=0"), HasSubstr("count: '0' is not a number from 1"));
-  EXPECT_THAT(refusal("mixed:count=2,kinds=stalls/melts"), HasSubstr("kinds: 'melts' is none"));
+  EXPECT_THAT(refusal("mixed:count=2,kinds=stalls/melts"), HasSubstr("kinds: 'melts' is not a kind"));
   EXPECT_THAT(refusal("poisson:mtbf_rack_hours=5"), HasSubstr("racks need rack_hosts"));
   EXPECT_THAT(parse_scenario("ranks = 8\nfailures = \"mixed:many\"\n", "s.toml").status().message(),
               HasSubstr("s.toml:2: failures: 'many': expected KEY=VALUE"));
@@ -182,7 +182,7 @@ TEST(AReplay, SaysWhetherARunDidTheSameAgain) {
   EXPECT_THAT(difference(*replay, violated), HasSubstr("the violated oracle was none, but now it is bounds"));
   EXPECT_TRUE(check_version(*replay, "0.1.0").ok());
   EXPECT_EQ(check_version(*replay, "0.2.0").code(), Code::version);
-  EXPECT_THAT(check_version(*replay, "0.2.0").message(), HasSubstr("version 0.1.0, this is 0.2.0"));
+  EXPECT_THAT(check_version(*replay, "0.2.0").message(), HasSubstr("version 0.1.0, but this is 0.2.0"));
 }
 
 TEST(AReplay, IsRefusedByFileLineAndReason) {

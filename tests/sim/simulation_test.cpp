@@ -132,17 +132,18 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   EXPECT_THAT(refusal("ranks = 8\nspeed = 3\n"), HasSubstr("s.toml:2: 'speed' is not known here"));
   EXPECT_THAT(refusal("ranks = 0\n"), HasSubstr("s.toml:1: ranks = 0: it must lie between 1 and 1048576"));
   EXPECT_THAT(refusal("ranks = 64\nmesh = \"dp=3,tp=8\"\n"),
-              HasSubstr("s.toml:2: mesh dp=3,tp=8,pp=1 makes 24 ranks, not 64"));
+              HasSubstr("s.toml:2: mesh dp=3,tp=8,pp=1 has 24 ranks, not 64"));
   EXPECT_THAT(refusal("ranks = 64\nmodel = \"gpt2\"\nmesh = \"pp=16\"\n"),
-              HasSubstr("s.toml:3: pp=16: gpt2 has 12 layers"));
+              HasSubstr("s.toml:3: pp=16: gpt2 has only 12 layers"));
   EXPECT_THAT(refusal("ranks = 64\nmodel = \"gpt2\"\nload_ranks = 32\nload_mesh = \"pp=32\"\n"),
-              HasSubstr("s.toml:4: the job that loads: pp=32: gpt2 has 12 layers"));
+              HasSubstr("s.toml:4: the job that loads: pp=32: gpt2 has only 12 layers"));
   EXPECT_THAT(refusal("mesh = \"dp=8,xp=2\"\n"), HasSubstr("'xp=2' must begin with dp="));
-  EXPECT_THAT(refusal("model = \"gpt7\"\n"), HasSubstr("s.toml:1: no model 'gpt7'; there are gpt2,"));
+  EXPECT_THAT(refusal("model = \"gpt7\"\n"), HasSubstr("s.toml:1: no model 'gpt7'; known models are gpt2,"));
   EXPECT_THAT(refusal("mode = \"quantum\"\n"), HasSubstr("not 'quantum'"));
   Scenario scenario;
   scenario.failures = {{Fault::Kind::dies, 5, 64, 0}};
-  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("host 64 dies at 5 ms: there are 64 hosts"));
+  EXPECT_THAT(validate_scenario(scenario).message(),
+              HasSubstr("host 64 dies at 5 ms: the job has only 64 hosts"));
   scenario.failures.clear();
   EXPECT_EQ(scenario.max_direct_nodes, actors::NodeOptions().max_direct_nodes)
       << "as a coordinator that is not told";
@@ -151,7 +152,7 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
               HasSubstr("at most 56 nodes are possible besides the coordinator's"));
   scenario = Scenario();
   scenario.mesh = "pp=128";
-  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("pp=128: llama3-405b has 126 layers"));
+  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("pp=128: llama3-405b has only 126 layers"));
   EXPECT_THAT(set_value(scenario, "ranks", "-4").message(), HasSubstr("ranks: '-4' is not a number"));
 }
 
@@ -163,13 +164,15 @@ TEST(Scenarios, AreRefusedByFileAndLineWhereTheyDoNotFitTheirJob) {
     return validate_scenario(*scenario).message();
   };
   const std::string dies = "model = \"gpt2\"\n[[failure]]\nat_ms = 1\nkind = \"dies\"\n";
-  EXPECT_EQ(refusal("ranks = 8\n" + dies + "host = 7\n"), "s.toml:3: host 7 dies at 1 ms: there are 1 hosts");
+  EXPECT_EQ(refusal("ranks = 8\n" + dies + "host = 7\n"),
+            "s.toml:3: host 7 dies at 1 ms: the job has only 1 hosts");
   EXPECT_EQ(refusal(dies + "host = 7\n"), "");
-  EXPECT_EQ(refusal(dies + "host = 7\n", "ranks", "8"), "s.toml:2: host 7 dies at 1 ms: there are 1 hosts");
+  EXPECT_EQ(refusal(dies + "host = 7\n", "ranks", "8"),
+            "s.toml:2: host 7 dies at 1 ms: the job has only 1 hosts");
   EXPECT_EQ(refusal("ranks = 16\n" + dies + "host = 1\nhosts = 5\n"),
-            "s.toml:3: hosts 1 to 5 die at 1 ms: there are 2 hosts");
+            "s.toml:3: hosts 1 to 5 die at 1 ms: the job has only 2 hosts");
   EXPECT_EQ(refusal("ranks = 4\n[[failure]]\nat_ms = 1\nkind = \"ends\"\nrank = 9\n"),
-            "s.toml:2: rank 9 ends at 1 ms: there are 4 ranks");
+            "s.toml:2: rank 9 ends at 1 ms: the job has only 4 ranks");
   const std::string direct = "ranks = 320\nmax_direct_nodes = 1\n";
   const std::string why =
       "max_direct_nodes = 1: at most 2 nodes are possible besides the coordinator's, not 39";
@@ -552,7 +555,7 @@ TEST(ALoad, IsRefusedOnAMeshThatDoesNotMultiplyToItsRanks) {
   scenario.load_ranks = 24;
   scenario.load_mesh = "dp=5,tp=2";
   EXPECT_THAT(validate_scenario(scenario).message(),
-              HasSubstr("the job that loads: mesh dp=5,tp=2,pp=1 makes 10 ranks, not 24"));
+              HasSubstr("the job that loads: mesh dp=5,tp=2,pp=1 has 10 ranks, not 24"));
   EXPECT_THAT(parse_scenario("ranks = 64\nloads = 1\nload_ranks = 24\nload_mesh = \"dp=5\"\n", "s.toml")
                   .status()
                   .message(),

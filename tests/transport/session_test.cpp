@@ -246,7 +246,7 @@ TEST(Session, IsLostWhenThePeerIsSilent) {
   wire.listener.tick(kPeerLostAfterMs - 1);
   EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
   wire.listener.tick(kPeerLostAfterMs);
-  expect_ended(wire.listener, Code::unavailable, "silent for 2500 ms");
+  expect_ended(wire.listener, Code::unavailable, "the peer has sent nothing for 2500 ms");
 }
 
 TEST(Session, EndsWhenAMessageStalls) {
@@ -266,7 +266,7 @@ TEST(Session, EndsWhenAMessageStalls) {
   pass_heartbeats(2 * kMessageStallMs, 3 * kMessageStallMs);
   EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
   wire.listener.tick(3 * kMessageStallMs);
-  expect_ended(wire.listener, Code::unavailable, "a message of 8388608 bytes stalled at 0");
+  expect_ended(wire.listener, Code::unavailable, "a message of 8388608 bytes stalled at byte 0");
 }
 
 TEST(Session, EndsWhenTheHandshakeTakesTooLong) {

@@ -109,7 +109,7 @@ TEST_F(RetainedJob, ALoadWhoseLeaseWasEndedFailsByName) {
   job_->run(kPatience);
   ASSERT_TRUE(job_->trainers[1]->load_done().has_value());
   EXPECT_THAT(job_->trainers[1]->load_done()->outcome.to_string(),
-              HasSubstr("hold on step 1 (g1a1) has ended"));
+              HasSubstr("its pin lease on step 1 (g1a1) has ended"));
   EXPECT_TRUE(pins().empty());
 }
 

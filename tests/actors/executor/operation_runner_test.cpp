@@ -39,11 +39,11 @@ class RunnerTest : public testing::Test {
     source = bytes;
   }
 
-  template <class T = operation::Done>
-  Result<T> run(const Operation& operation) {
+  template <class Op>
+  Result<typename Op::Answer> run(const Op& operation) {
     Result<OperationResult> result = runner.run(operation);
     if (!result.ok()) return result.status();
-    return std::get<T>(*result);
+    return std::get<typename Op::Answer>(*result);
   }
 
   static operation::WriteShard write_of(Rank rank) {
@@ -79,7 +79,7 @@ class RunnerTest : public testing::Test {
   }
   void write_one() {
     write = write_of(0);
-    Result<storage::WrittenShard> result = run<storage::WrittenShard>(write);
+    Result<storage::WrittenShard> result = run(write);
     ASSERT_OK(result.status());
     written = *result;
   }
@@ -127,37 +127,35 @@ TEST_F(RunnerTest, ReadsSingleBlocksOfAPiece) {
 
 TEST_F(RunnerTest, MeasuresObjects) {
   write_one();
-  auto lengths = run<std::vector<uint64_t>>(
-      operation::MeasureObjects{{ref_of(write, 1, written), ref_of(write, 2, written)}});
+  auto lengths = run(operation::MeasureObjects{{ref_of(write, 1, written), ref_of(write, 2, written)}});
   ASSERT_OK(lengths.status());
   EXPECT_THAT(*lengths, testing::ElementsAre(100, 0));
 }
 
 TEST_F(RunnerTest, WritingAgainReportsTheSameFile) {
   write_one();
-  Result<storage::WrittenShard> again = run<storage::WrittenShard>(write);
+  Result<storage::WrittenShard> again = run(write);
   ASSERT_OK(again.status());
   EXPECT_EQ(again->header_digest, written.header_digest);
   write.data[1].offset = 8;  // other bytes
-  Status other = run<storage::WrittenShard>(write).status();
+  Status other = run(write).status();
   EXPECT_EQ(other.code(), Code::already_exists);
-  EXPECT_THAT(other.message(), HasSubstr("rank 0 writing rank-00000.safetensors of step 3 (g1a1)"));
+  EXPECT_THAT(other.message(), HasSubstr("rank 0 cannot write rank-00000.safetensors of step 3 (g1a1)"));
 }
 
 TEST_F(RunnerTest, RangesOutsideOfTheirSlabAreRefusedByName) {
   write = write_of(7);
   write.data[0].offset = 4 * base::kDigestBlockBytes - kWeightBytes + 1;
-  Status outside = run<storage::WrittenShard>(write).status();
+  Status outside = run(write).status();
   EXPECT_EQ(outside.code(), Code::invalid_argument);
   EXPECT_THAT(outside.message(), AllOf(HasSubstr("rank 7"), HasSubstr("'w'"), HasSubstr("slab 2")));
   write.data[0].offset = ~uint64_t{0} - 5;
-  EXPECT_EQ(run<storage::WrittenShard>(write).status().code(), Code::invalid_argument) << "no overflow";
+  EXPECT_EQ(run(write).status().code(), Code::invalid_argument) << "no overflow";
   write.data.pop_back();
-  EXPECT_EQ(run<storage::WrittenShard>(write).status().code(), Code::invalid_argument)
-      << "a piece without a range";
+  EXPECT_EQ(run(write).status().code(), Code::invalid_argument) << "a piece without a range";
   write = write_of(7);
   write.data[1].client = 99;
-  Status gone = run<storage::WrittenShard>(write).status();
+  Status gone = run(write).status();
   EXPECT_EQ(gone.code(), Code::not_found);
   EXPECT_THAT(gone.message(), AllOf(HasSubstr("rank 7"), HasSubstr("client 99 has no slab 2")));
   EXPECT_EQ(storage->list("").value().size(), 0u) << "nothing was begun";
@@ -247,7 +245,7 @@ TEST_F(RunnerTest, KeepsABoundedNumberOfShardsOpen) {
     operation::WriteShard small = write_of(rank);
     small.pieces.erase(small.pieces.begin());
     small.data.erase(small.data.begin());
-    Result<storage::WrittenShard> file = run<storage::WrittenShard>(small);
+    Result<storage::WrittenShard> file = run(small);
     ASSERT_OK(file.status());
     refs.push_back(*ref_of(small, 0, *file));
     opened.push_back(shards.find(refs.back()).value().shard);
@@ -283,7 +281,7 @@ TEST_F(RunnerTest, KeepsABoundedMemoryOfHeaders) {
       many.pieces.push_back({key, key, DType::u8, true, {}, {}, 8});
       many.data.push_back({kClient, kSlab, 0, 8});
     }
-    Result<storage::WrittenShard> file = run<storage::WrittenShard>(many);
+    Result<storage::WrittenShard> file = run(many);
     ASSERT_OK(file.status());
     ASSERT_OK(shards.find(*ref_of(many, 7, *file)).status());
     EXPECT_LE(shards.kept_bytes(), bounds.most_bytes);
@@ -308,19 +306,18 @@ TEST_F(RunnerTest, ReadsFromManyThreads) {
 }
 
 TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
-  using DecisionPtr = std::shared_ptr<const storage::Decision>;
-  EXPECT_EQ(run<DecisionPtr>(operation::ReadDecision{kKey}).status().code(), Code::not_found);
-  auto published = run<DecisionPtr>(abort_of(kKey, GiveUp::rank_ended, "rank 1 is gone"));
+  EXPECT_EQ(run(operation::ReadDecision{kKey}).status().code(), Code::not_found);
+  auto published = run(abort_of(kKey, GiveUp::rank_ended, "rank 1 is gone"));
   ASSERT_OK(published.status());
   EXPECT_EQ((*published)->nonce, storage::nonce_of(1001));
   EXPECT_EQ((*published)->root_id, storage::nonce_of(77));
   EXPECT_EQ((*published)->unix_time_ns, 12345);
-  auto late = run<DecisionPtr>(operation::PublishDecision{
+  auto late = run(operation::PublishDecision{
       kKey, std::make_shared<const storage::DecisionBody>(storage::sample_manifest(kKey).manifest())});
   ASSERT_OK(late.status());
   EXPECT_FALSE((*late)->committed());
   EXPECT_EQ((*late)->nonce, storage::nonce_of(1001));
-  auto read = run<DecisionPtr>(operation::ReadDecision{kKey});
+  auto read = run(operation::ReadDecision{kKey});
   ASSERT_OK(read.status());
   EXPECT_EQ((*read)->tombstone().cause, "rank 1 is gone");
   ASSERT_OK(run(operation::RecordDecision{*read}).status());
@@ -328,15 +325,14 @@ TEST_F(RunnerTest, PublishesDecisionsAndAnswersWithTheOneThatStands) {
 }
 
 TEST_F(RunnerTest, ReadsAManifestInTwoSteps) {
-  using DecisionPtr = std::shared_ptr<const storage::Decision>;
   write_one();
-  ASSERT_OK(run<DecisionPtr>(operation::PublishDecision{kKey, std::make_shared<const storage::DecisionBody>(
-                                                                  storage::sample_manifest(kKey).manifest())})
+  ASSERT_OK(run(operation::PublishDecision{kKey, std::make_shared<const storage::DecisionBody>(
+                                                     storage::sample_manifest(kKey).manifest())})
                 .status());
-  auto opened = run<DecisionPtr>(operation::ReadDecision{kKey, true});
+  auto opened = run(operation::ReadDecision{kKey, true});
   ASSERT_OK(opened.status());
   EXPECT_EQ((*opened)->manifest().world, nullptr);
-  auto all = run<DecisionPtr>(operation::DecodeDecision{*opened});
+  auto all = run(operation::DecodeDecision{*opened});
   ASSERT_OK(all.status());
   EXPECT_EQ((*all)->manifest().world->roster.id(), storage::sample_world()->roster.id());
 }
@@ -344,12 +340,11 @@ TEST_F(RunnerTest, ReadsAManifestInTwoSteps) {
 // Regression: a committed checkpoint whose manifest alone was removed was aborted, and its shards swept.
 TEST_F(RunnerTest, WhatTheCatalogHasAsCommittedIsNotAborted) {
   write_one();
-  auto committed = run<std::shared_ptr<const storage::Decision>>(operation::PublishDecision{
+  auto committed = run(operation::PublishDecision{
       kKey, std::make_shared<const storage::DecisionBody>(storage::sample_manifest(kKey).manifest())});
   ASSERT_OK(committed.status());
   ASSERT_OK(run(operation::RecordDecision{*committed}).status());
-  auto existing =
-      run<std::shared_ptr<const storage::Decision>>(abort_of(kKey, GiveUp::unproven, "left undecided"));
+  auto existing = run(abort_of(kKey, GiveUp::unproven, "left undecided"));
   ASSERT_OK(existing.status());
   EXPECT_TRUE((*existing)->committed());
   ASSERT_OK(storage->remove(storage::decision_path(kKey)));
@@ -374,7 +369,7 @@ class WholeAttempt : public RunnerTest {
     }
   }
   Result<std::shared_ptr<const storage::Decision>> abort(GiveUp why, const std::string& cause) {
-    return run<std::shared_ptr<const storage::Decision>>(abort_of(kKey, why, cause));
+    return run(abort_of(kKey, why, cause));
   }
 };
 
@@ -513,30 +508,29 @@ TEST_F(RunnerTest, LooksAfterAttemptsAndTheirFiles) {
   EXPECT_OK(check(file));
   file.size += 1;
   EXPECT_THAT(check(file).message(), HasSubstr("rank-00000.safetensors"));
-  auto attempts = run<storage::AttemptList>(operation::ListAttempts{});
+  auto attempts = run(operation::ListAttempts{});
   ASSERT_OK(attempts.status());
   ASSERT_EQ(attempts->attempts.size(), 1u);
   EXPECT_EQ(attempts->attempts[0].key, kKey);
-  EXPECT_EQ(run<storage::AttemptInfo>(operation::InspectAttempt{kKey})->files_bytes, written.size);
-  EXPECT_EQ(run<uint64_t>(operation::SweepAttempt{kKey}).status().code(), Code::refused);
+  EXPECT_EQ(run(operation::InspectAttempt{kKey})->files_bytes, written.size);
+  EXPECT_EQ(run(operation::SweepAttempt{kKey}).status().code(), Code::refused);
   ASSERT_OK(runner.run(abort_of(kKey, GiveUp::rank_failed, "swept")).status());
-  auto swept = run<uint64_t>(operation::SweepAttempt{kKey});
+  auto swept = run(operation::SweepAttempt{kKey});
   ASSERT_OK(swept.status());
   EXPECT_EQ(*swept, written.size);
 }
 
 TEST_F(RunnerTest, RostersAndLoadChoicesStandAsFirstPublished) {
-  EXPECT_EQ(run<storage::RosterRecord>(operation::ReadRoster{1}).status().code(), Code::not_found);
+  EXPECT_EQ(run(operation::ReadRoster{1}).status().code(), Code::not_found);
   SaveOptions first{Dedupe::none, 4096};
-  ASSERT_OK(
-      run<storage::RosterRecord>(operation::PublishRoster{1, {storage::sample_world(), first, 1}}).status());
-  auto second = run<storage::RosterRecord>(operation::PublishRoster{1, {storage::sample_world(), {}, 1}});
+  ASSERT_OK(run(operation::PublishRoster{1, {storage::sample_world(), first, 1}}).status());
+  auto second = run(operation::PublishRoster{1, {storage::sample_world(), {}, 1}});
   ASSERT_OK(second.status());
   EXPECT_EQ(second->options, first);
-  EXPECT_EQ(run<storage::RosterRecord>(operation::ReadRoster{1})->options, first);
-  EXPECT_EQ(run<storage::LoadChoice>(operation::ReadLoadChoice{1, 0}).status().code(), Code::not_found);
-  ASSERT_OK(run<storage::LoadChoice>(operation::PublishLoadChoice{1, 0, {true, kKey, {}}}).status());
-  auto choice = run<storage::LoadChoice>(operation::PublishLoadChoice{1, 0, {false, {}, {}}});
+  EXPECT_EQ(run(operation::ReadRoster{1})->options, first);
+  EXPECT_EQ(run(operation::ReadLoadChoice{1, 0}).status().code(), Code::not_found);
+  ASSERT_OK(run(operation::PublishLoadChoice{1, 0, {true, kKey, {}}}).status());
+  auto choice = run(operation::PublishLoadChoice{1, 0, {false, {}, {}}});
   ASSERT_OK(choice.status());
   EXPECT_TRUE(choice->found);
   EXPECT_EQ(choice->key, kKey);
@@ -548,8 +542,7 @@ TEST_F(RunnerTest, ToldToVerifyTellsDamageFromWhatIsNoCheckpoint) {
   const operation::VerifyCheckpoint verify{kKey};
   EXPECT_EQ(run(verify).status().code(), Code::not_found) << "nothing is decided";
   ASSERT_OK(storage->create_exclusive(storage::attempt_folder(kKey) + "/other", as_view("x")).status());
-  ASSERT_OK(run<std::shared_ptr<const storage::Decision>>(
-                operation::PublishDecision{kKey, std::make_shared<const storage::DecisionBody>(
+  ASSERT_OK(run(operation::PublishDecision{kKey, std::make_shared<const storage::DecisionBody>(
                                                      storage::sample_manifest(kKey).manifest())})
                 .status());
   const Status damaged = run(verify).status();
@@ -557,8 +550,7 @@ TEST_F(RunnerTest, ToldToVerifyTellsDamageFromWhatIsNoCheckpoint) {
   EXPECT_THAT(damaged.message(), HasSubstr("rank-0"));
   AttemptKey aborted = kKey;
   ++aborted.step;
-  ASSERT_OK(run<std::shared_ptr<const storage::Decision>>(abort_of(aborted, GiveUp::rank_failed, "too late"))
-                .status());
+  ASSERT_OK(run(abort_of(aborted, GiveUp::rank_failed, "too late")).status());
   EXPECT_EQ(run(operation::VerifyCheckpoint{aborted}).status().code(), Code::not_found);
 }
 
@@ -580,7 +572,7 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
     const Status refused = reader.run(each).status();
     EXPECT_EQ(refused.code(), Code::refused) << name;
     EXPECT_THAT(refused.message(),
-                HasSubstr(std::string(name) + " a job that only reads must not start the operation"));
+                HasSubstr("a job that only reads must not start the operation " + std::string(name)));
   }
   operation::PublishLoadChoice choice{7, 1, {true, kKey, {}}, storage::ChoiceOf::reader};
   ASSERT_OK(reader.run(choice).status());

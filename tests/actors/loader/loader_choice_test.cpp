@@ -306,7 +306,7 @@ TEST_F(LoaderChoice, OfACheckpointThatWasDeletedSinceIsToBeMadeAgain) {
 TEST_F(LoaderChoice, OfACheckpointThatWasAbortedSinceSaysSo) {
   const Status notified = told_of(tombstone(kCommitted));
   EXPECT_EQ(notified.code(), Code::aborted);
-  EXPECT_THAT(notified.message(), HasSubstr("it was aborted: too late"));
+  EXPECT_THAT(notified.message(), HasSubstr("the attempt was aborted: too late"));
 }
 
 TEST_F(LoaderChoice, OfACheckpointWhoseDecisionIsMissingNamesThatFile) {

@@ -118,9 +118,8 @@ std::vector<WireMessage> samples() {
       message_of(sample_chunk(), RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksUnavailable{kLoad, {7}}, RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksCancelled{kLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
-      message_of(wire::ChunksPending{kLoad, {7, 8, 9}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksPending{kLoad, {7, 8, 9}, 3}, RoleKind::loader, RoleKind::loader),
       message_of(wire::SaveProgress{kKey, 17}, writer, coordinator),
-      message_of(wire::ChunksPending{kLoad, {7}, 3}, RoleKind::loader, RoleKind::loader),
   };
 }
 
@@ -411,7 +410,7 @@ TEST(Describe, SaysKindKeysAndCounts) {
                  "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunkRequest latest-3.1: 2 chunks",
                  "ChunkData latest-3.1: 100 bytes", "ChunksUnavailable latest-3.1: 1 chunk",
                  "ChunksCancelled latest-3.1: 2 chunks", "ChunksPending latest-3.1: 3 chunks",
-                 "SaveProgress step 3 (g1a1): 17", "ChunksPending latest-3.1: 1 chunk"));
+                 "SaveProgress step 3 (g1a1): 17"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

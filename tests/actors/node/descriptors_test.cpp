@@ -66,7 +66,7 @@ TEST(Descriptors, ThatCannotBeHadAreRefusedWithBothFiguresAndTheRemedy) {
   std::string message = stated_with_limits(64, 900, demand, 16384);
   EXPECT_THAT(message,
               HasSubstr("needs " + std::to_string(descriptors_needed(demand)) + " file descriptors"));
-  EXPECT_THAT(message, HasSubstr("may have 900; ulimit -n, or LimitNOFILE="));
+  EXPECT_THAT(message, HasSubstr("may have only 900; ulimit -n, or LimitNOFILE="));
   EXPECT_THAT(message, Not(HasSubstr("\n")));
 }
 

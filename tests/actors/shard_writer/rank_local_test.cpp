@@ -362,7 +362,7 @@ TEST_F(RankLocal, OfACheckpointThatIsDeletedBeforeAllHaveSeenItNothingIsClaimed)
     ASSERT_TRUE(trainer->decided().contains({1, 1}));
     const local::Decided& received = trainer->decided().at({1, 1});
     EXPECT_EQ(received.outcome.code(), Code::unavailable) << received.outcome.to_string();
-    EXPECT_THAT(received.outcome.message(), HasSubstr("the folder of step 1 (g1a1) is gone"));
+    EXPECT_THAT(received.outcome.message(), HasSubstr("the folder of step 1 (g1a1) is missing"));
     EXPECT_EQ(received.checkpoint, nullptr);
   }
 }

@@ -592,7 +592,7 @@ TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
       tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
   ASSERT_EQ(notified(0).size(), 1u);
   EXPECT_EQ(notified(0)[0].code(), Code::unavailable);
-  EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is gone"));
+  EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is missing"));
 }
 
 TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLaterSteps) {

@@ -341,7 +341,7 @@ TEST_F(LaunchTest, ANodeKilledBeforeItIsReadySaysNothingAndItsSignalIsTold) {
 TEST_F(LaunchTest, AJobThatIsToGoOnNeedsACheckpoint) {
   ProcessEnd end = launch({"--resume"}, "touch $FOLDER/ran");
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.err, HasSubstr("root " + root() + " is not there"));
+  EXPECT_THAT(end.err, HasSubstr("root " + root() + " does not exist"));
   EXPECT_FALSE(std::filesystem::exists(root()));
 
   EXPECT_EQ(launch({}, "true").status, 0);

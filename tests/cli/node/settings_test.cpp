@@ -247,7 +247,7 @@ TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
   for (const local::OtherVariable& other : local::other_variables()) known.insert(other.name);
   // Variables for building and testing Shoal.
   for (const char* name : {"SHOAL_REQUIRE_PEERS", "SHOAL_BENCH_BYTES", "SHOAL_CHECK", "SHOAL_WERROR",
-                           "SHOAL_SANITIZE", "SHOAL_TESTS"}) {
+                           "SHOAL_SANITIZE", "SHOAL_TESTS", "SHOAL_CUDA"}) {
     known.insert(name);
   }
   std::vector<std::string> files{SHOAL_SOURCE_FOLDER "/README.md"};

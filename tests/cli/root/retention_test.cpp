@@ -171,7 +171,7 @@ TEST_F(RetentionCommands, WhatTheLiveGenerationBeganWithStays) {
 
 TEST_F(RetentionCommands, APinIsNoLeaseAndDoesNotEnd) {
   ASSERT_EQ(shoal({"pin", "--step", "1"}).status, 0);
-  EXPECT_EQ(shoal({"gc", "--keep-last", "1", "--lease-ttl-ms", "300"}).status, 0);
+  EXPECT_EQ(shoal({"gc", "--keep-last", "1", "--lease-ttl-ms", "10000"}).status, 0);
   EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
 }
 

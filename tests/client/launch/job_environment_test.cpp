@@ -188,7 +188,7 @@ TEST(JobEnvironment, SaysThatAJobOnlyReads) {
   EXPECT_FALSE(*read_only(""));
   EXPECT_FALSE(*read_only("0"));
   EXPECT_TRUE(*read_only("1"));
-  EXPECT_THAT(read_only("yes").status().message(), HasSubstr("SHOAL_READ_ONLY is 'yes': 0 or 1"));
+  EXPECT_THAT(read_only("yes").status().message(), HasSubstr("SHOAL_READ_ONLY is 'yes': it must be 0 or 1"));
 }
 
 TEST(OwnAddress, KnowsThisHostFromOthers) {

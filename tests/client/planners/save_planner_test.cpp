@@ -235,7 +235,7 @@ class HandMadePlanner : public dcp::LocalSavePlanner {
   }
   Result<dcp::Data> resolve_data(const WriteItem& item) override {
     if (fails_at == "resolve_data") return Status(Code::io, "no luck");
-    if (fails_at == "resolve_data: 'rows': 6 bytes" && item.index.fqn == "rows") {
+    if (fails_at == "resolve_data: 'rows': resolve_data returned 6 bytes" && item.index.fqn == "rows") {
       return dcp::Data::owned(std::string(6, 'x'));
     }
     if (item.type == dcp::WriteItemType::byte_io) return dcp::Data::owned(std::string("step five"));
@@ -285,7 +285,7 @@ TEST_P(AFailingSavePlanner, FailsTheSaveByTheNameOfTheStep) {
 INSTANTIATE_TEST_SUITE_P(AnyStep, AFailingSavePlanner,
                          testing::Values("set_up_planner", "create_local_plan", "finish_plan",
                                          "finish_plan: the planner", "resolve_data",
-                                         "resolve_data: 'rows': 6 bytes"),
+                                         "resolve_data: 'rows': resolve_data returned 6 bytes"),
                          [](const auto& at) { return fmt::format("Nr{}", at.index); });
 
 class GlobalPlanner : public dcp::DefaultGlobalSavePlanner {

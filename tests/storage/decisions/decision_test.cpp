@@ -163,7 +163,7 @@ TEST(Decision, OfANewerFormatIsRefusedNamingBothVersions) {
 TEST(Decision, WhoseHeadAndBodyDisagreeIsRefused) {
   Bytes bytes = encoded(sample_tombstone());
   Status status = decode_decision(resealed(bytes, 1, body_of(bytes)), "/root/d").status();
-  EXPECT_EQ(status.message(), "/root/d: damaged decision: head and body disagree");
+  EXPECT_EQ(status.message(), "/root/d: damaged decision: its head and body disagree");
 }
 
 TEST(Decision, SurvivesAnyBodyUnderARightDigest) {

@@ -244,7 +244,7 @@ TEST_F(RankManifests, ThatContradictEachOtherAreNone) {
   LayoutBuilder builder;
   builder.add_tensor("weight", DType::f32, {9, 3}, Mesh::contiguous({4}), {Placement::shard(0)});
   other.layout = std::move(builder).build().value();
-  expect_damaged(other, "'weight' has two shapes");
+  expect_damaged(other, "'weight' has different shapes on different ranks");
 }
 
 TEST_F(RankManifests, ArePublishedOnlyForFilesThatAreThere) {

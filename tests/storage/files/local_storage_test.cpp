@@ -82,7 +82,7 @@ TEST_P(StorageContract, ReadsNoMoreThanTheBound) {
   EXPECT_OK(storage().read("x", 5).status());
   Status status = storage().read("x", 4).status();
   EXPECT_EQ(status.code(), Code::too_large);
-  EXPECT_THAT(status.message(), HasSubstr(storage().describe() + "/x: 5 bytes"));
+  EXPECT_THAT(status.message(), HasSubstr(storage().describe() + "/x: it has 5 bytes"));
 }
 
 TEST_P(StorageContract, SaysWhatIsNotThere) {

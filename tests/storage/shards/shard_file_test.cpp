@@ -249,7 +249,7 @@ TEST(WriteShard, RefusesPiecesThatMakeNoShard) {
   EXPECT_THAT(message_of(unaligned), HasSubstr("'b': data offset 3 is not aligned to F32"));
   SampleShard twice;
   twice.whole_tensor("a", DType::u8, {3}).whole_tensor("a", DType::u8, {3});
-  EXPECT_THAT(message_of(twice), HasSubstr("'a' is given twice"));
+  EXPECT_THAT(message_of(twice), HasSubstr("'a' is listed twice"));
   SampleShard wrong_bytes = small_sample();
   wrong_bytes.pieces[0].bytes += 1;
   EXPECT_THAT(message_of(wrong_bytes), HasSubstr("'layers.0.weight': 48 bytes were given, but 49 announced"));

@@ -63,7 +63,8 @@ TEST(ShardHeader, ReadsAnotherFqnThanTheKey) {
 
 TEST(ShardHeader, IsRefusedWithoutShoalsKeys) {
   expect_corrupt(parse_shard_header("{}", 0).status(), "it has no '__metadata__': this is not a Shoal shard");
-  expect_corrupt(parse_shard_header(R"({"__metadata__":{}})", 0).status(), "no 'shoal' in '__metadata__'");
+  expect_corrupt(parse_shard_header(R"({"__metadata__":{}})", 0).status(),
+                 "its '__metadata__' has no 'shoal'");
   expect_corrupt(parse_shard_header(R"({"__metadata__":{"shoal":"","DCP_SHARDING_INFO":""}})", 0).status(),
                  "no 'shoal_digests'");
   expect_corrupt(parse_shard_header(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4).status(),
@@ -127,7 +128,7 @@ TEST(ShardHeader, NamesTheTensorThatIsWrong) {
           {R"("a":{"dtype":"U8","shape":[3],"data_offsets":[1,4]})",
            "'a': data_offsets begin at 1, but the previous tensor"},
           {R"("a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]})",
-           "the tensors end at data byte 3, the file at 4"},
+           "the tensors end at data byte 3, but the file ends at 4"},
           {R"("a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]})",
            "'b': data_offsets begin at 2, but the previous tensor ends at 3"},
           {R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[0],"data_offsets":[4,4]})",

@@ -179,7 +179,7 @@ TEST_F(Staging, TakesSixtyFourMebibytesForAHostAndNotLess) {
   const Status refused = take(0).outcome;
   EXPECT_EQ(refused.code(), Code::no_space);
   EXPECT_THAT(refused.message(), HasSubstr("1.00 GiB of memory"));
-  EXPECT_THAT(refused.message(), HasSubstr("in parts 64.0 MiB"));
+  EXPECT_THAT(refused.message(), HasSubstr("at least 64.0 MiB to stage in parts"));
   EXPECT_THAT(refused.message(), HasSubstr("63.0 MiB are left"));
   EXPECT_THAT(refused.message(), HasSubstr("the machine has little"));
 }

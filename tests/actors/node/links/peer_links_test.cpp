@@ -333,8 +333,9 @@ TEST(UnreachableNotice, ComesWithinThreeSecondsAndThenLessAndLessOften) {
     if (seconds.empty()) first = *line;
     seconds.push_back(ms / 1000);
   }
-  EXPECT_EQ(first,
-            "cannot reach the coordinator at 10.0.0.1:7070 for 2 s: connection refused; it tries again");
+  EXPECT_EQ(
+      first,
+      "this node cannot reach the coordinator at 10.0.0.1:7070 for 2 s: connection refused; it tries again");
   EXPECT_THAT(seconds, ElementsAre(2, 6, 14, 30, 62, 122, 182, 242));
 }
 
