@@ -197,30 +197,30 @@ void CafHost::Impl::Seat::handle(const QueuedEvent& queued_event) noexcept {
 }
 
 void CafHost::Impl::Seat::carry_out(Effect& any) {
-  HostServices& services = host_.services;
   std::visit(
-      Overloaded{[&](const effect::Send& effect) { send(effect); },
-                 [&](const effect::SendTo& effect) { services.send_to(effect.address, effect.message); },
-                 [&](effect::ToRole& effect) {
-                   host_.post(effect.to,
-                              std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(effect.event)}));
-                 },
-                 [&](const effect::ToClient& effect) { services.to_client(effect.client, effect.message); },
-                 [&](const effect::ForgetClient& effect) { services.forget_client(effect.client); },
-                 [&](const effect::SetTimer& effect) { set_timer(effect); },
-                 [&](const effect::CancelTimer& effect) {
-                   armed_.erase(effect.timer);
-                   if (host_.timers) host_.timers->cancel(kind_, effect.timer);
-                 },
-                 [&](effect::Start& effect) { start(effect); },
-                 [&](const effect::Redirect& effect) { services.redirect(effect); },
-                 [&](const effect::EndSession& effect) { services.end_session(effect.node, effect.why); },
-                 [&](const effect::Retire& effect) {
-                   host_.coordinator_is_here = false;
-                   services.retired(effect.by);
-                 },
-                 [&](const effect::Drained&) { services.drained(kind_); },
-                 [&](const effect::Log& effect) { services.log(kind_, effect); }},
+      Overloaded{
+          [&](const effect::Send& effect) { send(effect); },
+          [&](const effect::SendTo& effect) { host_.services.send_to(effect.address, effect.message); },
+          [&](effect::ToRole& effect) {
+            host_.post(effect.to,
+                       std::make_shared<QueuedEvent>(QueuedEvent{.event = std::move(effect.event)}));
+          },
+          [&](const effect::ToClient& effect) { host_.services.to_client(effect.client, effect.message); },
+          [&](const effect::ForgetClient& effect) { host_.services.forget_client(effect.client); },
+          [&](const effect::SetTimer& effect) { set_timer(effect); },
+          [&](const effect::CancelTimer& effect) {
+            armed_.erase(effect.timer);
+            if (host_.timers) host_.timers->cancel(kind_, effect.timer);
+          },
+          [&](effect::Start& effect) { start(effect); },
+          [&](const effect::Redirect& effect) { host_.services.redirect(effect); },
+          [&](const effect::EndSession& effect) { host_.services.end_session(effect.node, effect.why); },
+          [&](const effect::Retire& effect) {
+            host_.coordinator_is_here = false;
+            host_.services.retired(effect.by);
+          },
+          [&](const effect::Drained&) { host_.services.drained(kind_); },
+          [&](const effect::Log& effect) { host_.services.log(kind_, effect); }},
       any);
 }
 

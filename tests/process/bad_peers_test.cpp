@@ -80,7 +80,8 @@ TEST_F(LiveJob, TurnsAwayNodesOfAnotherGenerationSchemaRootOrJob) {
   EXPECT_TRUE(answer(member(), schema::SCHEMA_VERSION).ok()) << "the test speaks the protocol";
   EXPECT_EQ(answer(past, schema::SCHEMA_VERSION).message(),
             "the generations differ: the peer is in 7, but this side is in 1");
-  EXPECT_THAT(answer(other_job, schema::SCHEMA_VERSION).message(), HasSubstr("jobs differ: 'job-0'"));
+  EXPECT_THAT(answer(other_job, schema::SCHEMA_VERSION).message(),
+              HasSubstr("jobs differ: the peer belongs to 'job-0'"));
   EXPECT_THAT(answer(other_root, schema::SCHEMA_VERSION).message(), HasSubstr("roots differ"));
   for (uint32_t version : {schema::SCHEMA_VERSION + 1, schema::SCHEMA_VERSION - 1, 0xffffffffu}) {
     Status why = answer(member(), version);

@@ -96,7 +96,7 @@ TEST_F(EpochsLive, AnotherJobTakesTheRootOnlyWhenItSaysSo) {
   start();
   ASSERT_EQ(outcome_of(1), ok_status());
   NodeChild refused(scratch_.host("d"), coordinating("job-2"));
-  EXPECT_THAT(refused.first_line(), HasSubstr("job 'job-1' is live"));
+  EXPECT_THAT(refused.first_line(), HasSubstr("job 'job-1' is running"));
   auto one = first_->save(2);
   ASSERT_TRUE(one.ok());
   auto arguments = coordinating("job-2");
@@ -115,7 +115,7 @@ TEST_F(EpochsLive, ARunOfTheSameJobIdIsAnotherRun) {
   auto other_world = coordinating();
   other_world[3] = "world=3";
   NodeChild refused(scratch_.host("d"), other_world);
-  EXPECT_THAT(refused.first_line(), HasSubstr("an earlier run of job 'job-1' is live"));
+  EXPECT_THAT(refused.first_line(), HasSubstr("an earlier run of job 'job-1' is running"));
   auto one = first_->save(2);
   ASSERT_TRUE(one.ok());
   other_world.push_back("take_over=1");

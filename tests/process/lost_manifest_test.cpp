@@ -97,7 +97,8 @@ TEST_F(LostManifest, WithALostShardIsReportedByWhoLoadsAnOlderStep) {
   const std::string log = read_file(scratch_.file("next-a.log"));
   EXPECT_THAT(
       log,
-      HasSubstr("load(latest) chooses step 1 (g1a1): it passes over the newer step 2 (g1a1) is not loaded"));
+      HasSubstr(
+          "load(latest) chooses step 1 (g1a1): it passes over the newer step 2 (g1a1), which was aborted"));
   EXPECT_THAT(log, HasSubstr("there is no shard of rank 1"));
 }
 

@@ -112,7 +112,7 @@ TEST(NodeProcess, RefusesARootWhereAnotherJobIsLiveUntilThatOneIsGone) {
   NodeChild live(scratch.host("a"), {"root=" + scratch.root(), "job=job-1"});
   ASSERT_NE(live.address(), "");
   NodeChild another(scratch.host("b"), {"root=" + scratch.root(), "job=job-2"});
-  EXPECT_THAT(another.first_line(), HasSubstr("job 'job-1' is live"));
+  EXPECT_THAT(another.first_line(), HasSubstr("job 'job-1' is running"));
   live.signal(SIGKILL);
   live.wait();
   NodeChild later(scratch.host("b"), {"root=" + scratch.root(), "job=job-2"});
@@ -341,7 +341,7 @@ TEST(NodeProcess, RefusesAJobForWhichItHasTooFewDescriptors) {
                                         "nofile=1000"};
   NodeChild node(scratch.host("a"), arguments);
   EXPECT_THAT(node.first_line(), AllOf(HasSubstr("needs "), HasSubstr("999 other nodes at 2"),
-                                       HasSubstr("may have 1000; ulimit -n, or LimitNOFILE=")));
+                                       HasSubstr("may have only 1000; ulimit -n, or LimitNOFILE=")));
   EXPECT_EQ(node.wait(), 1);
   arguments[2] = "world=400";
   NodeChild smaller(scratch.host("a"), arguments);
@@ -372,7 +372,7 @@ TEST(NodeProcess, RefusesTheRosterOfMoreHostsThanItReaches) {
   auto ended = save->wait_committed(kPatience);
   ASSERT_FALSE(ended.ok());
   EXPECT_THAT(ended.status().message(),
-              AllOf(HasSubstr("with 1 direct nodes reaches 2"), HasSubstr("--max-direct-nodes")));
+              AllOf(HasSubstr("with 1 direct nodes reaches only 2"), HasSubstr("--max-direct-nodes")));
 }
 
 TEST(NodeProcess, SaysWhyItCannotRun) {

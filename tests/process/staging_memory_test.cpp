@@ -179,7 +179,7 @@ TEST_F(ShortOfMemory, SaysWhatItNeedsWhereThereIsLess) {
   for (auto& saved : together(trainers_, [](BigTrainer& trainer) { return trainer.save(1); })) {
     EXPECT_EQ(saved.status().code(), Code::no_space);
     EXPECT_THAT(saved.status().message(), HasSubstr("--staging-memory is 62.0 MiB"));
-    EXPECT_THAT(saved.status().message(), HasSubstr("in parts 32.0 MiB"));
+    EXPECT_THAT(saved.status().message(), HasSubstr("at least 32.0 MiB to stage in parts"));
   }
 }
 

@@ -63,10 +63,11 @@ TEST(Faults, AreRefusedByFileLineAndReason) {
               HasSubstr("f.toml:6: permille = 1001: it must lie between 1 and 1000"));
   EXPECT_THAT(refusal("at_ms = -3\nkind = \"dies\"\nhost = 1\n"), HasSubstr("f.toml:2: at_ms = -3"));
   EXPECT_THAT(check_fault({Kind::dies, 5, 3, 0, 8}, 8, 64).message(),
-              HasSubstr("hosts 3 to 10 die at 5 ms: there are 8 hosts"));
+              HasSubstr("hosts 3 to 10 die at 5 ms: the job has only 8 hosts"));
   Fault rank{Kind::ends, 5};
   rank.rank = 64;
-  EXPECT_THAT(check_fault(rank, 8, 64).message(), HasSubstr("rank 64 ends at 5 ms: there are 64 ranks"));
+  EXPECT_THAT(check_fault(rank, 8, 64).message(),
+              HasSubstr("rank 64 ends at 5 ms: the job has only 64 ranks"));
 }
 
 // --- what comes of them ---
@@ -139,7 +140,8 @@ TEST(ACoordinator, TakesThePlaceOfOneThatStandsStillAndWakesUp) {
       simulated(of_eight_hosts({{Kind::stalls, 20'100, 0, 12'000}, {Kind::coordinates, 23'000, 1}}));
   EXPECT_GT(report.saves[1].committed.least, seconds(2));  // what the old one would have taken
   EXPECT_EQ(report.saves[1].aborted_ranks, 0u) << report.saves[1].cause;
-  EXPECT_THAT(report.warnings, ::testing::Contains(HasSubstr("node0: superseded by epoch 2 at node1")));
+  EXPECT_THAT(report.warnings,
+              ::testing::Contains(HasSubstr("node0: this coordinator is superseded by epoch 2 at node1")));
 }
 
 TEST(ANode, ThatStandsStillForLongReturnsAndIsHeard) {
@@ -190,7 +192,7 @@ TEST(ATrainer, ThatVanishesIsReportedToOtherHostsAlsoIfNoRankOfItsOwnWaits) {
   EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
   EXPECT_EQ(report.saves[1].aborted_ranks, 56u);
   EXPECT_THAT(report.saves[1].cause,
-              HasSubstr("rank 24: its trainer ended before it had staged this save: it "
+              HasSubstr("rank 24 (host host3): its trainer ended before it staged this save: it "
                         "closed its connection without notice"));
   EXPECT_LT(report.saves[1].committed.greatest, seconds(20));
 }

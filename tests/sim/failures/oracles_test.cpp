@@ -146,7 +146,7 @@ TEST_F(AnOracle, SeesWhatIsToldAndDoesNotStand) {
   expect(committed, "notified-of-what-exists", "rank 2 was notified that step 1 (g1a1) is committed");
   Oracles aborted = oracles();
   aborted.notified(10, 2, step(2), Status(Code::aborted, "no"));
-  expect(aborted, "notified-of-what-exists", "and nothing stands");
+  expect(aborted, "notified-of-what-exists", "but no tombstone exists");
 }
 
 TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
@@ -193,7 +193,8 @@ TEST_F(AnOracle, SeesLatestNameWhatIsNotCommittedOrGoBack) {
   commit(step(1));
   root_.names_latest = step(2);
   uncommitted.answered(10, root_.decision(step(1)));
-  expect(uncommitted, "latest-is-committed", "latest is step 2 (g1a1), which is not");
+  expect(uncommitted, "latest-is-committed",
+         "the latest checkpoint is step 2 (g1a1), which is not committed");
   Oracles backwards = oracles();
   commit(step(3));
   backwards.answered(10, root_.decision(step(3)));
@@ -274,7 +275,7 @@ TEST_F(AnOracle, OfALoadSeesRanksThatReadDifferentCheckpoints) {
   LoadOracles all(0, root_, std::nullopt);
   all.asked(20, read_of(step(2), 0));
   all.asked(20, read_of(step(1), 1));
-  expect(all, "load-is-one", "one rank reads step 2 (g1a1), another step 1 (g1a1)");
+  expect(all, "load-is-one", "one rank reads step 2 (g1a1), but another reads step 1 (g1a1)");
 }
 
 TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
@@ -294,7 +295,7 @@ TEST_F(AnOracle, CountsFromWhenANodeHearsOfASave) {
   notified_at = 100 + 5 * kDeadline;
   EXPECT_FALSE(all.stops(99 + 6 * kDeadline));
   EXPECT_TRUE(all.stops(100 + 6 * kDeadline));
-  expect(all, "ends-in-time", "ranks 0, 1, 2, 3 are not told");
+  expect(all, "ends-in-time", "ranks 0, 1, 2, 3 are not notified");
 }
 
 TEST_F(AnOracle, SeesASaveOfWhichALivingRankIsNotTold) {
@@ -304,7 +305,7 @@ TEST_F(AnOracle, SeesASaveOfWhichALivingRankIsNotTold) {
   for (Rank rank : {0u, 1u}) all.notified(200, rank, step(1), Status(Code::io, "not decided"));
   EXPECT_FALSE(all.stops(99 + kDeadline));
   EXPECT_TRUE(all.stops(100 + kDeadline));
-  expect(all, "ends-in-time", "rank 3 is not told");
+  expect(all, "ends-in-time", "rank 3 is not notified");
 }
 
 }  // namespace

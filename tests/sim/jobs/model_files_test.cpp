@@ -144,7 +144,8 @@ TEST_F(ModelFiles, OfAManifestAreItsLayouts) {
   EXPECT_EQ(report->layouts, layouts);
   EXPECT_TRUE(report->layouts_are_stated);
   scenario.ranks = 8;
-  EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr(folder_ + "/manifest.shoal is of 16 ranks"));
+  EXPECT_THAT(validate_scenario(scenario).message(),
+              HasSubstr(folder_ + "/manifest.shoal has 16 ranks, but the job has 8"));
   scenario.ranks = 16;
   scenario.mesh = "dp=16";
   EXPECT_THAT(validate_scenario(scenario).message(), HasSubstr("leave out the mesh"));
@@ -179,7 +180,7 @@ TEST_F(ModelFiles, AreRefusedByFileAndReason) {
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","shape":[1]}})"),
               HasSubstr("data_offsets are missing"));
   EXPECT_THAT(refusal_of_header(R"({"a": {"dtype":"F32","colour":[1]}})"),
-              HasSubstr("'colour' means nothing"));
+              HasSubstr("'colour' is not a property of a tensor"));
   EXPECT_THAT(
       refusal_of_header(R"({"layers.123456789.a": {"dtype":"F32","shape":[1],"data_offsets":[0,4]}})"),
       HasSubstr("layer 123456789 is too high, at most 10000"));

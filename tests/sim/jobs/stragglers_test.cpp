@@ -117,7 +117,7 @@ TEST(Stragglers, AreRefusedWithReason) {
   EXPECT_EQ(parsed->storage_permille, 2500u);
   auto refusal = [](const std::string& text) { return parse_scenario(text, "s.toml").status().message(); };
   EXPECT_THAT(refusal("[stragglers]\nhosts_permille = 10\ndisk = 3\n"),
-              HasSubstr("s.toml:3: 'disk' means nothing"));
+              HasSubstr("s.toml:3: 'disk' is not known here"));
   EXPECT_THAT(refusal("[stragglers]\ncopy_permille = 3000\n"),
               HasSubstr("s.toml:1: stragglers need the key hosts"));
   EXPECT_THAT(refusal("[stragglers]\nhosts_permille = 10\ncopy_permille = 999\n"),
