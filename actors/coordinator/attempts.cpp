@@ -108,7 +108,7 @@ Missing Coordinator::what_is_missing(const Attempt& attempt) const {
   for (const auto& [key, other] : attempts_) {  // hosts may save different steps
     if (key == attempt.key() || !other.is_open()) continue;
     const auto sent = std::find_if(missing.ranks.begin(), missing.ranks.end(),
-                                   [&](Rank rank) { return other.has_sent(rank); });
+                                   [&open = other](Rank rank) { return open.has_sent(rank); });
     if (sent == missing.ranks.end()) continue;
     missing.detail += "; rank " + std::to_string(*sent) + " has reported " + to_string(key) +
                       ", which is not complete either";

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/ids.h"
+#include "shoal/mesh.h"
 
 namespace shoal::actors {
 

@@ -251,7 +251,7 @@ TEST(Sim, RefusesBeforeAnythingRuns) {
     EXPECT_EQ(end.out, "");
     return end.err;
   };
-  EXPECT_THAT(refusal({"sim", "--ranks", "100", "--mesh", "tp=8"}), HasSubstr("makes 8 ranks, not 100"));
+  EXPECT_THAT(refusal({"sim", "--ranks", "100", "--mesh", "tp=8"}), HasSubstr("has 8 ranks, not 100"));
   EXPECT_THAT(refusal({"sim", "--profile", "tape"}),
               HasSubstr("no profile 'tape'; built-in profiles are lustre, nvme, obj"));
   EXPECT_THAT(refusal({"sim", "--model", "gpt7"}), HasSubstr("no model 'gpt7'"));
