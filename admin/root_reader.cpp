@@ -142,16 +142,4 @@ std::string utc_time(int64_t unix_time_ns) {
   return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts));
 }
 
-std::string_view dedupe_name(Dedupe dedupe) {
-  switch (dedupe) {
-    case Dedupe::balanced:
-      return "balanced";
-    case Dedupe::lowest_rank:
-      return "lowest-rank";
-    case Dedupe::none:
-      break;
-  }
-  return "none";
-}
-
 }  // namespace shoal::admin

@@ -56,6 +56,5 @@ uint64_t file_bytes_of(const storage::Manifest& manifest);
 std::string counted(uint64_t count, std::string_view thing, std::string_view things = {});
 std::string attempt_name(const AttemptKey& key);  // "g3a1"
 std::string utc_time(int64_t unix_time_ns);       // "2026-11-21 04:56:44"; "-" for 0
-std::string_view dedupe_name(Dedupe dedupe);
 
 }  // namespace shoal::admin

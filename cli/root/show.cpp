@@ -12,6 +12,7 @@
 #include "cli/json_text.h"
 #include "cli/root/choice_options.h"
 #include "cli/table.h"
+#include "plan/saving/options_difference.h"
 
 namespace shoal::cli {
 
@@ -153,7 +154,7 @@ void print_manifest(const storage::Manifest& manifest) {
       admin::counted(manifest.world->roster.world_size(), "rank"), human_bytes(manifest.payload_bytes),
       admin::counted(manifest.files.size(), "file"), human_bytes(admin::file_bytes_of(manifest)),
       manifest.world->roster.id().to_hex(), manifest.rule_version, mode_name(manifest.options.mode),
-      admin::dedupe_name(manifest.options.dedupe), human_bytes(manifest.options.unit_bytes));
+      plan::dedupe_name(manifest.options.dedupe), human_bytes(manifest.options.unit_bytes));
   print_user(manifest.user);
   Table values({{"NAME"}, {"DTYPE"}, {"SHAPE"}, {"SHARDING"}});
   for (const auto& [fqn, value] : values_of(*manifest.world)) {
@@ -184,7 +185,7 @@ nlohmann::ordered_json manifest_json(const storage::Manifest& manifest) {
   if (!manifest.user.empty()) out["metadata"] = manifest.user;
   out["options"] = {{"rule_version", manifest.rule_version},
                     {"mode", mode_name(manifest.options.mode)},
-                    {"dedupe", admin::dedupe_name(manifest.options.dedupe)},
+                    {"dedupe", plan::dedupe_name(manifest.options.dedupe)},
                     {"unit_bytes", manifest.options.unit_bytes}};
   out["values"] = nlohmann::ordered_json::array();
   for (const auto& [fqn, value] : values_of(*manifest.world)) {
