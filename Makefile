@@ -26,7 +26,7 @@ help:
 	@echo 'make gpu-test      the tests of gpu/ alone: needs a compiler, CMake, GoogleTest and, for a GPU, nvcc'
 	@echo 'make gpu-bench     measure the kernels on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
-	@echo 'make demo-torch    PyTorch with FSDP2 on four ranks: save, kill, continue, compare the losses'
+	@echo 'make demo-torch    the demo that this package is to pass: FSDP2 on four ranks, killed and continued'
 	@echo 'make python        build the unfinished Python package into build/release/python'
 	@echo 'make test-python   build it and run its tests'
 	@echo 'make deps          install the Debian packages that are missing'
