@@ -2,15 +2,29 @@
 # The main job, end to end: two nodes with two trainers each save; one trainer is killed, then a whole job;
 # two ranks with another mesh load what was committed and check every element.
 #
-#   examples/demo.sh BUILD_DIR [--ports]     exits with 0 only if every check passed; takes less than a minute
+#   examples/demo.sh BUILD_DIR [--ports] [--device cuda] [--staging wait|stream|until]
+#
+# Exits with 0 only if every check passed; takes less than a minute. With --device cuda the tensors lie on the
+# GPUs of this host.
 #
 # The nodes are network namespaces where that is permitted, else (or with --ports) two ports of this host.
 # Everything lies in a temporary folder that is removed at the end, as are the namespaces. Only processes
 # started here are killed.
 set -euo pipefail
 
-build=$(cd "${1:?usage: examples/demo.sh BUILD_DIR [--ports]}" && pwd)
-readonly build
+usage='usage: examples/demo.sh BUILD_DIR [--ports] [--device host|cuda] [--staging wait|stream|until]'
+readonly usage
+build=$(cd "${1:?$usage}" && pwd)
+shift
+only_ports=0 trainer_flags=()
+while (($#)); do
+  case $1 in
+    --ports) only_ports=1; shift ;;
+    --device | --staging) trainer_flags+=("$1" "${2:?$usage}"); shift 2 ;;
+    *) echo "$usage" >&2; exit 2 ;;
+  esac
+done
+readonly build only_ports trainer_flags
 readonly shoal=$build/cli/shoal trainer=$build/examples/sharded_trainer
 readonly small=(--layers 4 --hidden 384 --vocab 8192)   # about 120 MB with Adam's moments
 readonly large=(--layers 4 --hidden 768 --vocab 16384)  # about 490 MB: writing takes long enough to be hit
@@ -128,7 +142,7 @@ launch_pair() {
   for host in 0 1; do
     launch "$host" "$job-host$host" --create -n 2 --nnodes 2 --node-rank "$host" \
       --coordinator "$address0:$port" --job-id "$job-$$" --token-file "$dir/token" \
-      --stats-file "$dir/$job-$host.stats" -- "$trainer" "$@"
+      --stats-file "$dir/$job-$host.stats" -- "$trainer" "${trainer_flags[@]}" "$@"
   done
 }
 
@@ -158,6 +172,7 @@ state_of() { # state_of STEP: what `shoal ls` says of it, "" where there is no a
 # One line a step from the trainers' JSON lines.
 print_saves() {
   sed -n 's/[{}"]//g; /event:save/p' "$1" | tr ',' ' ' | awk '
+    function ratio(a, b) { return (b > 0) ? sprintf("%.2f", a / b) : "-" }
     { for (i = 1; i <= NF; i++) { split($i, pair, ":"); value[pair[1]] = pair[2] }
       step = value["step"]; ranks[step]++; bytes[step] += value["bytes"]
       if (value["first"] == "true") first[step] = 1
@@ -167,9 +182,9 @@ print_saves() {
       printf "%5s %6s %11s %15s %15s %7s %12s\n",
              "step", "ranks", "bytes", "blocked (mean)", "memcpy (mean)", "ratio", "committed in"
       for (step in ranks)
-        printf "%5d %6d %8.1f MB %12.2f ms %12.2f ms %7.2f %10.2f s%s\n", step, ranks[step],
+        printf "%5d %6d %8.1f MB %12.2f ms %12.2f ms %7s %10.2f s%s\n", step, ranks[step],
                bytes[step] / 1e6, 1e3 * blocked[step] / ranks[step], 1e3 * memcpy[step] / ranks[step],
-               blocked[step] / memcpy[step], commit[step],
+               ratio(blocked[step], memcpy[step]), commit[step],
                first[step] ? "  (the first, before a roster existed)" : "" }' |
     sort -n
 }
@@ -188,7 +203,7 @@ print_transport() {
 
 # ---- the demo ----
 
-if [[ ${2:-} != --ports ]] && set_up_namespaces; then
+if ((!only_ports)) && set_up_namespaces; then
   address0=10.77.0.1
   echo "Two nodes: network namespaces ${namespaces[*]}, joined by a veth pair."
 else
@@ -229,7 +244,8 @@ leftovers=$(find "$root/step-00000004" -type f | wc -l)
 echo "Step 4 is undecided and invisible, and left $leftovers files. The latest checkpoint is step 3."
 
 title "A third job, two ranks on one host with another mesh (TP), loads step 3 and checks every element"
-launch 0 third -n 2 --resume --abandoned-after-ms 2000 -- "$trainer" "${small[@]}" --sharding tp --load latest
+launch 0 third -n 2 --resume --abandoned-after-ms 2000 -- "$trainer" "${trainer_flags[@]}" \
+  "${small[@]}" --sharding tp --load latest
 wait_for_launches 0
 grep 'elements, all correct' "$dir/third.log"
 (($(grep -c 'loaded step 3 .*elements, all correct' "$dir/third.log") == 2)) ||

@@ -40,6 +40,7 @@ struct TrainerOptions {
   uint32_t train_ms = 0;
   std::string mode = "collective-free";
   std::string device = "host", staging = "wait";
+  bool verify_unchanged = false;
   std::optional<uint64_t> kill_after_stage;
   uint32_t kill_rank = 0;
   bool wait = false, forget = false;
@@ -157,6 +158,7 @@ class Trainer {
               ? ", of that waiting " + human_seconds(stats.seconds_waited)
               : "");
     if (options_.kill_after_stage == step && options_.kill_rank == checkpointer_options_.rank) {
+      SHOAL_RETURN_IF_ERROR(saved_.back().handle.wait_staged());
       print("step {}: staged; this trainer now kills itself", step);
       raise(SIGKILL);
     }
@@ -271,6 +273,8 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
   app.add_option("--staging", options->staging, "When training continues after a save from a device")
       ->check(CLI::IsMember({"wait", "stream", "until"}))
       ->capture_default_str();
+  app.add_flag("--verify-unchanged", options->verify_unchanged,
+               "Abort a save from a device if the state changes while it is copied");
   app.add_option("--train-ms", options->train_ms, "Time between saves, in milliseconds")
       ->capture_default_str();
   CLI::Option* wait =
@@ -279,7 +283,7 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
                "Do not wait for the outcome of saves; a later save returns the failure of an earlier one")
       ->excludes(wait);
   app.add_option("--kill-after-stage", options->kill_after_stage,
-                 "End with SIGKILL as soon as the save of this step returns");
+                 "End with SIGKILL as soon as the save of this step is staged");
   app.add_option("--kill-rank", options->kill_rank, "Rank that --kill-after-stage ends")
       ->capture_default_str();
   app.add_option("--metadata", options->metadata, "KEY=VALUE to store with each save; may be repeated");
@@ -310,6 +314,7 @@ int run(int argc, char** argv) {
   checkpointer_options->save.staging = options.staging == "until"    ? StagingMode::until
                                        : options.staging == "stream" ? StagingMode::stream
                                                                      : StagingMode::wait;
+  checkpointer_options->save.verify_unchanged = options.verify_unchanged;
   Status status = Trainer(options, *checkpointer_options).run();
   if (status.ok()) return 0;
   fmt::print(stderr, "rank {}: {}\n", checkpointer_options->rank, status.to_string());

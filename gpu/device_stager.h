@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "shoal/bytes.h"
@@ -29,12 +31,19 @@ struct DeviceCopy {
   uint64_t rows = 1;
   uint64_t source_stride = 0;
   uint64_t target_stride = 0;
+  uint32_t tag = 0;  // any number: NameOfTag has a name for it
 };
+
+// What an error calls the source of a copy. Called by the thread that waits.
+using NameOfTag = std::function<std::string(uint32_t tag)>;
 
 // Copies whose device memory belongs to one queue.
 struct DeviceBatch {
   Queue queue;
   std::vector<DeviceCopy> copies;
+  // Between two targets of copies to the host, this many bytes or fewer belong to nobody: they may get any
+  // value, so that small neighbours cross the bus together.
+  uint64_t gap_bytes = 0;
 };
 
 // Whose thread makes a call. A thread of the caller has its current CUDA device again when a call returns. A
@@ -48,7 +57,7 @@ class DeviceWork {
   // Waits until all copies have ended.
   virtual ~DeviceWork() = default;
   // Blocks this thread until all copies have ended. After an error the targets have undefined contents, and
-  // no copy writes to them any more.
+  // no copy writes to them any more. Code::invalid_argument: a source changed, see to_host.
   virtual Status wait(ThreadOf thread = ThreadOf::caller) = 0;
   // Makes what `stream` is given after this call wait for the copies. It does not block this thread. If the
   // copies have ended, it returns their outcome.
@@ -70,15 +79,17 @@ class DeviceUpload {
   virtual Status finish() = 0;
 };
 
-// Numbers that a device stager works by. The defaults are estimates: no device has measured them.
+// Numbers that a device stager works by. The defaults meet the targets for saves on an H100
+// (docs/explanation/gpu.md); they were not searched for.
 struct DeviceStagerOptions {
   uint32_t streams = 2;                             // of each device
   uint64_t register_bytes_max = uint64_t{1} << 30;  // of one call that pins memory
   uint64_t pinned_bytes_max = 0;                    // by pin(); 0: no limit
-  uint64_t small_bytes = uint64_t{256} << 10;       // fewer bytes of one row are copied in batches
-  uint64_t split_bytes = uint64_t{32} << 20;        // that many bytes and more use all streams
-  uint64_t ring_bytes = uint64_t{8} << 20;          // of each stream, for targets that are not pinned
-  uint64_t window_bytes = uint64_t{1} << 20;        // of one part of the window of an upload
+  uint64_t small_bytes = uint64_t{256} << 10;       // fewer bytes of one row are packed, or copied in batches
+  uint64_t packed_bytes = uint64_t{8} << 20;  // of each stream, on the device: for small pieces of saves
+  uint64_t split_bytes = uint64_t{32} << 20;  // that many bytes and more use all streams
+  uint64_t ring_bytes = uint64_t{8} << 20;    // of each stream, for targets that are not pinned
+  uint64_t window_bytes = uint64_t{1} << 20;  // of one part of the window of an upload
   uint32_t window_parts = 16;
 };
 
@@ -99,7 +110,12 @@ class DeviceStager {
   virtual Result<std::shared_ptr<void>> pin(int device, MutableByteView memory) = 0;
   // Starts copies from devices to host memory, where each target is contiguous. They run on streams of the
   // stager, after all that the queues have been given so far. After an error no copy is in progress.
-  virtual Result<std::shared_ptr<DeviceWork>> to_host(std::span<const DeviceBatch> batches) = 0;
+  //
+  // With `name_of`, the device digests all sources before and after the copies, and wait() compares: if one
+  // changed, its error has the name of its tag. The queues wait for the first digests. Of strided rows what
+  // lies between them must not change either. A change that is undone before the second digest is not seen.
+  virtual Result<std::shared_ptr<DeviceWork>> to_host(std::span<const DeviceBatch> batches,
+                                                      NameOfTag name_of = nullptr) = 0;
   // Begins a load into memory of these queues. Copies run after all that the queues have been given so far.
   virtual Result<std::unique_ptr<DeviceUpload>> begin_upload(std::span<const Queue> queues) = 0;
 };

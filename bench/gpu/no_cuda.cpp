@@ -1,7 +1,7 @@
-// Takes the place of kernels_bench in a build without CUDA.
+// Takes the place of a benchmark in a build without CUDA.
 #include <cstdio>
 
 int main() {
-  std::fprintf(stderr, "kernels_bench: this build has no CUDA: configure again with nvcc 12.4 or newer\n");
+  std::fprintf(stderr, "this build has no CUDA: configure again with nvcc 12.4 or newer\n");
   return 2;
 }

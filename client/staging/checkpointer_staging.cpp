@@ -195,7 +195,13 @@ Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
 Result<std::shared_ptr<gpu::DeviceWork>> Checkpointer::Impl::begin_copies() {
   std::shared_ptr<gpu::DeviceWork> copies;
   if (!device_tasks.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(copies, devices.to_host(device_tasks));
+    gpu::NameOfTag name_of;  // empty: a change of the state is not looked for
+    if (options.save.verify_unchanged) {
+      name_of = [layout = bound->layout()](uint32_t entry) {
+        return "'" + layout->entries()[entry].fqn + "'";
+      };
+    }
+    SHOAL_ASSIGN_OR_RETURN(copies, devices.to_host(device_tasks, std::move(name_of)));
   }
   SHOAL_RETURN_IF_ERROR(stager->wait(stager->submit(tasks)));
   return copies;

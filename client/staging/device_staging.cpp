@@ -73,10 +73,10 @@ void DeviceStaging::pin(MemorySlab& slab) {
       who_, human_bytes(gpu::DeviceStagerOptions{}.ring_bytes), pin.status().to_string());
 }
 
-Result<std::shared_ptr<gpu::DeviceWork>> DeviceStaging::to_host(
-    const std::vector<gpu::DeviceBatch>& batches) {
+Result<std::shared_ptr<gpu::DeviceWork>> DeviceStaging::to_host(const std::vector<gpu::DeviceBatch>& batches,
+                                                                gpu::NameOfTag name_of) {
   SHOAL_CHECK(stager_ != nullptr);
-  return stager_->to_host(batches);
+  return stager_->to_host(batches, std::move(name_of));
 }
 
 Result<std::unique_ptr<gpu::DeviceUpload>> DeviceStaging::begin_upload() {

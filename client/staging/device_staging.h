@@ -34,7 +34,8 @@ class DeviceStaging {
   // Pins the slab, once. If that is refused, writes one line to stderr: copies then go through a ring.
   void pin(MemorySlab& slab);
   // After check(). See gpu::DeviceStager. An upload is nullptr if this rank holds no byte on a device.
-  Result<std::shared_ptr<gpu::DeviceWork>> to_host(const std::vector<gpu::DeviceBatch>& batches);
+  Result<std::shared_ptr<gpu::DeviceWork>> to_host(const std::vector<gpu::DeviceBatch>& batches,
+                                                   gpu::NameOfTag name_of);
   Result<std::unique_ptr<gpu::DeviceUpload>> begin_upload();
   // Calls `then` with the outcome of the copies, once they have ended, on a thread of this object. Calls are
   // in the order of their copies.

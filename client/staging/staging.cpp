@@ -15,16 +15,17 @@ Box shifted(Box box, const Dims& by) {
 }
 
 // Moves the tasks from number `first` on, whose source lies on a device, to the batch of their queue.
-void move_to_device(const MemoryRef& memory, size_t first, std::vector<gpu::CopyTask>& tasks,
-                    std::vector<gpu::DeviceBatch>* on_devices) {
+// `entry` becomes the tag of the copies.
+void move_to_device(const MemoryRef& memory, uint32_t entry, uint64_t gap_bytes, size_t first,
+                    std::vector<gpu::CopyTask>& tasks, std::vector<gpu::DeviceBatch>* on_devices) {
   SHOAL_CHECK(on_devices != nullptr);
   const gpu::Queue queue{memory.device(), memory.stream()};
   auto batch = std::ranges::find(*on_devices, queue, &gpu::DeviceBatch::queue);
-  if (batch == on_devices->end()) batch = on_devices->insert(batch, gpu::DeviceBatch{queue, {}});
+  if (batch == on_devices->end()) batch = on_devices->insert(batch, gpu::DeviceBatch{queue, {}, gap_bytes});
   for (size_t i = first; i < tasks.size(); ++i) {
     const gpu::CopyTask& task = tasks[i];
     batch->copies.push_back(
-        {task.source, task.target, task.row_bytes, task.rows, task.source_stride, task.row_bytes});
+        {task.source, task.target, task.row_bytes, task.rows, task.source_stride, task.row_bytes, entry});
   }
   tasks.resize(first);
 }
@@ -108,7 +109,9 @@ void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, st
                      copy.row_bytes, copy.rows, copy.source_stride});
     if (!uses_devices) continue;
     const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
-    if (memory.is_on_device()) move_to_device(memory, tasks.size() - 1, tasks, on_devices);
+    if (!memory.is_on_device()) continue;
+    // Fewer bytes between two pieces only align the second one.
+    move_to_device(memory, piece.entry, kPieceAlignmentBytes - 1, tasks.size() - 1, tasks, on_devices);
   }
   for (const local::StagedPiece& piece : staging.pieces) {
     const StateDict::Entry& entry = state.entry_of(piece.entry);
@@ -155,7 +158,8 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
     }
     if (!state.uses_devices()) continue;
     const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
-    if (memory.is_on_device()) move_to_device(memory, first_task, tasks, on_devices);
+    // The node chose the places of the ranges: what lies between two may be another's.
+    if (memory.is_on_device()) move_to_device(memory, piece.entry, 0, first_task, tasks, on_devices);
   }
   return ok_status();
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -5,6 +6,7 @@
 #include "gpu/cuda/devices.h"
 #include "gpu/cuda/submission.h"
 #include "gpu/cuda/upload.h"
+#include "gpu/cuda/verification.h"
 #include "gpu/device_stager.h"
 
 namespace shoal::gpu {
@@ -13,14 +15,16 @@ namespace {
 
 class CudaWork final : public DeviceWork {
  public:
-  explicit CudaWork(std::shared_ptr<Devices> devices) : devices_(std::move(devices)) {}
+  CudaWork(std::shared_ptr<Devices> devices, NameOfTag name_of)
+      : devices_(std::move(devices)), name_of_(std::move(name_of)) {}
   ~CudaWork() override { (void)wait(ThreadOf::shoal); }
 
   // Before any other thread has this object.
   void add(DeviceStreams* streams, std::vector<runtime::Event> ends, uint64_t bytes,
-           std::vector<std::unique_ptr<RingCopies>> ring_copies) {
+           std::vector<std::unique_ptr<RingCopies>> ring_copies, std::unique_ptr<Verification> verification) {
     for (const runtime::Event end : ends) ends_.push_back({streams, end, bytes});
     for (auto& copies : ring_copies) ring_copies_.push_back(std::move(copies));
+    if (verification != nullptr) verifications_.push_back(std::move(verification));
   }
 
   Status wait(ThreadOf thread) override {
@@ -40,6 +44,14 @@ class CudaWork final : public DeviceWork {
     for (const End& end : ends_) end.streams->give_back(end.event);
     ends_.clear();
     is_ended_ = true;
+    for (const auto& verification : verifications_) {
+      if (!first.ok()) break;
+      if (const std::optional<uint32_t> tag = verification->changed()) {
+        first = Status(Code::invalid_argument, name_of_(*tag) + " changed while it was copied from device " +
+                                                   std::to_string(verification->device()));
+      }
+    }
+    verifications_.clear();
     return outcome_ = first;
   }
 
@@ -65,12 +77,14 @@ class CudaWork final : public DeviceWork {
   };
 
   const std::shared_ptr<Devices> devices_;
-  std::mutex wait_mutex_;  // locked before mutex_
+  const NameOfTag name_of_;  // empty: what is copied is not verified
+  std::mutex wait_mutex_;    // locked before mutex_
   std::mutex mutex_;
   std::vector<End> ends_;  // changes only while both are locked
   bool is_ended_ = false;
   Status outcome_;
   std::vector<std::unique_ptr<RingCopies>> ring_copies_;
+  std::vector<std::unique_ptr<Verification>> verifications_;
 };
 
 class Pin {
@@ -106,13 +120,16 @@ class CudaStager final : public DeviceStager {
     return std::shared_ptr<void>(std::make_shared<Pin>(devices_, memory));
   }
 
-  Result<std::shared_ptr<DeviceWork>> to_host(std::span<const DeviceBatch> batches) override {
-    auto work = std::make_shared<CudaWork>(devices_);
+  Result<std::shared_ptr<DeviceWork>> to_host(std::span<const DeviceBatch> batches,
+                                              NameOfTag name_of) override {
+    SHOAL_RETURN_IF_ERROR(devices_->check_process());
+    const bool verify_unchanged = name_of != nullptr;
+    auto work = std::make_shared<CudaWork>(devices_, std::move(name_of));
     std::map<int, std::vector<const DeviceBatch*>> by_device;
     for (const DeviceBatch& batch : batches) by_device[batch.queue.device].push_back(&batch);
     for (const auto& [device, of_device] : by_device) SHOAL_RETURN_IF_ERROR(check(device));
     for (const auto& [device, of_device] : by_device) {
-      if (Status started = start(device, of_device, *work); !started.ok()) {
+      if (Status started = start(device, of_device, verify_unchanged, *work); !started.ok()) {
         devices_->drain();
         return started;
       }
@@ -121,6 +138,7 @@ class CudaStager final : public DeviceStager {
   }
 
   Result<std::unique_ptr<DeviceUpload>> begin_upload(std::span<const Queue> queues) override {
+    SHOAL_RETURN_IF_ERROR(devices_->check_process());
     for (const Queue& queue : std::set<Queue>(queues.begin(), queues.end())) {
       SHOAL_RETURN_IF_ERROR(check(queue.device));
       const runtime::CurrentDevice current(queue.device);
@@ -138,14 +156,21 @@ class CudaStager final : public DeviceStager {
   }
 
   // Starts the copies from one device. After an error some may be in progress.
-  Status start(int device, const std::vector<const DeviceBatch*>& batches, CudaWork& work) {
+  Status start(int device, const std::vector<const DeviceBatch*>& batches, bool verify_unchanged,
+               CudaWork& work) {
     const runtime::CurrentDevice current(device);
     SHOAL_RETURN_IF_ERROR(current.status());
     SHOAL_ASSIGN_OR_RETURN(DeviceStreams* const streams, devices_->streams_of(device));
     std::set<void*> callers;
     for (const DeviceBatch* batch : batches) callers.insert(batch->queue.stream);
     for (void* const stream : callers) SHOAL_RETURN_IF_ERROR(streams->wait_for(stream));
-    Submission submission(*devices_, *streams);
+    std::unique_ptr<Verification> verification;
+    if (verify_unchanged) {
+      SHOAL_ASSIGN_OR_RETURN(verification, Verification::begin(*streams, batches));
+    }
+    uint64_t gap_bytes = UINT64_MAX;
+    for (const DeviceBatch* batch : batches) gap_bytes = std::min(gap_bytes, batch->gap_bytes);
+    Submission submission(*devices_, *streams, gap_bytes);
     Status status;
     for (const DeviceBatch* batch : batches) {
       for (const DeviceCopy& copy : batch->copies) {
@@ -153,6 +178,7 @@ class CudaStager final : public DeviceStager {
       }
     }
     if (status.ok()) status = submission.flush();
+    if (status.ok() && verification != nullptr) status = verification->end();
     std::vector<runtime::Event> ends;
     if (status.ok()) {
       Result<std::vector<runtime::Event>> recorded = streams->record_all();
@@ -160,7 +186,8 @@ class CudaStager final : public DeviceStager {
       if (recorded.ok()) ends = std::move(*recorded);
     }
     // The work keeps what the streams read, even after an error.
-    work.add(streams, std::move(ends), submission.bytes(), submission.take_ring_copies());
+    work.add(streams, std::move(ends), submission.bytes(), submission.take_ring_copies(),
+             std::move(verification));
     return status;
   }
 

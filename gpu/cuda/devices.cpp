@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <utility>
 
@@ -15,14 +16,21 @@ Result<std::unique_ptr<DeviceStreams>> DeviceStreams::make(int device, const Dev
     made->streams_.push_back(stream);
   }
   made->rings_.resize(options.streams);
+  made->packing_.resize(options.streams);
   return made;
 }
 
 DeviceStreams::~DeviceStreams() {
   if (is_abandoned_) return;
   for (const runtime::Event event : unused_) runtime::destroy_event(event);
+  for (const Results& results : results_) runtime::free_pinned(results.memory);
   for (std::byte* const ring : rings_) {
     if (ring != nullptr) runtime::free_pinned(ring);
+  }
+  for (size_t i = 0; i < packing_.size(); ++i) {
+    if (std::byte* const memory = packing_[i].value_or(nullptr); memory != nullptr) {
+      runtime::free_on_device(memory, streams_[i]);
+    }
   }
   for (const runtime::Stream stream : streams_) runtime::destroy_stream(stream);
 }
@@ -86,6 +94,34 @@ Result<std::byte*> DeviceStreams::ring_of(size_t stream) {
     rings_[stream] = static_cast<std::byte*>(memory);
   }
   return rings_[stream];
+}
+
+std::byte* DeviceStreams::packing_memory_of(size_t stream) {
+  std::lock_guard lock(mutex_);
+  if (!packing_[stream].has_value()) {
+    const Result<void*> memory =
+        runtime::allocate_on_device(streams_[stream], {device_, options_.packed_bytes});
+    packing_[stream] = memory.ok() ? static_cast<std::byte*>(*memory) : nullptr;
+  }
+  return *packing_[stream];
+}
+
+Result<std::byte*> DeviceStreams::take_results(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  for (Results& results : results_) {
+    if (results.is_taken || results.bytes < bytes) continue;
+    results.is_taken = true;
+    return results.memory;
+  }
+  const uint64_t rounded = std::bit_ceil(bytes);  // the next save may need a little more
+  SHOAL_ASSIGN_OR_RETURN(void* const memory, runtime::allocate_pinned({device_, rounded}));
+  results_.push_back({static_cast<std::byte*>(memory), rounded, true});
+  return results_.back().memory;
+}
+
+void DeviceStreams::give_back_results(std::byte* memory) {
+  std::lock_guard lock(mutex_);
+  std::ranges::find(results_, memory, &Results::memory)->is_taken = false;
 }
 
 Status DeviceStreams::drain() {

@@ -36,6 +36,12 @@ class DeviceStreams {
   void give_back(runtime::Event event);
   // Pinned memory of options.ring_bytes for the targets of one stream that are not pinned.
   Result<std::byte*> ring_of(size_t stream);
+  // Memory of options.packed_bytes on the device, for what one stream packs; nullptr: the device has none to
+  // spare. The device must be current.
+  std::byte* packing_memory_of(size_t stream);
+  // Pinned memory of at least that many bytes, for numbers that a device computes.
+  Result<std::byte*> take_results(uint64_t bytes);
+  void give_back_results(std::byte* memory);
   // Waits until every stream is empty. The first error.
   Status drain();
   // In a process that was forked: calls nothing of the runtime any more.
@@ -51,7 +57,14 @@ class DeviceStreams {
   std::vector<runtime::Stream> streams_;
   std::vector<std::byte*> rings_;  // by stream; nullptr: not needed yet
   std::mutex mutex_;
+  std::vector<std::optional<std::byte*>> packing_;  // by stream; nullopt: not needed yet
   std::vector<runtime::Event> unused_;
+  struct Results {
+    std::byte* memory = nullptr;
+    uint64_t bytes = 0;
+    bool is_taken = false;
+  };
+  std::vector<Results> results_;
 };
 
 // Shared by a stager and by all that it returned. Thread-safe.

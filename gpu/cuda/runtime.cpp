@@ -1,7 +1,10 @@
 #include "gpu/cuda/runtime.h"
 
 #include <cuda_runtime_api.h>
+
 #include <string>
+
+#include "gpu/kernels/launch.h"
 
 namespace shoal::gpu::runtime {
 
@@ -162,6 +165,16 @@ Result<bool> copy_batch(void* const* targets, const void* const* sources, const 
 #endif
 }
 
+Status copy_on_device(const RowCopyList& list, Stream stream, const About& about) {
+  return checked(static_cast<cudaError_t>(launch_row_copies(list, stream)), "cudaLaunchKernel", about);
+}
+
+Status digest(const DigestList& list, uint64_t* leaf_hashes, uint64_t* digests, Stream stream,
+              const About& about) {
+  return checked(static_cast<cudaError_t>(launch_digests(list, leaf_hashes, digests, stream)),
+                 "cudaLaunchKernel", about);
+}
+
 Status call_host(Stream stream, void (*function)(void*), void* argument, const About& about) {
   return checked(cudaLaunchHostFunc(stream, function, argument), "cudaLaunchHostFunc", about);
 }
@@ -172,6 +185,16 @@ Status register_memory(void* memory, const About& about) {
 
 void unregister_memory(void* memory) {
   (void)checked(cudaHostUnregister(memory), "cudaHostUnregister", {});
+}
+
+Result<void*> allocate_on_device(Stream stream, const About& about) {
+  void* memory = nullptr;
+  SHOAL_RETURN_IF_ERROR(checked(cudaMallocAsync(&memory, about.bytes, stream), "cudaMallocAsync", about));
+  return memory;
+}
+
+void free_on_device(void* memory, Stream stream) {
+  (void)checked(cudaFreeAsync(memory, stream), "cudaFreeAsync", {});
 }
 
 Result<void*> allocate_pinned(const About& about) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "gpu/device_stager.h"
+#include "gpu/kernels/tables.h"
 #include "shoal/status.h"
 
 struct CUstream_st;
@@ -61,11 +62,18 @@ inline constexpr uint64_t kStrideMax = (uint64_t{1} << 31) - 1;
 // Several copies in one call. False: runtime or driver are older than 12.8, and nothing was copied.
 Result<bool> copy_batch(void* const* targets, const void* const* sources, const size_t* sizes, size_t count,
                         Stream stream, const About& about);
+// Packs or unpacks on the device, by a kernel.
+Status copy_on_device(const RowCopyList& list, Stream stream, const About& about);
+Status digest(const DigestList& list, uint64_t* leaf_hashes, uint64_t* digests, Stream stream,
+              const About& about);
 // Calls `function` once the stream comes to it. It must not call the runtime.
 Status call_host(Stream stream, void (*function)(void*), void* argument, const About& about);
 
 Status register_memory(void* memory, const About& about);
 void unregister_memory(void* memory);
+// Memory of the stream's device, taken and freed in the order of the stream. The device must be current.
+Result<void*> allocate_on_device(Stream stream, const About& about);
+void free_on_device(void* memory, Stream stream);
 Result<void*> allocate_pinned(const About& about);
 void free_pinned(void* memory);
 // Code::invalid_argument: the pointer is not one to memory of about.device.

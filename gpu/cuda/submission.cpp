@@ -9,6 +9,7 @@ namespace shoal::gpu {
 namespace {
 
 constexpr size_t kBatchCopiesMax = 4096;  // of one call
+constexpr size_t kPackedPiecesMin = 4;    // fewer are not worth a kernel
 
 bool is_flat(const DeviceCopy& copy) {
   return copy.rows <= 1 || copy.source_stride == copy.row_bytes;
@@ -22,9 +23,16 @@ void RingCopies::run(void* copies) {
   }
 }
 
-Submission::Submission(const Devices& devices, DeviceStreams& streams)
-    : devices_(devices), streams_(streams), options_(devices.options()), lanes_(streams.streams().size()) {
-  for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i].stream = streams.streams()[i];
+Submission::Submission(const Devices& devices, DeviceStreams& streams, uint64_t gap_bytes)
+    : devices_(devices),
+      streams_(streams),
+      options_(devices.options()),
+      gap_bytes_(gap_bytes),
+      lanes_(streams.streams().size()) {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].index = i;
+    lanes_[i].stream = streams.streams()[i];
+  }
 }
 
 Submission::Lane& Submission::least_loaded() {
@@ -55,41 +63,111 @@ Status Submission::add_flat(const std::byte* source, std::byte* target, uint64_t
   for (uint64_t at = 0; at < bytes;) {
     const std::byte* end = devices_.pinned_part_end(target + at, bytes - at);
     const uint64_t step = std::min({part_bytes, bytes - at, static_cast<uint64_t>(end - (target + at))});
-    SHOAL_RETURN_IF_ERROR(copy_flat(least_loaded(), source + at, target + at, step));
+    SHOAL_RETURN_IF_ERROR(step < options_.small_bytes ? copy_small(source + at, target + at, step)
+                                                      : copy_large(source + at, target + at, step));
     at += step;
   }
   return ok_status();
 }
 
-Status Submission::copy_flat(Lane& lane, const std::byte* source, std::byte* target, uint64_t bytes) {
+Status Submission::copy_large(const std::byte* source, std::byte* target, uint64_t bytes) {
+  follows_ = false;
+  Lane& lane = least_loaded();
   lane.bytes += bytes;
-  if (bytes >= options_.small_bytes) {
-    return runtime::copy(target, source, runtime::Direction::to_host, lane.stream, about(bytes));
+  return runtime::copy(target, source, runtime::Direction::to_host, lane.stream, about(bytes));
+}
+
+// Small pieces stay in the order in which they came, and so beside their neighbours, until a lane has enough.
+Status Submission::copy_small(const std::byte* source, std::byte* target, uint64_t bytes) {
+  Lane* lane = &lanes_[small_lane_];
+  if (lane->small.size() == kBatchCopiesMax || lane->small_bytes + bytes > options_.packed_bytes) {
+    SHOAL_RETURN_IF_ERROR(flush_small(*lane));
+    lane = &least_loaded();
+    small_lane_ = lane->index;
   }
-  lane.targets.push_back(target);
-  lane.sources.push_back(source);
-  lane.sizes.push_back(bytes);
-  lane.small_bytes += bytes;
-  return lane.sizes.size() < kBatchCopiesMax ? ok_status() : flush_small(lane);
+  lane->bytes += bytes;
+  lane->small_bytes += bytes + gap_bytes_;
+  lane->small.push_back({{source, target, bytes}, std::exchange(follows_, true)});
+  return ok_status();
+}
+
+// How many pieces, from the first one, fill one range of memory that was pinned by one call.
+size_t Submission::run_length(std::span<const Small> pieces) const {
+  size_t count = 1;
+  const RowCopy& first = pieces[0].copy;
+  const std::byte* end = first.target + first.row_bytes;
+  const std::byte* const part_end = devices_.pinned_part_end(first.target, first.row_bytes);
+  for (; count < pieces.size(); ++count) {
+    const RowCopy& next = pieces[count].copy;
+    if (!pieces[count].follows || next.target < end || next.target > part_end) break;
+    if (static_cast<uint64_t>(next.target - end) > gap_bytes_) break;
+    if (next.row_bytes > static_cast<uint64_t>(part_end - next.target)) break;
+    end = next.target + next.row_bytes;
+  }
+  return count;
 }
 
 Status Submission::flush_small(Lane& lane) {
-  if (lane.sizes.empty()) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(const bool is_copied,
-                         runtime::copy_batch(lane.targets.data(), lane.sources.data(), lane.sizes.data(),
-                                             lane.sizes.size(), lane.stream, about(lane.small_bytes)));
-  for (size_t i = 0; !is_copied && i < lane.sizes.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(runtime::copy(lane.targets[i], lane.sources[i], runtime::Direction::to_host,
-                                        lane.stream, about(lane.sizes[i])));
+  const std::vector<Small> pieces = std::exchange(lane.small, {});
+  const uint64_t bytes = std::exchange(lane.small_bytes, 0);
+  std::byte* packed = nullptr;
+  if (pieces.size() >= kPackedPiecesMin && bytes <= options_.packed_bytes) {
+    packed = streams_.packing_memory_of(lane.index);
   }
-  lane.targets.clear();
-  lane.sources.clear();
-  lane.sizes.clear();
-  lane.small_bytes = 0;
+  if (packed == nullptr) return copy_in_batch(lane, pieces);
+  std::vector<Small> alone;
+  std::span<const Small> rest(pieces);
+  while (!rest.empty()) {
+    const std::span<const Small> run = rest.first(run_length(rest));
+    rest = rest.subspan(run.size());
+    if (run.size() < kPackedPiecesMin) {
+      alone.insert(alone.end(), run.begin(), run.end());
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(copy_packed(lane, run, packed));
+    packed += run.back().copy.target + run.back().copy.row_bytes - run.front().copy.target;
+  }
+  return copy_in_batch(lane, alone);
+}
+
+// A kernel packs the pieces to memory of the device, which then crosses the bus as a whole.
+Status Submission::copy_packed(Lane& lane, std::span<const Small> run, std::byte* packed) {
+  std::byte* const target = run.front().copy.target;
+  RowCopyList list;
+  for (const Small& piece : run) {
+    append_row_copy({piece.copy.source, packed + (piece.copy.target - target), piece.copy.row_bytes}, &list);
+    if (list.count < RowCopyList::kMost && &piece != &run.back()) continue;
+    SHOAL_RETURN_IF_ERROR(runtime::copy_on_device(list, lane.stream, about(0)));
+    list = {};
+  }
+  const auto bytes = static_cast<uint64_t>(run.back().copy.target + run.back().copy.row_bytes - target);
+  return runtime::copy(target, packed, runtime::Direction::to_host, lane.stream, about(bytes));
+}
+
+Status Submission::copy_in_batch(Lane& lane, std::span<const Small> pieces) {
+  if (pieces.empty()) return ok_status();
+  std::vector<void*> targets;
+  std::vector<const void*> sources;
+  std::vector<size_t> sizes;
+  uint64_t bytes = 0;
+  for (const Small& piece : pieces) {
+    targets.push_back(piece.copy.target);
+    sources.push_back(piece.copy.source);
+    sizes.push_back(piece.copy.row_bytes);
+    bytes += piece.copy.row_bytes;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const bool is_copied,
+                         runtime::copy_batch(targets.data(), sources.data(), sizes.data(), sizes.size(),
+                                             lane.stream, about(bytes)));
+  for (size_t i = 0; !is_copied && i < sizes.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(
+        runtime::copy(targets[i], sources[i], runtime::Direction::to_host, lane.stream, about(sizes[i])));
+  }
   return ok_status();
 }
 
 Status Submission::add_rows(const DeviceCopy& copy) {
+  follows_ = false;
   const bool is_split = copy.row_bytes * copy.rows >= options_.split_bytes;
   const uint64_t most = is_split ? (copy.rows + lanes_.size() - 1) / lanes_.size() : copy.rows;
   for (uint64_t row = 0; row < copy.rows;) {
@@ -129,6 +207,7 @@ Result<Submission::Lane*> Submission::lane_with_room(uint64_t bytes) {
 }
 
 Status Submission::add_through_ring(const DeviceCopy& copy) {
+  follows_ = false;
   const bool is_row_wise = copy.row_bytes > options_.ring_bytes || copy.source_stride > runtime::kStrideMax;
   if (is_flat(copy)) return add_row_through_ring(copy.source, copy.target, copy.row_bytes * copy.rows);
   for (uint64_t row = 0; row < copy.rows;) {

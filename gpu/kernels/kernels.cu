@@ -17,6 +17,10 @@ __global__ void __launch_bounds__(kThreads) row_copy_kernel(RowCopyTable table) 
   copy_rows(DeviceWarp(), table);
 }
 
+__global__ void __launch_bounds__(kThreads) row_copy_list_kernel(const __grid_constant__ RowCopyList list) {
+  copy_rows(DeviceWarp(), RowCopyTable{list.pieces, list.count, list.units});
+}
+
 __global__ void __launch_bounds__(kThreads) leaf_kernel(DigestTable table, uint64_t* leaf_hashes) {
   hash_leaves(DeviceWarp(), table, leaf_hashes);
 }
@@ -24,6 +28,21 @@ __global__ void __launch_bounds__(kThreads) leaf_kernel(DigestTable table, uint6
 __global__ void __launch_bounds__(kThreads)
     block_kernel(DigestTable table, const uint64_t* leaf_hashes, uint64_t* digests) {
   combine_leaves(DeviceWarp(), table, leaf_hashes, digests);
+}
+
+__host__ __device__ DigestTable table_of(const DigestList& list) {
+  return {list.pieces, list.count, list.leaves, list.blocks};
+}
+
+__global__ void __launch_bounds__(kThreads)
+    leaf_list_kernel(const __grid_constant__ DigestList list, uint64_t* leaf_hashes) {
+  hash_leaves(DeviceWarp(), table_of(list), leaf_hashes);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    block_list_kernel(const __grid_constant__ DigestList list, const uint64_t* leaf_hashes,
+                      uint64_t* digests) {
+  combine_leaves(DeviceWarp(), table_of(list), leaf_hashes, digests);
 }
 
 __global__ void __launch_bounds__(kThreads) conversion_kernel(ConversionTable table) {
@@ -43,11 +62,25 @@ int launch_row_copies(RowCopyTable table, CUstream_st* stream) {
   return cudaGetLastError();
 }
 
+int launch_row_copies(const RowCopyList& list, CUstream_st* stream) {
+  if (list.units == 0) return cudaSuccess;
+  row_copy_list_kernel<<<blocks_for(list.units), kThreads, 0, stream>>>(list);
+  return cudaGetLastError();
+}
+
 int launch_digests(DigestTable table, uint64_t* leaf_hashes, uint64_t* digests, CUstream_st* stream) {
   if (table.leaves == 0) return cudaSuccess;
   leaf_kernel<<<blocks_for(table.leaves), kThreads, 0, stream>>>(table, leaf_hashes);
   const uint64_t warps = (table.blocks + kWarpLanes - 1) / kWarpLanes;
   block_kernel<<<blocks_for(warps), kThreads, 0, stream>>>(table, leaf_hashes, digests);
+  return cudaGetLastError();
+}
+
+int launch_digests(const DigestList& list, uint64_t* leaf_hashes, uint64_t* digests, CUstream_st* stream) {
+  if (list.leaves == 0) return cudaSuccess;
+  leaf_list_kernel<<<blocks_for(list.leaves), kThreads, 0, stream>>>(list, leaf_hashes);
+  const uint64_t warps = (list.blocks + kWarpLanes - 1) / kWarpLanes;
+  block_list_kernel<<<blocks_for(warps), kThreads, 0, stream>>>(list, leaf_hashes, digests);
   return cudaGetLastError();
 }
 

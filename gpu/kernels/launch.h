@@ -17,9 +17,11 @@ struct CUstream_st;  // cudaStream_t is a pointer to it
 namespace shoal::gpu {
 
 int launch_row_copies(RowCopyTable table, CUstream_st* stream);
+int launch_row_copies(const RowCopyList& list, CUstream_st* stream);
 // Writes table.blocks digests. `leaf_hashes` has room for table.leaves numbers; its contents are of no use
 // afterwards.
 int launch_digests(DigestTable table, uint64_t* leaf_hashes, uint64_t* digests, CUstream_st* stream);
+int launch_digests(const DigestList& list, uint64_t* leaf_hashes, uint64_t* digests, CUstream_st* stream);
 int launch_conversions(ConversionTable table, CUstream_st* stream);
 
 }  // namespace shoal::gpu

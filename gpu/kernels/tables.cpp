@@ -34,6 +34,14 @@ void append_row_copy(RowCopy piece, std::vector<RowCopy>* pieces) {
   pieces->push_back(piece);
 }
 
+void append_row_copy(const RowCopy& piece, RowCopyList* list) {
+  if (piece.row_bytes == 0 || piece.rows == 0) return;
+  SHOAL_CHECK(list->count < RowCopyList::kMost);
+  RowCopy& appended = list->pieces[list->count++] = piece;
+  appended.first_unit = list->units;
+  list->units += units_of(appended);
+}
+
 RowCopyTable table_of(const std::vector<RowCopy>& pieces) {
   if (pieces.empty()) return {};
   return {pieces.data(), static_cast<uint32_t>(pieces.size()),
@@ -46,6 +54,16 @@ void append_digest_piece(DigestPiece piece, std::vector<DigestPiece>* pieces) {
   piece.first_leaf = before.leaves;
   piece.first_block = before.blocks;
   pieces->push_back(piece);
+}
+
+void append_digest_piece(const DigestPiece& piece, DigestList* list) {
+  if (piece.bytes == 0) return;
+  SHOAL_CHECK(list->count < DigestList::kMost);
+  DigestPiece& appended = list->pieces[list->count++] = piece;
+  appended.first_leaf = list->leaves;
+  appended.first_block = list->blocks;
+  list->leaves += leaves_of(appended);
+  list->blocks += base::digest_count(appended.bytes);
 }
 
 DigestTable table_of(const std::vector<DigestPiece>& pieces) {

@@ -35,6 +35,17 @@ struct RowCopyTable {
   uint64_t units = 0;  // warps that the launch needs
 };
 
+// A table that travels as the argument of its launch: it needs no memory of a device, and may be forgotten
+// once the launch has returned.
+struct RowCopyList {
+  static constexpr uint32_t kMost = 64;  // a launch has room for 4 KiB
+  RowCopy pieces[kMost];
+  uint32_t count = 0;
+  uint64_t units = 0;
+};
+// The list must have room.
+void append_row_copy(const RowCopy& piece, RowCopyList* list);
+
 // Appends a piece. Rows that lie one after another in both memories become one row, and a piece of 0 bytes is
 // left out. row_bytes * rows must be less than 2^63.
 void append_row_copy(RowCopy piece, std::vector<RowCopy>* pieces);
@@ -58,6 +69,16 @@ struct DigestTable {
   uint64_t leaves = 0;  // warps that the first launch needs
   uint64_t blocks = 0;  // lanes that the second launch needs
 };
+
+// As RowCopyList.
+struct DigestList {
+  static constexpr uint32_t kMost = 64;
+  DigestPiece pieces[kMost];
+  uint32_t count = 0;
+  uint64_t leaves = 0;
+  uint64_t blocks = 0;
+};
+void append_digest_piece(const DigestPiece& piece, DigestList* list);  // the list must have room
 
 void append_digest_piece(DigestPiece piece, std::vector<DigestPiece>* pieces);  // leaves out one of 0 bytes
 DigestTable table_of(const std::vector<DigestPiece>& pieces);

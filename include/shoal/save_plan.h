@@ -65,7 +65,11 @@ struct SaveOptions {
   Dedupe dedupe = Dedupe::balanced;
   uint64_t unit_bytes = kDefaultUnitBytes;
   SaveMode mode = SaveMode::collective_free;
-  StagingMode staging = StagingMode::wait;  // each rank's own choice: no plan depends on it, nor a comparison
+  // Each rank's own choice: no plan depends on these two, nor a comparison.
+  StagingMode staging = StagingMode::wait;
+  // Memory of devices is digested before and after it is copied. A save whose state changed meanwhile fails
+  // with Code::invalid_argument and names the tensor. Costs two reads of that memory by its device.
+  bool verify_unchanged = false;
   friend std::strong_ordering operator<=>(const SaveOptions& a, const SaveOptions& b) {
     return std::tie(a.dedupe, a.unit_bytes, a.mode) <=> std::tie(b.dedupe, b.unit_bytes, b.mode);
   }

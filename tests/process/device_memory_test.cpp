@@ -119,6 +119,7 @@ class DeviceMemory : public ::testing::Test {
           std::make_unique<DeviceTrainer>(scratch_, rank, world, "job-1", [&](CheckpointerOptions& options) {
             options.save.mode = mode;
             options.save.staging = staging;
+            options.save.verify_unchanged = verify_unchanged_;
             options.ranks_on_host = world;
           }));
       ASSERT_TRUE(trainers_.back()->opened.ok()) << trainers_.back()->opened.status().to_string();
@@ -170,6 +171,7 @@ class DeviceMemory : public ::testing::Test {
   }
 
   Scratch scratch_;
+  bool verify_unchanged_ = false;
   std::unique_ptr<NodeChild> node_;
   std::vector<std::unique_ptr<DeviceTrainer>> trainers_;
 };
@@ -194,6 +196,30 @@ TEST_P(DeviceMemoryInMode, IsSavedAsItWasWhenSaveWasCalledAndLoadedBitForBit) {
   fake_cuda::run_all();
   for (const uint64_t step : {4, 1}) expect_loads(step);
   stop();
+}
+
+// What a trainer that forgets wait_staged would do: its kernels change a tensor while it is copied.
+TEST_F(DeviceMemory, AStateThatChangesWhileItIsCopiedIsNotCommitted) {
+  verify_unchanged_ = true;
+  start(1, {}, StagingMode::until);
+  DeviceTrainer& trainer = *trainers_.front();
+  for (uint64_t step = 1; step <= 3; ++step) {
+    if (step == 2) {
+      fake_cuda::before_digest(2, [&trainer] { trainer.tensors.front()->write_now(999); });
+    }
+    auto saved = trainer.save(step);
+    ASSERT_TRUE(saved.ok()) << saved.status().to_string();
+    const Status staged = saved->wait_staged();
+    const Status committed = saved->wait_committed().status();
+    if (step == 2) {
+      EXPECT_EQ(staged.code(), Code::invalid_argument);
+      EXPECT_THAT(staged.to_string(), HasSubstr("'rows' changed while it was copied from device 0"));
+      EXPECT_THAT(committed.to_string(), HasSubstr("'rows' changed while it was copied from device 0"));
+    } else {
+      EXPECT_TRUE(staged.ok()) << staged.to_string();
+      EXPECT_TRUE(committed.ok()) << committed.to_string();
+    }
+  }
 }
 
 TEST_F(DeviceMemory, WithoutReadingFilesIsLoadedThroughTheWindowOfTheNode) {

@@ -1,7 +1,6 @@
 #include "tests/gpu/fake_cuda/fake_cuda.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,7 +13,11 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <sstream>
 #include <utility>
+
+#include "gpu/kernels/emulate.h"
+#include "gpu/kernels/launch.h"
 
 namespace {
 
@@ -57,9 +60,12 @@ struct Fake {
   std::set<void*> shoals_streams;
   std::map<void*, std::unique_ptr<FakeEvent>> events;
   std::map<const std::byte*, DeviceMemory> memory;
+  std::set<const std::byte*> shoals_memory;                    // on devices
   std::map<const std::byte*, uint64_t> registered, allocated;  // bytes, by begin
   uint64_t largest_registration = 0;
   uint64_t bytes_copied = 0;
+  uint64_t digests_until_hook = 0;
+  std::function<void()> hook;
 };
 
 Fake& fake() {
@@ -69,6 +75,13 @@ Fake& fake() {
 thread_local int current_device = 0;
 thread_local bool is_in_host_function = false;
 
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
 void misuse(std::string what) {
   fake().misuses.push_back(std::move(what));
 }
@@ -76,7 +89,7 @@ void misuse(std::string what) {
 // Counts the call. An error: the call fails with it.
 cudaError_t begin_call(const char* name) {
   Fake& f = fake();
-  if (is_in_host_function) misuse(fmt::format("{} in a host function", name));
+  if (is_in_host_function) misuse(text(name, " in a host function"));
   ++f.calls;
   ++f.calls_of[name];
   if (f.fails_at != 0 && f.calls == f.fails_at) {
@@ -149,9 +162,8 @@ bool can_run(const FakeStream& stream) {
 void run_one(FakeStream& stream) {
   Operation next = std::move(stream.operations.front());
   stream.operations.pop_front();
-  if (next.kind == Operation::Kind::record) {
-    *next.reached = true;
-  } else if (next.run) {
+  if (next.kind == Operation::Kind::record) *next.reached = true;
+  if (next.run) {
     is_in_host_function = next.kind == Operation::Kind::host_function;
     next.run();
     is_in_host_function = false;
@@ -217,14 +229,14 @@ cudaError_t check_transfer(const Transfer& t, const FakeStream& stream) {
   if (!stream.is_default && !fake().shoals_streams.contains(const_cast<FakeStream*>(&stream))) {
     return cudaSuccess;  // a copy of the caller
   }
-  if (memory->second.device != stream.device) misuse(fmt::format("{} by a stream of another device", t.call));
+  if (memory->second.device != stream.device) misuse(text(t.call, " by a stream of another device"));
   if (stream.is_default || stream.is_blocking)
-    misuse(fmt::format("{} on a stream that is the default one or waits for it", t.call));
+    misuse(text(t.call, " on a stream that is the default one or waits for it"));
   const uint64_t host_bytes = to_host ? target_bytes : source_bytes;
   if (is_pinned(fake().allocated, on_host, host_bytes)) return cudaSuccess;
   if (is_pinned(fake().registered, on_host, host_bytes)) return cudaSuccess;
   if (touches_pinned(on_host, host_bytes)) return cudaErrorInvalidValue;
-  misuse(fmt::format("{} with host memory that is not pinned", t.call));
+  misuse(text(t.call, " with host memory that is not pinned"));
   return cudaSuccess;
 }
 
@@ -232,7 +244,7 @@ void run_transfer(const Transfer& t) {
   const bool to_host = t.kind == cudaMemcpyDeviceToHost;
   const uint64_t bytes = extent(t.row_bytes, t.rows, to_host ? t.source_stride : t.target_stride);
   if (device_memory(to_host ? t.source : t.target, bytes) == nullptr) {
-    return misuse(fmt::format("{}: device memory was freed before the copy ran", t.call));
+    return misuse(text(t.call, ": device memory was freed before the copy ran"));
   }
   for (uint64_t row = 0; row < t.rows; ++row) {
     const auto* source = static_cast<const std::byte*>(t.source) + row * t.source_stride;
@@ -269,7 +281,7 @@ void check_unused(const char* call, const std::byte* begin, uint64_t bytes) {
     for (const Operation& operation : stream->operations) {
       if (operation.host_bytes != 0 && operation.host < begin + bytes &&
           begin < operation.host + operation.host_bytes) {
-        return misuse(fmt::format("{} of memory that a copy uses", call));
+        return misuse(text(call, " of memory that a copy uses"));
       }
     }
   }
@@ -291,6 +303,7 @@ void reset(const Setup& setup) {
   f.random.seed(setup.seed);
   f.calls = f.fails_at = f.bytes_copied = f.largest_registration = 0;
   f.calls_of.clear();
+  f.digests_until_hook = 0;
   f.loses_device = f.is_lost = false;
   f.failed_call.clear();
   f.misuses.clear();
@@ -299,6 +312,7 @@ void reset(const Setup& setup) {
   f.shoals_streams.clear();
   f.events.clear();
   f.memory.clear();
+  f.shoals_memory.clear();
   f.registered.clear();
   f.allocated.clear();
   current_device = 0;
@@ -350,10 +364,13 @@ std::vector<std::string> misuses() {
 std::vector<std::string> leaks() {
   std::lock_guard lock(fake().mutex);
   std::vector<std::string> out;
-  for (void* const stream : fake().shoals_streams) out.push_back(fmt::format("stream {}", stream));
-  for (const auto& [event, state] : fake().events) out.push_back(fmt::format("event {}", event));
-  for (const auto& [at, bytes] : fake().registered) out.push_back(fmt::format("{} registered bytes", bytes));
-  for (const auto& [at, bytes] : fake().allocated) out.push_back(fmt::format("{} pinned bytes", bytes));
+  for (void* const stream : fake().shoals_streams) out.push_back(text("stream ", stream));
+  for (const auto& [event, state] : fake().events) out.push_back(text("event ", event));
+  for (const std::byte* const at : fake().shoals_memory) {
+    out.push_back(text(fake().memory[at].bytes, " bytes of a device"));
+  }
+  for (const auto& [at, bytes] : fake().registered) out.push_back(text(bytes, " registered bytes"));
+  for (const auto& [at, bytes] : fake().allocated) out.push_back(text(bytes, " pinned bytes"));
   return out;
 }
 
@@ -431,6 +448,12 @@ void launch(void* stream, std::function<void()> kernel) {
   Operation operation;
   operation.run = std::move(kernel);
   stream_of(static_cast<cudaStream_t>(stream))->operations.push_back(std::move(operation));
+}
+
+void before_digest(uint64_t n, std::function<void()> then) {
+  std::lock_guard lock(fake().mutex);
+  fake().digests_until_hook = n;
+  fake().hook = std::move(then);
 }
 
 void run_all() {
@@ -689,6 +712,31 @@ cudaError_t cudaHostUnregister(void* memory) {
   return injected;
 }
 
+cudaError_t cudaMallocAsync(void** out, size_t bytes, cudaStream_t handle) {
+  FAKE_CALL("cudaMallocAsync");
+  FakeStream* const stream = stream_of(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  *out = shoal::fake_cuda::allocate(stream->device, bytes);
+  fake().shoals_memory.insert(static_cast<std::byte*>(*out));
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t handle) {
+  std::lock_guard lock(fake().mutex);
+  const cudaError_t injected = begin_call("cudaFreeAsync");
+  FakeStream* const stream = stream_of(handle);
+  if (stream == nullptr || fake().shoals_memory.erase(static_cast<std::byte*>(memory)) == 0) {
+    misuse("memory of a device was freed twice, or on no stream");
+    return cudaErrorInvalidValue;
+  }
+  Operation operation;
+  operation.kind = Operation::Kind::record;  // the stream may be destroyed before it comes to it
+  operation.reached = std::make_shared<bool>(false);
+  operation.run = [memory] { shoal::fake_cuda::free(memory); };
+  stream->operations.push_back(std::move(operation));
+  return injected;
+}
+
 cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
   FAKE_CALL("cudaHostAlloc");
   auto* const memory = static_cast<std::byte*>(std::malloc(bytes));
@@ -721,3 +769,55 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 }  // extern "C"
+
+// --- the kernels that gpu/cuda/ launches, gpu/kernels/launch.h ---
+
+int shoal::gpu::launch_row_copies(const RowCopyList& list, CUstream_st* handle) {
+  FAKE_CALL("cudaLaunchKernel");
+  FakeStream* const stream = stream_of(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  Operation operation;
+  operation.run = [list] {
+    for (uint32_t i = 0; i < list.count; ++i) {
+      const RowCopy& piece = list.pieces[i];
+      for (uint64_t row = 0; row < piece.rows; ++row) {
+        const std::byte* const source = piece.source + row * piece.source_stride;
+        std::byte* const target = piece.target + row * piece.target_stride;
+        const auto* from = device_memory(source, piece.row_bytes);
+        const auto* to = device_memory(target, piece.row_bytes);
+        if (from == nullptr || to == nullptr || from->second.device != to->second.device) {
+          return misuse("a kernel reads or writes beyond the memory of its device");
+        }
+        std::memcpy(shadow_of(target), shadow_of(source), piece.row_bytes);
+      }
+    }
+  };
+  stream->operations.push_back(std::move(operation));
+  return cudaSuccess;
+}
+
+int shoal::gpu::launch_digests(const DigestList& list, uint64_t* leaf_hashes, uint64_t* digests,
+                               CUstream_st* handle) {
+  FAKE_CALL("cudaLaunchKernel");
+  FakeStream* const stream = stream_of(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  Operation operation;
+  std::function<void()> hook;
+  if (fake().digests_until_hook != 0 && --fake().digests_until_hook == 0) hook = std::move(fake().hook);
+  operation.run = [list, leaf_hashes, digests, hook] {
+    if (hook) hook();
+    DigestList in_shadow = list;
+    bool is_valid = device_memory(leaf_hashes, list.leaves * sizeof(uint64_t)) != nullptr &&
+                    device_memory(digests, list.blocks * sizeof(uint64_t)) != nullptr;
+    for (uint32_t i = 0; i < list.count; ++i) {
+      is_valid = is_valid && device_memory(list.pieces[i].source, list.pieces[i].bytes) != nullptr;
+      in_shadow.pieces[i].source = shadow_of(list.pieces[i].source);
+    }
+    if (!is_valid) return misuse("a kernel reads or writes beyond the memory of its device");
+    emulate_digests({in_shadow.pieces, list.count, list.leaves, list.blocks},
+                    reinterpret_cast<uint64_t*>(shadow_of(leaf_hashes)),
+                    reinterpret_cast<uint64_t*>(shadow_of(digests)), fake().setup.seed);
+  };
+  stream->operations.push_back(std::move(operation));
+  return cudaSuccess;
+}

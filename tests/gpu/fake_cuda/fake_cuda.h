@@ -15,7 +15,8 @@
 //   device; memory that is freed or unregistered while a copy uses it; memory unregistered twice; an object
 //   destroyed twice; a call of the runtime from a host function.
 //
-// It does not model kernels (see launch), graphs, managed memory, peers and several processes.
+// It models the kernels that pack and digest. It does not model those of the caller (see launch), graphs,
+// managed memory, peers and several processes.
 #pragma once
 
 #include <cstddef>
@@ -65,6 +66,9 @@ void write(void* memory, const void* from, uint64_t bytes);
 void read(const void* memory, void* to, uint64_t bytes);
 // Work of the caller on its stream, which may use write() and read().
 void launch(void* stream, std::function<void()> kernel);
+// The n-th launch of the kernel that digests, counted from 1, runs `then` before it, when its stream comes to
+// it.
+void before_digest(uint64_t n, std::function<void()> then);
 // Runs everything that can run, on all streams.
 void run_all();
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::byte kUntouched{0xA5};
 
-class DigestKernel : public testing::TestWithParam<RunsOn> {
+class DigestKernel : public ::testing::TestWithParam<RunsOn> {
  protected:
   void SetUp() override {
     std::string reason;
@@ -134,7 +134,7 @@ TEST_P(DigestKernel, CopiesWhileItDigestsAndTouchesNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(On, DigestKernel, testing::Values(RunsOn::emulator, RunsOn::device),
+INSTANTIATE_TEST_SUITE_P(On, DigestKernel, ::testing::Values(RunsOn::emulator, RunsOn::device),
                          [](const auto& where) { return name_of(where.param); });
 
 TEST(DigestTable, LeavesOutEmptyPieces) {

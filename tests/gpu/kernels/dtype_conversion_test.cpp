@@ -205,7 +205,7 @@ TEST(ConvertElements, RejectsOtherDTypesAndSizesThatDoNotMatch) {
   EXPECT_TRUE(converts_between(DType::f16, DType::f16));
 }
 
-class ConversionKernel : public testing::TestWithParam<RunsOn> {
+class ConversionKernel : public ::testing::TestWithParam<RunsOn> {
  protected:
   void SetUp() override {
     std::string reason;
@@ -261,7 +261,7 @@ TEST_P(ConversionKernel, ConvertsManyPiecesAtAnyAddressInOneLaunch) {
   EXPECT_EQ(target->read(), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(On, ConversionKernel, testing::Values(RunsOn::emulator, RunsOn::device),
+INSTANTIATE_TEST_SUITE_P(On, ConversionKernel, ::testing::Values(RunsOn::emulator, RunsOn::device),
                          [](const auto& where) { return name_of(where.param); });
 
 }  // namespace

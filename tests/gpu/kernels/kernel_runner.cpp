@@ -1,5 +1,7 @@
 #include "tests/gpu/kernels/kernel_runner.h"
 
+#include <gtest/gtest.h>
+
 #include <random>
 
 #include "gpu/kernels/emulate.h"

@@ -8,7 +8,7 @@
 namespace shoal::gpu {
 namespace {
 
-constexpr std::byte kUntouched{0xA5};
+constexpr std::byte kUncopied{0xA5};
 
 // A box within two memories. Offsets are from the memories' addresses.
 struct Box {
@@ -23,7 +23,7 @@ struct Box {
   uint64_t target_end() const { return target_offset + (rows - 1) * target_stride + row_bytes; }
 };
 
-class RowCopyKernel : public testing::TestWithParam<RunsOn> {
+class RowCopyKernel : public ::testing::TestWithParam<RunsOn> {
  protected:
   void SetUp() override {
     std::string reason;
@@ -43,7 +43,7 @@ class RowCopyKernel : public testing::TestWithParam<RunsOn> {
     const std::vector<std::byte> bytes = random_bytes(source_bytes, source_bytes + boxes.size());
     auto source = runner_->allocate(source_bytes);
     source->write(bytes);
-    std::vector<std::byte> expected(target_bytes, kUntouched);
+    std::vector<std::byte> expected(target_bytes, kUncopied);
     auto target = runner_->allocate(target_bytes);
     target->write(expected);
     std::vector<RowCopy> pieces;
@@ -136,7 +136,7 @@ TEST_P(RowCopyKernel, CopiesThousandsOfPiecesInOneLaunch) {
   check(boxes);
 }
 
-INSTANTIATE_TEST_SUITE_P(On, RowCopyKernel, testing::Values(RunsOn::emulator, RunsOn::device),
+INSTANTIATE_TEST_SUITE_P(On, RowCopyKernel, ::testing::Values(RunsOn::emulator, RunsOn::device),
                          [](const auto& where) { return name_of(where.param); });
 
 TEST(RowCopyTable, JoinsRowsThatLieOneAfterAnother) {
