@@ -24,14 +24,14 @@ help:
 	@echo 'make test          build and run every test'
 	@echo 'make bench         run every benchmark; prints docs/explanation/performance.md'
 	@echo 'make gpu-test      the tests of gpu/ alone: needs a compiler, CMake, GoogleTest and, for a GPU, nvcc'
-	@echo 'make gpu-bench     measure the kernels on a GPU; status 2 without one'
+	@echo 'make gpu-bench     measure kernels and copies on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
 	@echo 'make demo-torch    the demo that this package is to pass: FSDP2 on four ranks, killed and continued'
 	@echo 'make python        build the unfinished Python package into build/release/python'
 	@echo 'make test-python   build it and run its tests'
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without'
-	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers'
+	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers (by clang)'
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
 	@echo 'make fuzz          each fuzz target for ten seconds (docs/how-to/fuzz.md)'
@@ -88,16 +88,17 @@ bench:
 # gpu/ alone, for machines with a GPU and without the other libraries.
 gpu-build:
 	@cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) -S gpu -B build/gpu
-	@cmake --build build/gpu -j $(JOBS) --target gpu_test kernels_bench
+	@cmake --build build/gpu -j $(JOBS) --target unit_tests gpu_benchmarks
 
 gpu-test: gpu-build
 	@ctest --test-dir build/gpu --output-on-failure --no-tests=error -j $(JOBS)
 
 gpu-bench: gpu-build
-	@build/gpu/bench/kernels_bench
+	@build/gpu/bench/kernels_bench; kernels=$$?; build/gpu/bench/stager_bench && exit $$kernels
 
 asan tsan: sanitized = $@$(if $(filter all,$(SCOPE)),-all)
 asan tsan: deps
+	@[ $@ = tsan ] || tools/timed set-up tools/install_deps --clang
 	@tools/timed 'configure $@' $(CONFIGURE) $@
 	@tools/timed 'build $@' $(COMPILE) $(sanitized)
 	@tools/timed --summary

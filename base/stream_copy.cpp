@@ -13,7 +13,7 @@ namespace {
 
 #if defined(__SSE2__)
 
-constexpr uint64_t kLineBytes = 64, kPageBytes = 4096;
+constexpr uint64_t kCacheLineBytes = 64, kPageBytes = 4096;
 // A round interleaves kPages pages, with kLines lines of each at a time. With four lines an AMD EPYC takes
 // twice as long.
 constexpr uint64_t kPages = 4, kLines = 8;
@@ -30,22 +30,23 @@ inline void stream_line(std::byte* target, const std::byte* source) {
 }
 
 void stream(std::byte* target, const std::byte* source, uint64_t bytes) {
-  const uint64_t past_line = reinterpret_cast<uintptr_t>(target) % kLineBytes;
-  const uint64_t head = std::min(past_line == 0 ? 0 : kLineBytes - past_line, bytes);
+  const uint64_t past_line = reinterpret_cast<uintptr_t>(target) % kCacheLineBytes;
+  const uint64_t head = std::min(past_line == 0 ? 0 : kCacheLineBytes - past_line, bytes);
   std::memcpy(target, source, head);
   target += head, source += head, bytes -= head;
   for (; bytes >= kPages * kPageBytes; bytes -= kPages * kPageBytes) {
-    for (uint64_t at = 0; at < kPageBytes; at += kLines * kLineBytes) {
+    for (uint64_t at = 0; at < kPageBytes; at += kLines * kCacheLineBytes) {
       for (uint64_t page = 0; page < kPages; ++page) {
         for (uint64_t line = 0; line < kLines; ++line) {
-          const uint64_t offset = page * kPageBytes + at + line * kLineBytes;
+          const uint64_t offset = page * kPageBytes + at + line * kCacheLineBytes;
           stream_line(target + offset, source + offset);
         }
       }
     }
     target += kPages * kPageBytes, source += kPages * kPageBytes;
   }
-  for (; bytes >= kLineBytes; bytes -= kLineBytes, target += kLineBytes, source += kLineBytes) {
+  for (; bytes >= kCacheLineBytes;
+       bytes -= kCacheLineBytes, target += kCacheLineBytes, source += kCacheLineBytes) {
     stream_line(target, source);
   }
   std::memcpy(target, source, bytes);

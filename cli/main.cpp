@@ -21,7 +21,7 @@ namespace shoal::cli {
 
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kMainFooter =
     "Examples:\n"
     "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer   start a node and four trainers\n"
     "  shoal ls /checkpoints/run7                 list the checkpoints of a root\n"
@@ -86,7 +86,7 @@ void install(int argc, char** argv) {
   shoal::base::install_crash_report("shoal", is_node ? shoal::cli::kExitFailed : shoal::cli::kExitUnusable);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(SHOAL_ADDRESS_SANITIZER) && !defined(SHOAL_THREAD_SANITIZER)
 // Runs before the constructors of libraries, which may lack memory too. A sanitizer is not ready by then.
 __attribute__((section(".preinit_array"), used)) void (*const install_first)(int, char**) = install;
 #endif
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   install(argc, argv);
   CLI::App app("Checkpoints of sharded training jobs, without collectives.", "shoal");
   app.set_version_flag("--version", shoal::cli::version_text());
-  app.footer(shoal::cli::kFooter);
+  app.footer(shoal::cli::kMainFooter);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("shoal: {} (see shoal --help)\n", error.what());
   });

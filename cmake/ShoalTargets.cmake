@@ -1,12 +1,15 @@
-# shoal_library(NAME SOURCES... [PUBLIC libs...] [PRIVATE libs...] [PRECOMPILED headers...]): a static library
-# a folder, warnings on. PRECOMPILED: headers to precompile besides those of the standard library and fmt.
-# shoal_test(NAME SOURCES... [LIBS libs...] [LABELS unit|process]): a GoogleTest program, each case a ctest
-# test.
+# shoal_library(NAME SOURCES... [PUBLIC libs...] [PRIVATE libs...]): a static library a folder, warnings on.
+# shoal_test(NAME SOURCES... [LIBS libs...] [LABELS unit|process] [SHARDS n] [EACH_CASE cases]): a
+# GoogleTest program.
 #
 # A test is labelled `unit` (the default: within one process; runs under the sanitizers too) or `process`
 # (starts real nodes and trainers). The target unit_tests builds the programs of the first kind, process_tests
-# those of the second with all that they start. A process test has the machine to itself: what it starts would
-# use every processor, and is judged by deadlines that a busy machine does not keep.
+# those of the second with all that they start.
+#
+# A unit program is one ctest test, or SHARDS of them that share its cases. EACH_CASE is a filter of cases
+# that are ctest tests of their own: a case that calls GTEST_SKIP must be, so that ctest shows that it was
+# skipped. Every case of a process test is. Process tests have the machine to themselves: what they start
+# would use every processor, and is judged by deadlines that a busy machine does not keep.
 
 get_filename_component(SHOAL_ROOT "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE) # gpu/ is a project of its own too
 
@@ -20,6 +23,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_G
   # It takes a reference to an element of a std::span for one into the span itself.
   target_compile_options(shoal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>")
 endif()
+if(SHOAL_BATCHES)
+  # gcc takes what is local to a source of a batch for what a header would give to several files.
+  target_compile_options(shoal_flags INTERFACE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>")
+endif()
 if(SHOAL_WERROR)
   target_compile_options(
     shoal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Werror>"
@@ -28,36 +35,46 @@ endif()
 if(SHOAL_SANITIZE)
   add_compile_options(-fsanitize=${SHOAL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SHOAL_SANITIZE})
+  # The compilers' own macros differ.
+  if(SHOAL_SANITIZE MATCHES address)
+    add_compile_definitions(SHOAL_ADDRESS_SANITIZER=1)
+  elseif(SHOAL_SANITIZE MATCHES thread)
+    add_compile_definitions(SHOAL_THREAD_SANITIZER=1)
+  endif()
 endif()
 
-# Headers that most sources parse. The precompiled form must not hide a missing #include: the fuzz preset
-# compiles the libraries without it.
-set(SHOAL_COMMON_HEADERS <algorithm> <chrono> <cstdint> <cstring> <functional> <map> <memory> <optional>
-                         <set> <span> <string> <string_view> <utility> <variant> <vector> <fmt/format.h>)
-
-# Of precompiled headers gcc forgets that they are the system's, and takes "text" + string for an overflow
-# (GCC bug 105329 and its kin).
-function(shoal_precompile name)
-  if(SHOAL_PRECOMPILE)
-    target_precompile_headers(${name} PRIVATE ${SHOAL_COMMON_HEADERS} ${ARGN})
-    target_link_libraries(${name} PRIVATE "$<BUILD_INTERFACE:fmt::fmt>")
-    target_compile_options(
-      ${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow;
-                      -Wno-stringop-overread>)
+# Compiles the sources of one folder in batches, each as one file that includes up to eight of them: most of
+# the time goes into headers and templates that all of them need. File-local names are therefore unique within
+# a folder. A source with options of its own is compiled alone, as is every source if SHOAL_BATCHES is OFF
+# (docs/decisions/046-sources-are-compiled-in-batches.md).
+set(SHOAL_BATCH_SOURCES 8)
+function(shoal_compile_in_batches target)
+  if(NOT SHOAL_BATCHES)
+    return()
   endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  foreach(source IN LISTS sources)
+    get_filename_component(folder "${source}" DIRECTORY)
+    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
+    if(NOT DEFINED count_${folder})
+      set(count_${folder} 0)
+    endif()
+    math(EXPR batch "${count_${folder}} / ${SHOAL_BATCH_SOURCES}" OUTPUT_FORMAT DECIMAL)
+    math(EXPR count_${folder} "${count_${folder}} + 1")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${folder}_${batch}")
+  endforeach()
 endfunction()
 
 function(shoal_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(
     ${name} PUBLIC "$<BUILD_INTERFACE:${SHOAL_ROOT}>"
                    "$<BUILD_INTERFACE:${SHOAL_ROOT}/include>")
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} "$<BUILD_INTERFACE:shoal_flags>")
-  list(LENGTH ARG_SOURCES sources)
-  if(sources GREATER 3) # else precompiling takes longer than it saves
-    shoal_precompile(${name} ${ARG_PRECOMPILED})
-  endif()
+  shoal_compile_in_batches(${name})
 endfunction()
 
 if(SHOAL_TESTS)
@@ -68,8 +85,26 @@ if(SHOAL_TESTS)
   add_custom_target(process_tests)
 endif()
 
+function(shoal_add_shards name shards without timeout_s)
+  if(NOT shards)
+    set(shards 1)
+  endif()
+  foreach(shard RANGE 1 ${shards})
+    set(test ${name})
+    if(shards GREATER 1)
+      set(test ${name}.${shard}_of_${shards})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test} COMMAND ${name} --gtest_brief=1 "--gtest_filter=-${without}")
+    set_tests_properties(
+      ${test} PROPERTIES LABELS unit TIMEOUT ${timeout_s} COST ${shards}
+                         FAIL_REGULAR_EXPRESSION "SKIPPED" # it needs EACH_CASE
+                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}")
+  endforeach()
+endfunction()
+
 function(shoal_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS;EACH_CASE" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -79,16 +114,14 @@ function(shoal_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main shoal_flags)
   target_include_directories(${name} PRIVATE "${SHOAL_ROOT}")
-  # Parsing GoogleTest is half of what compiling a test takes, the checks of undefined behaviour that follow
-  # every pointer the other half. The libraries keep all checks; a null pointer ends a test without them too.
-  shoal_precompile(${name} <gmock/gmock.h> <gtest/gtest.h>)
+  shoal_compile_in_batches(${name})
   # A test's own code is not what a release is fast at, and is most of what there is to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(SHOAL_SANITIZE MATCHES undefined)
     target_compile_options(${name} PRIVATE -fno-sanitize=null,alignment,vptr)
   endif()
   # Against hanging alone. What a test computes takes ten times as long under the thread sanitizer.
-  set(timeout_s 300)
+  set(timeout_s 600)
   if(SHOAL_SANITIZE)
     set(timeout_s 1800)
   endif()
@@ -96,9 +129,18 @@ function(shoal_test name)
   if(ARG_LABELS STREQUAL process)
     set(processors ${SHOAL_ALL_PROCESSORS})
   endif()
-  # Discovered by ctest, not by the build: a build without a test program still configures and tests the rest.
-  gtest_discover_tests(
-    ${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
-    PROPERTIES LABELS ${ARG_LABELS} TIMEOUT ${timeout_s} PROCESSORS ${processors})
+  if(ARG_LABELS STREQUAL process)
+    set(ARG_EACH_CASE "*")
+  endif()
+  if(ARG_EACH_CASE)
+    # Discovered by ctest, not by the build: a build without a test program still configures and tests the
+    # rest.
+    gtest_discover_tests(
+      ${name} TEST_FILTER "${ARG_EACH_CASE}" DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
+      PROPERTIES LABELS ${ARG_LABELS} TIMEOUT ${timeout_s} PROCESSORS ${processors})
+  endif()
+  if(NOT ARG_EACH_CASE STREQUAL "*")
+    shoal_add_shards(${name} "${ARG_SHARDS}" "${ARG_EACH_CASE}" ${timeout_s})
+  endif()
   add_dependencies(${ARG_LABELS}_tests ${name})
 endfunction()

@@ -24,7 +24,7 @@
 #include "base/visit.h"
 #include "shoal/check.h"
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(SHOAL_THREAD_SANITIZER)
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -44,20 +44,20 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(shoal::actors::QueuedEventPtr)
 
 namespace shoal::actors {
 
-namespace {
-
-using base::Overloaded;
-
 class EventSink {  // receives the events of a role's actor
  public:
   virtual ~EventSink() = default;
   virtual void handle(const QueuedEvent& queued) noexcept = 0;
 };
 
+namespace {
+
+using base::Overloaded;
+
 // CAF's library is built without the thread sanitizer. These calls state the order in which CAF passes a
 // message from thread to thread, so that the sanitizer can find races in Shoal itself. `mailbox` names the
 // receiver.
-#if defined(__SANITIZE_THREAD__)
+#if defined(SHOAL_THREAD_SANITIZER)
 void before_hand_over(void* mailbox) {
   __tsan_release(mailbox);
 }

@@ -13,7 +13,7 @@ namespace shoal::actors {
 
 namespace {
 
-struct Encoder {
+struct LinkEncoder {
   schema::Link::Builder out;
 
   void operator()(const link::ServeAsRelay& received) { out.setServeAsRelay(received.children_max); }
@@ -121,7 +121,7 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
   return Status(Code::version, "this program does not know this kind of message between links");
 }
 
-Result<std::optional<LinkMessage>> read_message(schema::Message::Reader in) {
+Result<std::optional<LinkMessage>> read_link_message(schema::Message::Reader in) {
   if (in.which() != schema::Message::LINK) return std::optional<LinkMessage>();
   SHOAL_ASSIGN_OR_RETURN(LinkMessage received, read_link(in.getLink()));
   return std::optional(std::move(received));
@@ -131,14 +131,14 @@ Result<std::optional<LinkMessage>> read_message(schema::Message::Reader in) {
 
 Bytes encode_link(const LinkMessage& message) {
   capnp::MallocMessageBuilder builder;
-  std::visit(Encoder{builder.initRoot<schema::Message>().initLink()}, message);
+  std::visit(LinkEncoder{builder.initRoot<schema::Message>().initLink()}, message);
   return schema::framed_bytes(builder);
 }
 
 Result<std::optional<LinkMessage>> decode_link(ByteView bytes) {
   schema::ReadLimits limits;
   limits.bytes_max = transport::kMaxMessageBytes;
-  auto message = schema::read_checked<schema::Message>(bytes, limits, read_message);
+  auto message = schema::read_checked<schema::Message>(bytes, limits, read_link_message);
   if (message.ok()) return message;
   return Status(Code::corrupt, message.status().message()).with_context("message of a node");
 }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/host_port.h"
 #include "storage/files/posix_file_system.h"
 #include "storage/files/watched_file_system.h"
@@ -72,7 +73,7 @@ std::string own_host_name() {
 // The storage of a root, behind a CallWatch that reports slow calls.
 OpenedRoot watched_root(storage::CallWatch::Log log) {
   OpenedRoot opened;
-  opened.watch = std::make_unique<storage::CallWatch>(storage::steady_now_ns, std::move(log));
+  opened.watch = std::make_unique<storage::CallWatch>(base::steady_now_ns, std::move(log));
   opened.watch->start();
   opened.disk = std::make_unique<storage::PosixFileSystem>();
   opened.file_system = std::make_unique<storage::WatchedFileSystem>(*opened.disk, *opened.watch);
@@ -89,7 +90,7 @@ Result<OpenedRoot> open_root_to_read(const std::string& root, const Nonce& proce
 
 Result<storage::ReaderRecord> take_reader(storage::Storage& storage, const transport::Identity& self,
                                           std::optional<uint32_t> rejoin) {
-  const int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  const int64_t now = base::unix_now_ns();
   auto reader = rejoin ? storage::rejoin_reader(storage, *rejoin, self.job_id, self.incarnation, now)
                        : storage::claim_reader(storage, self.job_id, self.incarnation, now);
   const Code code = reader.status().code();

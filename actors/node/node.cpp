@@ -31,6 +31,7 @@
 #include "actors/node/watch/report.h"
 #include "actors/node/watch/stats.h"
 #include "actors/node/wiring.h"
+#include "base/clock.h"
 #include "local/status/node_query.h"
 #include "storage/catalog/watched_catalog.h"
 #include "storage/root/run_claims.h"
@@ -187,7 +188,7 @@ Status Node::open() {
 // Logs the line, and shows it among the errors of `shoal status`.
 void Node::warn(const std::string& line) {
   log_.warning(line);
-  if (Activity* activity = shown_.load()) activity->warned(storage::steady_now_ns(), line);
+  if (Activity* activity = shown_.load()) activity->warned(base::steady_now_ns(), line);
 }
 
 // Raises the limit of descriptors for the coordinator, the trainers here and, if this node coordinates, other
@@ -386,7 +387,7 @@ void Node::scraper_turned_away() {
                             fmt::format("more than {} connections at once, or no file descriptor for another "
                                         "one: this node closed a connection that had sent no request",
                                         kMaxMetricsConnections));
-  if (auto line = scrapers_.line(storage::steady_now_ns(), "", flood)) warn(*line);
+  if (auto line = scrapers_.line(base::steady_now_ns(), "", flood)) warn(*line);
 }
 
 // Opens nothing: the Loader does when it needs it.
@@ -483,10 +484,8 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
   if (placed.ok()) {
     runner_ = std::make_unique<OperationRunner>(
         *root_.storage, catalog_.get(), slabs_, root_.root_id,
-        OperationRunner::Surroundings{
-            [] { return random_128(); },
-            [] { return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); },
-            [this] { return keep_claims(); }, options_.read_only});
+        OperationRunner::Surroundings{[] { return random_128(); }, base::unix_now_ns,
+                                      [this] { return keep_claims(); }, options_.read_only});
     activity_ = std::make_unique<Activity>(identity_.generation, options_.world_size);
     shown_ = activity_.get();
     report_ = std::make_unique<NodeReport>(

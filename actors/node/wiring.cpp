@@ -7,6 +7,7 @@
 #include "actors/client_routes.h"
 #include "actors/executor/operation_runner.h"
 #include "actors/operation_traits.h"
+#include "base/clock.h"
 
 namespace shoal::actors {
 
@@ -73,7 +74,7 @@ void NodeWiring::add_stats(NodeStats* stats) const {
 }
 
 TimeNs NodeWiring::now() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  return base::steady_now_ns();
 }
 
 void NodeWiring::send(NodeId to, const WireMessage& message, SendId id) {

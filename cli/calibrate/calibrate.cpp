@@ -31,7 +31,7 @@ struct CalibrateOptions {
 
 constexpr const char* kSecretOnOneHost = "shoal calibrate";
 
-constexpr const char* kFooter =
+constexpr const char* kCalibrateFooter =
     "Writes a profile (TOML) to standard output or to --out. Each number in it states how it was measured.\n"
     "Numbers that one machine cannot measure are marked 'assumed', and you may edit them. The command\n"
     "takes about half a minute and some memory. It writes to a folder of its own in ROOT and removes it at\n"
@@ -169,7 +169,7 @@ void add_calibrate_command(CLI::App& app, Command* chosen) {
   command->add_option("--bytes", options->bytes, "Most bytes to write to the storage")->capture_default_str();
   command->add_option("--name", options->name, "Name of the profile")->capture_default_str();
   command->add_option("--out", options->out, "File for the profile; default: standard output");
-  command->footer(kFooter);
+  command->footer(kCalibrateFooter);
   command->callback([options, chosen] {
     *chosen = [options] {
       if (options->serve) return serve(*options);

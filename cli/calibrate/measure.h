@@ -2,6 +2,7 @@
 // network. Each takes a few seconds at most, uses the production code, and leaves no files behind.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +15,10 @@ namespace shoal::cli {
 
 inline double seconds_since(std::chrono::steady_clock::time_point begun) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+// At least 1: a profile has no cost of zero.
+inline int64_t nanoseconds(double seconds) {
+  return std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e9));
 }
 
 // One number of a profile (sim/models/profile.h).

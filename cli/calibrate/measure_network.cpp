@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kSmallBytes = 256;
 constexpr size_t kBulkBytes = size_t{8} << 20;
 constexpr size_t kBulkInProgress = 4;
-constexpr int kWarmUp = 100, kRoundTrips = 5000, kBulkMessages = 64;
-constexpr double kLongest = 3.0;  // seconds, for the round trips and for the bulk transfer each
+constexpr int kWarmUp = 100, kNetworkRoundTrips = 5000, kBulkMessages = 64;
+constexpr double kNetworkSeconds = 3.0;  // seconds, for the round trips and for the bulk transfer each
 constexpr std::chrono::seconds kPatience{15};
 
 // One end. The serving end answers each small message with the same message, and each bulk message with a
@@ -110,7 +110,7 @@ Result<Figures> measure(End& end, transport::PeerId peer) {
   int counted = 0;
   Clock::time_point begun;
   double processor_before = 0;
-  for (int i = 0; i < kWarmUp + kRoundTrips; ++i) {
+  for (int i = 0; i < kWarmUp + kNetworkRoundTrips; ++i) {
     if (i == kWarmUp) {
       begun = Clock::now();
       processor_before = processor_seconds();
@@ -120,7 +120,7 @@ Result<Figures> measure(End& end, transport::PeerId peer) {
     SHOAL_RETURN_IF_ERROR(end.wait_received(before + 1));
     if (i < kWarmUp) continue;
     ++counted;
-    if (seconds_since(begun) > kLongest) break;
+    if (seconds_since(begun) > kNetworkSeconds) break;
   }
   figures.round_trip = seconds_since(begun) / counted;
   figures.processor_time = (processor_seconds() - processor_before) / counted;
@@ -129,7 +129,7 @@ Result<Figures> measure(End& end, transport::PeerId peer) {
   const uint64_t first = end.received();
   begun = Clock::now();
   size_t sent = 0;
-  for (; sent < prepared.size() && seconds_since(begun) < kLongest; ++sent) {
+  for (; sent < prepared.size() && seconds_since(begun) < kNetworkSeconds; ++sent) {
     if (sent >= kBulkInProgress) SHOAL_RETURN_IF_ERROR(end.wait_received(first + sent + 1 - kBulkInProgress));
     SHOAL_RETURN_IF_ERROR(end.transport().send(peer, std::move(prepared[sent])));
   }

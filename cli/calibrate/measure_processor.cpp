@@ -21,27 +21,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kLongest = 1.0;  // seconds of each measurement
+constexpr double kProcessorSeconds = 1.0;  // seconds of each measurement
 constexpr uint32_t kTensors = 2000;
 constexpr size_t kCopyBytes = size_t{256} << 20;
-constexpr int kRoundTrips = 2000;
+constexpr int kLocalRoundTrips = 2000;
 
 // The median time of one call in seconds, over as many calls as there is time for.
 template <class Call>
 double median_of(Call&& call) {
   std::vector<double> times;
   const Clock::time_point begun = Clock::now();
-  while (times.size() < 5 || (times.size() < 1000 && seconds_since(begun) < kLongest)) {
+  while (times.size() < 5 || (times.size() < 1000 && seconds_since(begun) < kProcessorSeconds)) {
     const Clock::time_point one = Clock::now();
     call();
     times.push_back(seconds_since(one));
   }
   std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
   return times[times.size() / 2];
-}
-
-int64_t nanoseconds(double seconds) {
-  return std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e9));
 }
 
 // The report of a node for 64 ranks.
@@ -97,10 +93,10 @@ double local_round_trip() {
   char byte = 1;
   bool is_sound = true;
   const Clock::time_point begun = Clock::now();
-  for (int i = 0; i < kRoundTrips; ++i) {
+  for (int i = 0; i < kLocalRoundTrips; ++i) {
     is_sound = is_sound && ::write(ends[0], &byte, 1) == 1 && ::read(ends[0], &byte, 1) == 1;
   }
-  const double seconds = seconds_since(begun) / kRoundTrips;
+  const double seconds = seconds_since(begun) / kLocalRoundTrips;
   ::shutdown(ends[0], SHUT_RDWR);
   answers.join();
   ::close(ends[0]);
@@ -124,7 +120,7 @@ MeasuredNumbers measure_processor() {
       {"cpu.codec_bytes_per_s", codec_rate(), true, "a report of 64 ranks encoded and decoded"},
       {"cpu.event_ns", 2000, false, "a mailbox, a lookup and an answer"},
       {"cpu.local_latency_ns", nanoseconds(local_round_trip() / 2), true,
-       fmt::format("half of a round trip between two threads over a unix socket, of {}", kRoundTrips)},
+       fmt::format("half of a round trip between two threads over a unix socket, of {}", kLocalRoundTrips)},
       {"cpu.plan_item_ns", nanoseconds(plan), true, fmt::format("a rank's plan of {} tensors", kTensors)},
       {"cpu.check_item_ns", nanoseconds(times.of_class / kTensors), true,
        "that of a rank that writes like another, as a coordinator plans it"},

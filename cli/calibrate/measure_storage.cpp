@@ -31,8 +31,8 @@ constexpr size_t kFiles = 400;
 constexpr size_t kThreads = 8;
 constexpr size_t kSyncs = 40;
 constexpr size_t kBlockBytes = size_t{4} << 20;
-constexpr size_t kStreams = 4;    // files that one client writes at the same time
-constexpr double kLongest = 4.0;  // seconds of each measurement
+constexpr size_t kStreams = 4;           // files that one client writes at the same time
+constexpr double kStorageSeconds = 4.0;  // seconds of each measurement
 
 Status failed(const std::string& what) {
   return Status(Code::io, fmt::format("{}: {}", what, std::strerror(errno)));
@@ -91,7 +91,7 @@ Result<Times> time_all(size_t count, size_t threads, const std::function<Status(
       const Clock::time_point one = Clock::now();
       Status status = act(i);
       own.push_back(seconds_since(one));
-      if (status.ok() && seconds_since(begun) < kLongest) continue;
+      if (status.ok() && seconds_since(begun) < kStorageSeconds) continue;
       std::lock_guard lock(mutex);
       if (first.ok()) first = status;
       next = count;
@@ -143,10 +143,6 @@ int64_t tail_permille(const Times& times) {
   const double p50 = times.quantile(0.5), p99 = times.quantile(0.99);
   if (p50 <= 0 || p99 <= p50) return 0;
   return std::min<int64_t>(2000, static_cast<int64_t>(1000 * std::log(p99 / p50) / 2.326));
-}
-
-int64_t nanoseconds(double seconds) {
-  return std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e9));
 }
 
 Result<double> catalog_seconds(const std::string& folder) {

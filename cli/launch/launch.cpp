@@ -49,7 +49,7 @@ struct LaunchFlags {
   std::vector<std::string> command;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kLaunchFooter =
     "Each trainer gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,\n"
     "MASTER_PORT, SHOAL_ROOT, SHOAL_JOB_ID, SHOAL_SOCKET, SHOAL_NODE_PROGRAM, SHOAL_START_NODE=0,\n"
     "SHOAL_SAVE_REPORT and, on several hosts, SHOAL_COORDINATOR. Its standard input is /dev/null. The\n"
@@ -382,7 +382,7 @@ void add_launch_command(CLI::App& app, const std::vector<std::string>& command_l
   auto flags = std::make_shared<LaunchFlags>();
   flags->command = command_line;
   add_options(command, flags.get());
-  command->footer(kFooter);
+  command->footer(kLaunchFooter);
   command->callback([=] { *chosen = [=] { return run_launch(*flags); }; });
 }
 

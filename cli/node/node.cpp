@@ -38,7 +38,7 @@ struct NodeFlags {
 
 constexpr const char* kRejoinJob = "job";
 
-constexpr const char* kFooter =
+constexpr const char* kNodeFooter =
     "One node runs on each host, beside its trainers. `shoal launch` starts it. A trainer that finds no\n"
     "node starts one too. Without --coordinate and --coordinator the node coordinates a job on this host\n"
     "alone. Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
@@ -123,17 +123,17 @@ Status narrow_listen_address(actors::NodeOptions* node) {
 }
 
 // A restarted node keeps its settings, even if a file of settings has changed.
-Status complete_settings(NodeFlags* flags) {
+Status complete_flags(NodeFlags* flags) {
   local::Settings& settings = flags->settings;
   SHOAL_RETURN_IF_ERROR(flags->settings_sources ? settings.check()
-                                                : cli::complete_settings(flags->node.root, &settings));
+                                                : complete_settings(flags->node.root, &settings));
   flags->node.settings_sources = flags->settings_sources.value_or(local::settings_line(settings));
   return apply_settings(settings, &flags->node);
 }
 
 Status complete(NodeFlags* flags) {
   actors::NodeOptions& node = flags->node;
-  SHOAL_RETURN_IF_ERROR(complete_settings(flags));
+  SHOAL_RETURN_IF_ERROR(complete_flags(flags));
   if (!flags->rejoin.empty()) SHOAL_RETURN_IF_ERROR(parse_rejoin(flags->rejoin, &node.rejoin));
   if (node.job_id.empty())
     return Status(Code::invalid_argument,
@@ -236,7 +236,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
       "File descriptor to which the node writes 'ready ADDRESS generation N' when trainers can attach");
   command->add_option("--settings-sources", flags->settings_sources)->group("");
   add_settings(*command, local::SettingOf::node, &flags->settings);
-  command->footer(kFooter);
+  command->footer(kNodeFooter);
   command->callback([=] { *chosen = [=] { return run_node_command(*flags); }; });
 }
 

@@ -22,7 +22,7 @@ struct SettingsOptions {
   bool json = false, markdown = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kSettingsFooter =
     "Shows the settings of a job that would start now, in this folder, with these variables, on ROOT. The\n"
     "first lines of a node's log show the settings of a running job. This command takes the flags of\n"
     "`shoal launch`, so it also checks them.\n"
@@ -202,7 +202,7 @@ void add_settings_command(CLI::App& app, Command* chosen) {
   command->add_flag("--markdown", options->markdown, "Print the page docs/reference/settings.md");
   add_settings(*command, local::SettingOf::node, &options->settings);
   add_settings(*command, local::SettingOf::trainer, &options->settings);
-  command->footer(kFooter);
+  command->footer(kSettingsFooter);
   command->callback([=] { *chosen = [=] { return run_settings(*options); }; });
 }
 

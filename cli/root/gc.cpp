@@ -27,7 +27,7 @@ struct GcOptions {
   bool dry_run = false, no_wait = false, json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kGcFooter =
     "Always keeps the newest checkpoint, the newest one that `shoal verify` found intact, the one with\n"
     "which the live generation began, and pinned or tagged ones. Without a rule it deletes no checkpoint.\n"
     "It always removes what aborted saves and interrupted deletions left. The command is safe while jobs\n"
@@ -120,7 +120,7 @@ void add_gc_command(CLI::App& app, Command* chosen) {
       ->capture_default_str();
   add_waiting_settings(*command, &options->waiting);
   command->add_flag("--json", options->json, "One JSON object instead of lines");
-  command->footer(kFooter);
+  command->footer(kGcFooter);
   command->callback([=] {
     options->collector.wait = !options->no_wait;
     *chosen = [=] { return run_gc(*options); };

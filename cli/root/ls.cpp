@@ -61,7 +61,7 @@ MarksOf marks_of(const Marks& marks, const AttemptKey& key) {
   return found == marks.end() ? MarksOf{} : found->second;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kLsFooter =
     "Reads the root's files, and no catalog. STATE is one of\n"
     "  committed  a checkpoint (* marks the latest), which loads can use; also a rank-local save that all\n"
     "             ranks have published, whose parts the next load merges\n"
@@ -250,7 +250,7 @@ void add_ls_command(CLI::App& app, Command* chosen) {
                           ->capture_default_str();
   command->add_flag("--all", options->all, "Show every attempt")->excludes(last);
   command->add_flag("--json", options->json, "One JSON object instead of a table");
-  command->footer(kFooter);
+  command->footer(kLsFooter);
   command->callback([=] { *chosen = [=] { return run_ls(*options); }; });
 }
 

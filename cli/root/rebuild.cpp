@@ -24,7 +24,7 @@ struct RebuildOptions {
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kRebuildFooter =
     "The catalog is an index of the root on the coordinator's own disk. Everything in it is also in the\n"
     "root. A node that begins to coordinate checks the catalog and replaces a damaged or missing one. This\n"
     "command does the same without a job. It reads every decision of the root, writes a new catalog beside\n"
@@ -162,7 +162,7 @@ void add_rebuild_command(CLI::App& app, Command* chosen) {
   command->add_option("--catalog", options->catalog,
                       "Folder of the catalog, as for `shoal node`; default: the one of this host and user");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
-  command->footer(kFooter);
+  command->footer(kRebuildFooter);
   command->callback([=] { *chosen = [=] { return run_rebuild(*options); }; });
 }
 

@@ -11,7 +11,7 @@ namespace shoal::cli {
 
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kRestoreIdFooter =
     "Every decision of a root names the run that it belongs to. If the file ROOT_ID is missing, commands\n"
     "and jobs reject the root. This command restores the file from the decisions if all of them name the\n"
     "same run. It does not replace a damaged ROOT_ID: restore the file from a backup, or move it away\n"
@@ -39,7 +39,7 @@ void add_restore_id_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("restore-id", "Restore a missing ROOT_ID from a root's decisions");
   auto root = std::make_shared<std::string>();
   command->add_option("ROOT", *root, "Folder of the run")->required();
-  command->footer(kFooter);
+  command->footer(kRestoreIdFooter);
   command->callback([=] { *chosen = [=] { return run_restore_id(*root); }; });
 }
 

@@ -20,7 +20,7 @@ struct RmOptions {
   bool force = false, dry_run = false, json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kRmFooter =
     "Deletes every checkpoint of the step, or the one attempt that --attempt names. Only --force deletes\n"
     "the newest checkpoint, the newest one that `shoal verify` found intact, and the one with which the\n"
     "live generation began. No option deletes a pinned or tagged checkpoint, one that a load reads, or the\n"
@@ -121,7 +121,7 @@ void add_rm_command(CLI::App& app, Command* chosen) {
                     "Also delete the newest checkpoint, or the one with which a generation began");
   command->add_flag("--dry-run", options->dry_run, "Print what the command would do; change nothing");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
-  command->footer(kFooter);
+  command->footer(kRmFooter);
   command->callback([=] { *chosen = [=] { return run_rm(*options); }; });
 }
 

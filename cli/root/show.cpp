@@ -24,7 +24,7 @@ struct ShowOptions {
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kShowFooter =
     "Without --step it shows the latest checkpoint. With --step alone it shows the newest checkpoint at\n"
     "that step, or else the newest attempt in any state. If a newer decision is unreadable, the command\n"
     "fails and names it.\n"
@@ -285,7 +285,7 @@ void add_show_command(CLI::App& app, Command* chosen) {
   options->choice.newest_only = true;
   add_choice_options(*command, &options->choice, "Show this step instead of the latest checkpoint");
   command->add_flag("--json", options->json, "One JSON object instead of tables");
-  command->footer(kFooter);
+  command->footer(kShowFooter);
   command->callback([=] { *chosen = [=] { return run_show(*options); }; });
 }
 

@@ -36,7 +36,7 @@ struct VerifyOptions {
   uint64_t bytes_per_second = 0;  // 0: no limit
 };
 
-constexpr const char* kFooter =
+constexpr const char* kVerifyFooter =
     "Reads every byte of the latest checkpoint, or of those chosen. It checks the manifest against its\n"
     "digest; the sizes, headers and 1 MiB blocks of the files against theirs; the contents of each file\n"
     "against the plan; and that the files cover every tensor. It reports each damage with file, tensor and\n"
@@ -286,7 +286,7 @@ void add_verify_command(CLI::App& app, Command* chosen) {
   command->add_flag("!--no-record", options->record,
                     "Write nothing to the root; retention then does not know that the checkpoint is intact");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
-  command->footer(kFooter);
+  command->footer(kVerifyFooter);
   command->callback([=] { *chosen = [=] { return run_verify(*options); }; });
 }
 

@@ -24,7 +24,7 @@ struct ReplayOptions {
   bool any_version = false, quiet = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kReplayFooter =
     "'shoal sim --record FILE' writes such a file, and so does a simulation that violates an oracle. The\n"
     "file is a scenario that lists all its failures. You may remove some of them and run the rest again.\n"
     "The log has one line for each event that a role receives, by virtual time, one for each failure, and\n"
@@ -111,7 +111,7 @@ void add_replay_command(CLI::App& app, Command* chosen) {
       ->allow_extra_args(false);
   command->add_flag("--quiet", options->quiet, "Print no log");
   command->add_flag("--any-version", options->any_version, "Also run files that another version recorded");
-  command->footer(kFooter);
+  command->footer(kReplayFooter);
   command->callback([=] { *chosen = [=] { return run_replay(*options); }; });
 }
 

@@ -41,14 +41,13 @@ std::string sensitivity_progress(const sim::SensitivityWatch& watch, double seco
 }
 
 std::string sensitivity_text(const sim::SensitivityReport& report) {
-  using Align = Table::Align;
   const sim::SaveReport& job = report.job.saves.back();
   Table table({{"ASSUMED NUMBER"},
-               {"VALUE", Align::right},
-               {"COMMIT x1/2", Align::right},
-               {"x2", Align::right},
-               {"BLOCKED x1/2", Align::right},
-               {"x2", Align::right},
+               {"VALUE", Table::Align::right},
+               {"COMMIT x1/2", Table::Align::right},
+               {"x2", Table::Align::right},
+               {"BLOCKED x1/2", Table::Align::right},
+               {"x2", Table::Align::right},
                {"SOURCE"}});
   size_t without = 0;
   for (const sim::Sensitivity& each : report.numbers) {

@@ -36,7 +36,7 @@ struct SimOptions {
   bool progress = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kSimFooter =
     "Runs the production roles on virtual time. A profile models network, processors and storage by\n"
     "numbers, each with its source (--show-profile). docs/explanation/simulator.md lists what the model\n"
     "omits. For each save the report has four times over all ranks: until a rank knows what to write,\n"
@@ -366,7 +366,7 @@ void add_sim_command(CLI::App& app, Command* chosen) {
                    "Also write the coordinator's queue, memory and descriptors over time")
       ->type_name("FILE.csv");
   command->add_flag("--show-profile", options->show_profile, "Only print the profile's numbers and sources");
-  command->footer(kFooter);
+  command->footer(kSimFooter);
   command->callback([=] { *chosen = [=] { return run_sim(*options); }; });
 }
 

@@ -9,7 +9,7 @@ namespace shoal::dcp {
 
 namespace {
 
-Status bad(const std::string& fqn, std::string_view what) {
+Status invalid_tensor(const std::string& fqn, std::string_view what) {
   return Status(Code::invalid_argument, fmt::format("'{}': {}", fqn, what));
 }
 
@@ -25,7 +25,7 @@ Status SpmdSavePlanner::set_up_planner(const StateDict& state_dict, const Storag
   fetched_.clear();
   for (const SpmdTensor& tensor : tensors_) {
     fetched_.push_back(std::make_unique<Fetched>());
-    if (!tensor.fetch) return bad(tensor.fqn, "fetch is not set");
+    if (!tensor.fetch) return invalid_tensor(tensor.fqn, "fetch is not set");
     SHOAL_RETURN_IF_ERROR(
         tensor.sharding.validate_for(tensor.shape).with_context(fmt::format("'{}'", tensor.fqn)));
   }
@@ -87,12 +87,14 @@ Result<Data> SpmdSavePlanner::cut(const SpmdTensor& tensor, const Tile& tile,
     return std::find(tile.devices.begin(), tile.devices.end(), given.device) != tile.devices.end();
   });
   if (shard == shards.end()) {
-    return bad(tensor.fqn, fmt::format("the local shard of device {} is missing", tile.devices.at(0)));
+    return invalid_tensor(tensor.fqn,
+                          fmt::format("the local shard of device {} is missing", tile.devices.at(0)));
   }
   const Box mine = whole(tile.box.sizes);
   if (!validate_box(mine, shard->shape).ok() || !shard->data) {
-    return bad(tensor.fqn, fmt::format("the memory of the local shard of device {} is too small for {}",
-                                       shard->device, to_string(tile.box)));
+    return invalid_tensor(tensor.fqn,
+                          fmt::format("the memory of the local shard of device {} is too small for {}",
+                                      shard->device, to_string(tile.box)));
   }
   SHOAL_ASSIGN_OR_RETURN(const uint64_t element_bytes, dtype_bytes(tensor.dtype));
   const Box all = whole(shard->shape);

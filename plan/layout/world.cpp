@@ -11,7 +11,7 @@ namespace shoal {
 
 namespace {
 
-Status bad(std::string what) {
+Status invalid_world(std::string what) {
   return Status(Code::invalid_argument, std::move(what));
 }
 
@@ -28,7 +28,8 @@ Status validate_ranks(const Layout& layout, uint32_t world_size) {
       is_ok = highest[*index] / devices_per_rank(entry) < world_size;
     }
     if (!is_ok)
-      return bad(fmt::format("'{}' names a rank that is not in a world of {}", entry.fqn, world_size));
+      return invalid_world(
+          fmt::format("'{}' names a rank that is not in a world of {}", entry.fqn, world_size));
   }
   return ok_status();
 }
@@ -36,16 +37,17 @@ Status validate_ranks(const Layout& layout, uint32_t world_size) {
 // Two layouts with the same fqn must describe the same value.
 Status validate_agreement(const LayoutEntry& a, const LayoutEntry& b) {
   auto differ = [&](const char* what) {
-    return bad(fmt::format("'{}' has different {} on different ranks", a.fqn, what));
+    return invalid_world(fmt::format("'{}' has different {} on different ranks", a.fqn, what));
   };
   if (a.kind != b.kind) return differ("kinds");
   if (a.dtype != b.dtype) return differ("dtypes");
   if (a.shape != b.shape) return differ("shapes");
   if (is_per_rank(a) != is_per_rank(b)) {
-    return bad(fmt::format("'{}' is one value on some ranks and a per-rank value on others", a.fqn));
+    return invalid_world(
+        fmt::format("'{}' is one value on some ranks and a per-rank value on others", a.fqn));
   }
   if (std::holds_alternative<BoxSharding>(a.sharding) != std::holds_alternative<BoxSharding>(b.sharding)) {
-    return bad(fmt::format("'{}' has explicit boxes on some ranks and a mesh on others", a.fqn));
+    return invalid_world(fmt::format("'{}' has explicit boxes on some ranks and a mesh on others", a.fqn));
   }
   return ok_status();
 }
@@ -74,8 +76,8 @@ Status validate_rank_names(const World& world, const plan::FqnIndex& index, uint
     std::optional<RankFqn> name = split_rank_fqn(index.fqn(other));
     if (!name || name->prefix != prefix || name->rank >= world.roster.world_size()) continue;
     if (!world.layout_of(name->rank).find(prefix)) continue;
-    return bad(fmt::format("'{}' is the name of a value and of rank {}'s per-rank value", index.fqn(other),
-                           name->rank));
+    return invalid_world(fmt::format("'{}' is the name of a value and of rank {}'s per-rank value",
+                                     index.fqn(other), name->rank));
   }
   return ok_status();
 }
@@ -96,13 +98,14 @@ const LayoutEntry* find_value(const World& world, std::string_view fqn) {
 
 Status validate_world(const World& world) {
   const std::vector<LayoutId>& ids = world.roster.layout_ids();
-  if (world.roster.world_size() == 0) return bad("the world has no ranks");
+  if (world.roster.world_size() == 0) return invalid_world("the world has no ranks");
   if (world.layouts.size() != ids.size()) {
-    return bad(fmt::format("{} layouts are given for a roster of {}", world.layouts.size(), ids.size()));
+    return invalid_world(
+        fmt::format("{} layouts are given for a roster of {}", world.layouts.size(), ids.size()));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!world.layouts[i] || world.layouts[i]->id() != ids[i]) {
-      return bad(fmt::format("layout {} of the roster, {}, is missing", i, ids[i].to_hex()));
+      return invalid_world(fmt::format("layout {} of the roster, {}, is missing", i, ids[i].to_hex()));
     }
     SHOAL_RETURN_IF_ERROR(validate_ranks(*world.layouts[i], world.roster.world_size()));
   }
@@ -115,7 +118,7 @@ Status validate_world(const World& world) {
     };
     for (size_t i = 1; i < sites.size(); ++i) {
       if (Status agree = validate_agreement(entry_of(sites[0]), entry_of(sites[i])); !agree.ok()) {
-        return bad(agree.message() + ": " + name_statements(world, sites[0], sites[i]));
+        return invalid_world(agree.message() + ": " + name_statements(world, sites[0], sites[i]));
       }
     }
     if (is_per_rank(entry_of(sites[0]))) SHOAL_RETURN_IF_ERROR(validate_rank_names(world, index, value));

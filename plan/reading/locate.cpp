@@ -19,26 +19,26 @@ constexpr size_t kMaxCachedBoxes = size_t{1} << 21;
 constexpr size_t kMaxCachedGroups = size_t{1} << 18;  // between calls
 constexpr size_t kMaxCachedPlans = 4096;
 constexpr uint64_t kMaxCopiesLookedAt = 64;  // ranks checked for copies of a piece on other hosts
-
-// A replica group by its position: the cell of a mesh that shares all sharded coordinates.
-struct CellKey {
-  uint32_t mesh_number, layouts_number;
-  uint32_t sharded_dims;  // one bit per mesh dimension
-  uint64_t cell;          // row-major over these dimensions
-  friend bool operator==(const CellKey&, const CellKey&) = default;
-};
-struct CellHash {
-  size_t operator()(const CellKey& key) const noexcept {
-    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
-    uint64_t hash = (uint64_t{key.mesh_number} << 32 | key.layouts_number) * kOdd;
-    hash = (hash ^ hash >> 32 ^ key.sharded_dims) * kOdd;
-    return (hash ^ hash >> 32 ^ key.cell) * kOdd >> 8;
-  }
-};
-static_assert(kMaxDims <= 32, "sharded_dims has a bit for each mesh dimension");
 }  // namespace
 
 struct Locator::Impl {
+  // A replica group by its position: the cell of a mesh that shares all sharded coordinates.
+  struct CellKey {
+    uint32_t mesh_number, layouts_number;
+    uint32_t sharded_dims;  // one bit per mesh dimension
+    uint64_t cell;          // row-major over these dimensions
+    friend bool operator==(const CellKey&, const CellKey&) = default;
+  };
+  struct CellHash {
+    size_t operator()(const CellKey& key) const noexcept {
+      constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+      uint64_t hash = (uint64_t{key.mesh_number} << 32 | key.layouts_number) * kOdd;
+      hash = (hash ^ hash >> 32 ^ key.sharded_dims) * kOdd;
+      return (hash ^ hash >> 32 ^ key.cell) * kOdd >> 8;
+    }
+  };
+  static_assert(kMaxDims <= 32, "sharded_dims has a bit for each mesh dimension");
+
   std::shared_ptr<const World> world;
   SaveRule rule;
   struct Group {

@@ -15,6 +15,11 @@ inline uint64_t multiply_divide(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<uint64_t>(Wide{a} * b / c);
 }
 
+// The time of `count` steps of `each_ns`.
+inline int64_t times(uint64_t count, int64_t each_ns) {
+  return static_cast<int64_t>(count) * each_ns;
+}
+
 // The transfer time of `bytes` at a rate. A rate of 0 means unlimited and takes 0 ns.
 inline int64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s) {
   return bytes_per_s == 0 ? 0 : static_cast<int64_t>(multiply_divide(bytes, kNsPerSecond, bytes_per_s));

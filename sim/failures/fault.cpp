@@ -9,7 +9,7 @@ namespace shoal::sim {
 
 namespace {
 
-constexpr int64_t kMostMs = int64_t{366} * 24 * 3600 * 1000;
+constexpr int64_t kLatestMs = int64_t{366} * 24 * 3600 * 1000;
 constexpr int64_t kMostHosts = int64_t{1} << 20;
 constexpr int64_t kMostFactor = 1'000'000;
 
@@ -23,9 +23,9 @@ constexpr Field kFields[] = {{"host", &Fault::host, 0, kMostHosts},
                              {"to_host", &Fault::to_host, 0, kMostHosts},
                              {"to_hosts", &Fault::to_hosts, 0, kMostHosts},
                              {"rank", &Fault::rank, 0, kMostHosts},
-                             {"for_ms", &Fault::for_ms, 1, kMostMs},
-                             {"back_after_ms", &Fault::back_after_ms, 1, kMostMs},
-                             {"by_ms", &Fault::by_ms, 1, kMostMs},
+                             {"for_ms", &Fault::for_ms, 1, kLatestMs},
+                             {"back_after_ms", &Fault::back_after_ms, 1, kLatestMs},
+                             {"by_ms", &Fault::by_ms, 1, kLatestMs},
                              {"permille", &Fault::permille, 1, kPermille},
                              {"factor", &Fault::factor, 2, kMostFactor}};
 
@@ -138,7 +138,7 @@ Result<Fault> parse_fault(const TomlTable& message) {
   Fault fault;
   fault.kind = shape->kind;
   fault.toml_place = message.place(message.line);
-  SHOAL_ASSIGN_OR_RETURN(int64_t at, message.integer("at_ms", 0, kMostMs, 0));
+  SHOAL_ASSIGN_OR_RETURN(int64_t at, message.integer("at_ms", 0, kLatestMs, 0));
   fault.at_ms = static_cast<uint64_t>(at);
   for (const Field& field : kFields) {
     if (message.find(field.key) == nullptr) continue;

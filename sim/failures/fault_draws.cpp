@@ -176,7 +176,6 @@ class Drawer {
   }
 
   void add_mixed() {
-    using Kind = Fault::Kind;
     Fault fault;
     fault.kind = draw_kind();
     fault.at_ms = random_.below(until_ms_);

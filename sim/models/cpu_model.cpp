@@ -9,14 +9,6 @@
 
 namespace shoal::sim {
 
-namespace {
-
-actors::TimeNs times(uint64_t count, actors::TimeNs each) {
-  return static_cast<actors::TimeNs>(count) * each;
-}
-
-}  // namespace
-
 actors::TimeNs CpuModel::on(bool coordinates, actors::TimeNs work) const {
   if (!coordinates || costs_.coordinator_speed_permille == 1000) return work;
   return static_cast<actors::TimeNs>(

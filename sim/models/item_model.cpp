@@ -4,16 +4,9 @@
 #include <variant>
 
 #include "base/visit.h"
+#include "sim/basics/integer_math.h"
 
 namespace shoal::sim {
-
-namespace {
-
-actors::TimeNs times(uint64_t count, actors::TimeNs each) {
-  return static_cast<actors::TimeNs>(count) * each;
-}
-
-}  // namespace
 
 void ItemModel::set_items(std::vector<uint32_t> of_rank) {
   if (!costs_.is_modelled()) return;

@@ -157,7 +157,7 @@ Result<Tombstone> read_tombstone(schema::Tombstone::Reader reader) {
 
 // `read_manifest(reader)` reads the Manifest.
 template <class ReadManifest>
-Result<Decision> read_body(schema::Decision::Reader reader, ReadManifest&& read_manifest) {
+Result<Decision> read_decision_body(schema::Decision::Reader reader, ReadManifest&& read_manifest) {
   Decision decision;
   decision.key = {reader.getGeneration(), reader.getStep(), reader.getAttempt()};
   SHOAL_ASSIGN_OR_RETURN(decision.nonce, Hash128::from_bytes(schema::view_of(reader.getNonce())));
@@ -206,7 +206,8 @@ Result<Decision> decode_by(ByteView bytes, const std::string& path, ReadManifest
   limits.bytes_max = kMaxDecisionBytes;
   limits.segments_max = 1;
   auto decision = schema::read_checked<schema::Decision>(
-      record.body, limits, [&](schema::Decision::Reader reader) { return read_body(reader, read_manifest); });
+      record.body, limits,
+      [&](schema::Decision::Reader reader) { return read_decision_body(reader, read_manifest); });
   if (!decision.ok()) return record_error(kDecisionRecord, decision.status(), path);
   if (record.head.state != static_cast<uint32_t>(state_of(*decision))) {
     return record_error(kDecisionRecord, Status(Code::corrupt, "its head and body disagree"), path);

@@ -58,7 +58,7 @@ Status validate(const RankManifest& manifest) {
   return ok_status();
 }
 
-Result<RankManifest> read_body(schema::RankManifest::Reader in) {
+Result<RankManifest> read_manifest_body(schema::RankManifest::Reader in) {
   RankManifest out;
   out.key = {in.getGeneration(), in.getStep(), in.getAttempt()};
   out.rank = in.getRank();
@@ -134,7 +134,7 @@ Result<RankManifest> decode_rank_manifest(ByteView bytes, const std::string& pat
   schema::ReadLimits limits;
   limits.bytes_max = kRankRecord.body_bytes_max;
   limits.segments_max = 1;
-  auto manifest = schema::read_checked<schema::RankManifest>(record.body, limits, read_body);
+  auto manifest = schema::read_checked<schema::RankManifest>(record.body, limits, read_manifest_body);
   if (!manifest.ok()) return record_error(kRankRecord, manifest.status(), path);
   return manifest;
 }

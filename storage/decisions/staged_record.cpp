@@ -17,9 +17,9 @@ namespace {
 constexpr uint64_t kMaxStagedRecordBytes = uint64_t{64} << 10;
 static_assert(kMaxStagedRecordBytes > 2 * kMaxUserMetadataBytes);
 const RecordKind kStagedRecord = {"SHOALSTG", "staged record", 1, kMaxStagedRecordBytes, true};
-constexpr std::string_view kPrefix = "rank-", kSuffix = ".staged";
+constexpr std::string_view kRecordPrefix = "rank-", kRecordSuffix = ".staged";
 
-Result<StagedRecord> read_body(schema::StagedRecord::Reader in) {
+Result<StagedRecord> read_staged_body(schema::StagedRecord::Reader in) {
   StagedRecord out;
   out.key = {in.getGeneration(), in.getStep(), in.getAttempt()};
   out.rank = in.getRank();
@@ -33,14 +33,14 @@ Result<StagedRecord> read_body(schema::StagedRecord::Reader in) {
 }  // namespace
 
 std::string staged_record_name(Rank rank) {
-  return fmt::format("{}{:05}{}", kPrefix, rank, kSuffix);
+  return fmt::format("{}{:05}{}", kRecordPrefix, rank, kRecordSuffix);
 }
 
 std::optional<Rank> parse_staged_record_name(std::string_view name) {
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  if (!name.starts_with(kRecordPrefix) || !name.ends_with(kRecordSuffix)) return std::nullopt;
   Rank rank = 0;
-  const char* const last = name.data() + name.size() - kSuffix.size();
-  auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, rank);
+  const char* const last = name.data() + name.size() - kRecordSuffix.size();
+  auto [end, error] = std::from_chars(name.data() + kRecordPrefix.size(), last, rank);
   if (error != std::errc() || end != last || staged_record_name(rank) != name) return std::nullopt;
   return rank;
 }
@@ -73,7 +73,7 @@ Status write_staged_record(Storage& storage, const StagedRecord& record) {
 Result<StagedRecord> read_staged_record(Storage& storage, const AttemptKey& key, Rank rank) {
   const std::string path = staged_record_path(key, rank);
   SHOAL_ASSIGN_OR_RETURN(StagedRecord record,
-                         read_record<schema::StagedRecord>(storage, kStagedRecord, path, read_body));
+                         read_record<schema::StagedRecord>(storage, kStagedRecord, path, read_staged_body));
   if (record.key != key || record.rank != rank) {
     return Status(Code::corrupt, fmt::format("{}/{}: it holds the record of rank {} in {}",
                                              storage.describe(), path, record.rank, to_string(record.key)));

@@ -21,10 +21,6 @@ double seconds_of(int64_t ns) {
 
 }  // namespace
 
-int64_t steady_now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
 CallWatch::~CallWatch() {
   {
     std::lock_guard lock(stop_mutex_);

@@ -76,6 +76,4 @@ class CallWatch {
   std::thread thread_;
 };
 
-int64_t steady_now_ns();
-
 }  // namespace shoal::storage

@@ -12,8 +12,6 @@ namespace shoal::storage {
 
 namespace {
 
-constexpr size_t kLengthPrefixBytes = 8;
-constexpr size_t kDigestDigits = 16;
 constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 60;
 static_assert(kMaxShardHeaderBytes + kLengthPrefixBytes > kShardDataAlignment);
 

@@ -15,7 +15,6 @@ namespace shoal::storage {
 
 namespace {
 
-constexpr size_t kDigestDigits = 16;
 constexpr size_t kMaxTokenBytes = 64;  // of the names that Shoal knows
 
 Status corrupt(std::string what) {

@@ -17,7 +17,6 @@ namespace shoal::storage {
 namespace {
 
 constexpr size_t kMostDigits = 18;  // digits of a number that fits without an overflow check
-constexpr size_t kDigestDigits = 16;
 
 struct Numbers {
   std::array<uint64_t, kMaxDims> values;

@@ -13,7 +13,6 @@ namespace shoal::storage {
 
 namespace {
 
-constexpr size_t kLengthPrefixBytes = 8;
 constexpr uint64_t kReadAheadBlocks = 4;  // being read from the disk while one is digested
 constexpr uint64_t kVerifyWindowBytes =
     4 * base::kDigestBlockBytes;  // read at a time to verify an existing file

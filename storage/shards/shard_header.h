@@ -14,10 +14,15 @@
 
 namespace shoal::storage {
 
+// Before the JSON text: its length, little-endian.
+inline constexpr size_t kLengthPrefixBytes = 8;
+// A block's digest as hexadecimal text.
+inline constexpr size_t kDigestDigits = 16;
+
 struct BuiltShardHeader {
   Bytes bytes;  // everything before the data: length prefix, JSON and padding; the digests are zeros
   size_t digests_at = 0;
-  uint64_t digests = 0;  // number of digests, 16 hex digits each
+  uint64_t digests = 0;  // number of digests, kDigestDigits characters each
   uint64_t payload_bytes = 0;
 };
 // Validates the pieces: Code::invalid_argument names the key, Code::too_large if the header exceeds the limit

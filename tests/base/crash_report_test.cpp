@@ -40,24 +40,24 @@ void end_thread_by(const Exception& exception) {
   std::thread([&] { throw exception; }).join();
 }
 
-class CrashReport : public testing::Test {
+class CrashReport : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 using CrashReportDeathTest = CrashReport;
 
 TEST_F(CrashReportDeathTest, NameTheLimitsWhereMemoryOrThreadsAreShort) {
-  EXPECT_EXIT(end_by(std::bad_alloc()), testing::ExitedWithCode(kStatus), kMemory);
-  EXPECT_EXIT(end_thread_by(std::bad_alloc()), testing::ExitedWithCode(kStatus), kMemory);
-  EXPECT_EXIT(end_by(kNoThread), testing::ExitedWithCode(kStatus), kThreads);
-  EXPECT_EXIT(end_thread_by(kNoThread), testing::ExitedWithCode(kStatus), kThreads);
+  EXPECT_EXIT(end_by(std::bad_alloc()), ::testing::ExitedWithCode(kStatus), kMemory);
+  EXPECT_EXIT(end_thread_by(std::bad_alloc()), ::testing::ExitedWithCode(kStatus), kMemory);
+  EXPECT_EXIT(end_by(kNoThread), ::testing::ExitedWithCode(kStatus), kThreads);
+  EXPECT_EXIT(end_thread_by(kNoThread), ::testing::ExitedWithCode(kStatus), kThreads);
 }
 
 TEST_F(CrashReportDeathTest, NameTheCauseOfAnotherErrorWhichLeavesACoreFile) {
   const std::runtime_error other("the cause");
-  EXPECT_EXIT(end_by(other), testing::KilledBySignal(SIGABRT), kOther);
-  EXPECT_EXIT(end_thread_by(other), testing::KilledBySignal(SIGABRT), kOther);
-  EXPECT_EXIT(end_by(7), testing::KilledBySignal(SIGABRT),
+  EXPECT_EXIT(end_by(other), ::testing::KilledBySignal(SIGABRT), kOther);
+  EXPECT_EXIT(end_thread_by(other), ::testing::KilledBySignal(SIGABRT), kOther);
+  EXPECT_EXIT(end_by(7), ::testing::KilledBySignal(SIGABRT),
               "^name: unhandled error of unknown type, the process ends\n");
 }
 
@@ -73,10 +73,11 @@ TEST_F(CrashReportDeathTest, AreSaidWhereTheErrorCannotBeLookedAt) {
     } catch (const std::bad_alloc&) {
     }
   };
-  EXPECT_EXIT(leave_a_thread(), testing::KilledBySignal(SIGABRT), "memory or threads may be short");
+  EXPECT_EXIT(leave_a_thread(), ::testing::KilledBySignal(SIGABRT), "memory or threads may be short");
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take terabytes of addresses
+#if !defined(SHOAL_ADDRESS_SANITIZER) && \
+    !defined(SHOAL_THREAD_SANITIZER)  // which take terabytes of addresses
 // As libraries do that cannot throw.
 TEST_F(CrashReportDeathTest, NameTheLimitWhereALibraryAbortsNearIt) {
   auto abort_near_limit = [] {
@@ -85,7 +86,7 @@ TEST_F(CrashReportDeathTest, NameTheLimitWhereALibraryAbortsNearIt) {
     setrlimit(RLIMIT_AS, &nothing);
     std::abort();
   };
-  EXPECT_EXIT(abort_near_limit(), testing::ExitedWithCode(kStatus), kMemory);
+  EXPECT_EXIT(abort_near_limit(), ::testing::ExitedWithCode(kStatus), kMemory);
 }
 #endif
 
@@ -94,7 +95,7 @@ TEST_F(CrashReportDeathTest, LeaveOtherAbortsAlone) {
     install_crash_report("name", kStatus);
     std::abort();
   };
-  EXPECT_EXIT(abort_with_room(), testing::KilledBySignal(SIGABRT), "^$");
+  EXPECT_EXIT(abort_with_room(), ::testing::KilledBySignal(SIGABRT), "^$");
 }
 
 TEST_F(CrashReportDeathTest, OfSeveralThreadsAreSaidOnce) {
@@ -104,7 +105,7 @@ TEST_F(CrashReportDeathTest, OfSeveralThreadsAreSaidOnce) {
     for (std::thread& other : others) other = std::thread([] { throw std::bad_alloc(); });
     for (std::thread& other : others) other.join();
   };
-  EXPECT_EXIT(end_by_many(), testing::ExitedWithCode(kStatus), "^name: out of memory: [^\n]*\n$");
+  EXPECT_EXIT(end_by_many(), ::testing::ExitedWithCode(kStatus), "^name: out of memory: [^\n]*\n$");
 }
 
 TEST_F(CrashReport, OfAnErrorThatMainHasCaughtGiveTheStatus) {
@@ -112,7 +113,7 @@ TEST_F(CrashReport, OfAnErrorThatMainHasCaughtGiveTheStatus) {
   struct sigaction abort_before {};
   sigaction(SIGABRT, nullptr, &abort_before);
   install_crash_report("name", kStatus);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   int status = 0;
   try {
     throw std::bad_alloc();
@@ -120,7 +121,7 @@ TEST_F(CrashReport, OfAnErrorThatMainHasCaughtGiveTheStatus) {
     status = write_crash_report();
   }
   EXPECT_EQ(status, kStatus);
-  EXPECT_EQ(testing::internal::GetCapturedStderr().substr(0, 20), "name: out of memory:");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().substr(0, 20), "name: out of memory:");
   std::set_terminate(before);
   sigaction(SIGABRT, &abort_before, nullptr);
 }

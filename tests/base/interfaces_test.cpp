@@ -6,9 +6,9 @@
 namespace shoal::base {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::Field;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Field;
 
 const NetworkInterface kLoopback{"lo", "127.0.0.1", true, true};
 const NetworkInterface kOutside{"eth0", "10.0.0.7", true, false};

@@ -18,7 +18,7 @@
 namespace shoal::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const Mesh kOne = Mesh::single(0);
 
@@ -44,7 +44,7 @@ TEST(MemoryRef, KeepsThePointersConstness) {
 }
 
 template <class Container>
-class AnyContainer : public testing::Test {};
+class AnyContainer : public ::testing::Test {};
 using Containers = testing::Types<std::string, Bytes, std::vector<uint8_t>, std::vector<char>>;
 TYPED_TEST_SUITE(AnyContainer, Containers);
 
@@ -140,7 +140,7 @@ TEST(ShardedTensor, SaysWhatARankHoldsAsTheStateDoes) {
             BoundState::bind(spelt, 1).value().layout()->id());
 }
 
-class State : public testing::Test {
+class State : public ::testing::Test {
  protected:
   State() {
     options_.root = root_.path();

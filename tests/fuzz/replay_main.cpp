@@ -1,6 +1,6 @@
 // Runs a fuzz target over the files of folders, each once, so that old failures do not return.
 //
-//   TARGET_replay FOLDER...      status 0 if all files passed; a failure ends the process
+//   TARGET_fuzz FOLDER...      status 0 if all files passed; a failure ends the process
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

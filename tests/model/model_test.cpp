@@ -34,7 +34,7 @@ std::string notified(const Outcome& outcome) {
   return text;
 }
 
-class Rules : public testing::TestWithParam<NamedModel> {};
+class Rules : public ::testing::TestWithParam<NamedModel> {};
 
 TEST_P(Rules, HoldInEveryReachableState) {
   const Outcome outcome = GetParam().check("");
@@ -45,7 +45,7 @@ TEST_P(Rules, HoldInEveryReachableState) {
   EXPECT_FALSE(outcome.violation) << notified(outcome);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Rules, testing::ValuesIn(models()),
+INSTANTIATE_TEST_SUITE_P(Of, Rules, ::testing::ValuesIn(models()),
                          [](const auto& each) { return as_test_name(each.param.name); });
 
 struct Case {
@@ -63,7 +63,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-class RuleSwitchedOff : public testing::TestWithParam<Case> {};
+class RuleSwitchedOff : public ::testing::TestWithParam<Case> {};
 
 TEST_P(RuleSwitchedOff, IsCaughtWithATrace) {
   const auto& [model, mutation] = GetParam();
@@ -74,7 +74,7 @@ TEST_P(RuleSwitchedOff, IsCaughtWithATrace) {
   EXPECT_FALSE(outcome.violation->trace.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, RuleSwitchedOff, testing::ValuesIn(cases()), [](const auto& each) {
+INSTANTIATE_TEST_SUITE_P(Of, RuleSwitchedOff, ::testing::ValuesIn(cases()), [](const auto& each) {
   return as_test_name(each.param.model.name + "_" + each.param.mutation.name);
 });
 

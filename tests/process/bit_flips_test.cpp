@@ -170,7 +170,6 @@ TEST_F(FlippedRoot, IsLoadedWhateverItsRosterOrCatalogSays) {
 
 // --- pieces of several blocks ---
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kValues = (2 * kMiB + kMiB / 2) / 8;  // three blocks, the last one half
 uint64_t large_value(uint64_t i) {
   return (i + 1) * 0x9E3779B97F4A7C15u;

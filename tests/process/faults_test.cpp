@@ -143,7 +143,8 @@ class HardCases : public ::testing::TestWithParam<SaveMode> {
       EXPECT_EQ(loaded->metadata.state_dict_metadata.size(), copies.size() + 1);
       EXPECT_EQ(loader, loader_at(step));
     }
-    for (const auto& [fqn, of] : copies) {
+    for (const auto& [name, of] : copies) {
+      const std::string& fqn = name;  // C++20: a lambda of clang 14 captures no structured binding
       const auto whose = std::count_if(of.begin(), of.end(), [&](const std::string& copy) {
         return readers[0].holds(fqn, copy, step) && readers[1].holds(fqn, copy, step);
       });

@@ -18,7 +18,7 @@ namespace shoal::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kChildPatience{60};
 constexpr std::chrono::milliseconds kTick{5};
 // Opened before a test becomes another user, who may not reach the build folder by its path.
 const int kProgram = open(SHOAL_TEST_NODE_PROGRAM, O_PATH | O_CLOEXEC);
@@ -53,7 +53,7 @@ NodeChild::~NodeChild() {
 }
 
 std::string NodeChild::first_line() {
-  Clock::time_point deadline = Clock::now() + kPatience;
+  Clock::time_point deadline = Clock::now() + kChildPatience;
   while (line_.empty() || line_.back() != '\n') {
     pollfd readable{out_, POLLIN, 0};
     char letter = 0;
@@ -79,7 +79,7 @@ void NodeChild::signal(int number) {
 }
 
 std::optional<int> NodeChild::wait() {
-  Clock::time_point deadline = Clock::now() + kPatience;
+  Clock::time_point deadline = Clock::now() + kChildPatience;
   while (!ended_ && Clock::now() < deadline) {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) == pid_) {

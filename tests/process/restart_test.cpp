@@ -296,7 +296,6 @@ TEST_F(RestartInVain, IsReportedAndPasses) {
   expect_committed(saves_);
 }
 
-}  // namespace
 // Each rank waits in save until all have declared their layouts, so each runs on its own thread.
 class CollectiveRestart : public Restart {
  protected:
@@ -350,4 +349,5 @@ TEST_F(CollectiveRestart, AFailureBeforeARankAsksEndsTheSaveOfThoseThatWait) {
   EXPECT_THAT(outcome.message(), HasSubstr(failed.message()));
 }
 
+}  // namespace
 }  // namespace shoal::testing

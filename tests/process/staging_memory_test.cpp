@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kBigRows = 13'000, kBigColumns = 4'000;  // of floats; 104 MB on each of two ranks
 constexpr uint64_t kBigBytes = kBigRows * kBigColumns / 2 * sizeof(float);
 

@@ -22,10 +22,11 @@
 
 namespace shoal::testing {
 
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr std::chrono::seconds kPatience{60};
 // The timeout of a client that should give up soon if no node answers. The first node must answer within it
 // too, and is about ten times slower under a sanitizer.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(SHOAL_THREAD_SANITIZER) || defined(SHOAL_ADDRESS_SANITIZER)
 inline constexpr std::chrono::milliseconds kShortPatience{5000};
 #else
 inline constexpr std::chrono::milliseconds kShortPatience{500};

@@ -10,7 +10,7 @@
 namespace shoal::schema {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr ReadLimits kLimits = {1 << 20, kMaxSegments};
 

@@ -4,18 +4,13 @@
 
 #include "sim/simulation.h"
 #include "tests/actors/role_by_itself.h"
+#include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
 
 namespace shoal::sim {
 namespace {
 
-Profile lustre() {
-  auto profile = find_profile("lustre", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
-  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
-  return *profile;
-}
-
-SimulationReport simulated(SaveMode mode, const Profile& profile) {
+SimulationReport one_save_of_512_ranks(SaveMode mode, const Profile& profile) {
   Scenario scenario;
   scenario.ranks = 512;
   scenario.mode = mode;
@@ -52,28 +47,29 @@ TEST(ALargeJob, AsksForItsRosterTheLessOftenTheMoreHostsItHas) {
 
 // Sending the roster to all nodes takes 5 s here, in which each of them repeats its request.
 TEST(ALargeJob, IsToldItsRosterOnceAndAskedForEachLayoutOnce) {
-  Profile profile = lustre();
+  Profile profile = profile_named("lustre");
   profile.cpu.codec_bytes_per_s /= 100;
-  const SimulationReport report = simulated(SaveMode::collective_free, profile);
+  const SimulationReport report = one_save_of_512_ranks(SaveMode::collective_free, profile);
   EXPECT_GT(report.joining.coordinator.busy_ns, 3000 * actors::kMillisecond);
   EXPECT_LE(report.joining.coordinator.messages_out, report.nodes - 1 + report.layouts);
 }
 
 TEST(ALargeJob, IsToldItsPlansOnce) {
-  Profile profile = lustre();
-  const uint64_t bytes = simulated(SaveMode::collective, profile).saves.front().costs.coordinator.bytes_out;
+  Profile profile = profile_named("lustre");
+  const uint64_t bytes =
+      one_save_of_512_ranks(SaveMode::collective, profile).saves.front().costs.coordinator.bytes_out;
   profile.cpu.codec_bytes_per_s /= 400;
-  const SimulationReport report = simulated(SaveMode::collective, profile);
+  const SimulationReport report = one_save_of_512_ranks(SaveMode::collective, profile);
   EXPECT_GT(report.saves.front().costs.coordinator.busy_ns, 3000 * actors::kMillisecond);
   EXPECT_LE(report.saves.front().costs.coordinator.bytes_out, bytes + bytes / 20);
 }
 
 // Listing the attempt's folder takes the metadata server 5 s here.
 TEST(ALargeJob, LooksAtItsRankManifestsFromFewNodes) {
-  Profile profile = lustre();
+  Profile profile = profile_named("lustre");
   profile.storage.entry_ns *= 2000;
   profile.storage.look_ns *= 100;
-  const SimulationReport report = simulated(SaveMode::rank_local, profile);
+  const SimulationReport report = one_save_of_512_ranks(SaveMode::rank_local, profile);
   EXPECT_LE(report.saves.front().costs.storage.listed, 20u * 512);
 }
 

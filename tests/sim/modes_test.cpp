@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
@@ -12,7 +13,6 @@ namespace shoal::sim {
 namespace {
 
 constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
-constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
 
 SaveOptions in_small_units(SaveMode mode) {
   SaveOptions options = in_mode(mode);

@@ -125,7 +125,7 @@ TEST(AScenario, IsReadBackWithAllOfItsKeys) {
   const std::string printed = scenario_text(*scenario);
   for (const std::string_view key : scenario_keys()) {
     if (key == "replay") continue;  // of a file that a failing run wrote
-    EXPECT_THAT("\n" + printed, testing::ContainsRegex("\n\\[*" + std::string(key) + "( = |\\])"));
+    EXPECT_THAT("\n" + printed, ::testing::ContainsRegex("\n\\[*" + std::string(key) + "( = |\\])"));
   }
   auto again = parse_scenario(printed, "again.toml");
   ASSERT_TRUE(again.ok()) << again.status().to_string();

@@ -10,6 +10,7 @@
 #include "sim/basics/toml_tree.h"
 #include "sim/reports/sensitivity.h"
 #include "sim/simulation.h"
+#include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
@@ -17,21 +18,6 @@ namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr const char* kSource = SHOAL_SOURCE_FOLDER;
-constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
-
-Profile profile_named(const std::string& name) {
-  auto profile = find_profile(name, {std::string(kSource) + "/sim/profiles"});
-  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
-  return *profile;
-}
-
-SimulationReport simulated(const Scenario& scenario) {
-  auto report = simulate(scenario, profile_named(scenario.profile));
-  EXPECT_TRUE(report.ok()) << report.status().to_string();
-  return *report;
-}
 
 // --- what it is made of ---
 

@@ -9,19 +9,10 @@
 
 #include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
+#include "tests/sim/simulated.h"
 
 namespace shoal::sim {
 namespace {
-
-constexpr const char* kSource = SHOAL_SOURCE_FOLDER;
-
-SimulationReport simulated(const Scenario& scenario) {
-  auto profile = find_profile(scenario.profile, {std::string(kSource) + "/sim/profiles"});
-  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
-  auto report = simulate(scenario, *profile);
-  EXPECT_TRUE(report.ok()) << report.status().to_string();
-  return *report;
-}
 
 TEST(Scenarios, GiveTheTracesOfTheTreeOnEveryRun) {
   const std::string golden = std::string(kSource) + "/tests/sim/golden/traces.txt";

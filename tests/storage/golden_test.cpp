@@ -16,7 +16,7 @@
 namespace shoal::storage {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::unique_ptr<LocalStorage> open_golden(PosixFileSystem& files) {
   auto storage = LocalStorage::open(files, SHOAL_GOLDEN_FOLDER "/v1", random_128());
@@ -179,7 +179,7 @@ TEST(GoldenV1, AFileOfANewerFormatIsRefusedNamingBothVersions) {
     const Status status = read(*storage);
     EXPECT_EQ(status.code(), Code::version) << path;
     EXPECT_THAT(status.message(),
-                testing::HasSubstr("this file has format 2, but this program reads only formats up to 1"))
+                ::testing::HasSubstr("this file has format 2, but this program reads only formats up to 1"))
         << path;
   }
 }

@@ -18,9 +18,9 @@
 
 namespace shoal::storage {
 
-inline testing::AssertionResult status_is_ok(const char* expression, const Status& status) {
-  if (status.ok()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << expression << " is " << status.to_string();
+inline ::testing::AssertionResult status_is_ok(const char* expression, const Status& status) {
+  if (status.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << expression << " is " << status.to_string();
 }
 #define ASSERT_OK(expression) ASSERT_PRED_FORMAT1(::shoal::storage::status_is_ok, expression)
 #define EXPECT_OK(expression) EXPECT_PRED_FORMAT1(::shoal::storage::status_is_ok, expression)

@@ -114,7 +114,7 @@ class Exhausted {
 };
 
 TEST_P(Descriptors, WhereNoneIsLeftARefusalSaysSoAndOthersGoOn) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SHOAL_ADDRESS_SANITIZER)
   GTEST_SKIP() << "the sanitizer needs descriptors of its own to look at memory";
 #endif
   Node listener(make_options(true, "listener")), good(make_options(false, "good")),

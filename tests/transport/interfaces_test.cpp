@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "tests/transport/network_host.h"
+#include "tests/transport/recording_handler.h"
 #include "transport/frame.h"
 
 namespace shoal::testing {
@@ -14,7 +15,6 @@ namespace {
 
 using ::testing::StartsWith;
 
-constexpr std::chrono::seconds kPatience{20};
 constexpr const char* kNear = "10.78.0.1";
 constexpr const char* kFar = "10.78.0.2";
 constexpr const char* kSecondNear = "10.78.1.1";

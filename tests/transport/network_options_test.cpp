@@ -13,7 +13,7 @@
 namespace shoal::transport {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 SocketAddress loopback() {
   return *resolve({"127.0.0.1", 0}, false);
@@ -50,10 +50,10 @@ TEST(AddressOfInterface, IsFoundByNameOrAddressElseThoseThatThereAreAreNamed) {
 }
 
 // The kernel's /sys/class/infiniband, as far as it is looked at.
-class RdmaInterface : public testing::Test {
+class RdmaInterface : public ::testing::Test {
  protected:
   RdmaInterface() {
-    std::string name = testing::TempDir() + "shoal-rdma-XXXXXX";
+    std::string name = ::testing::TempDir() + "shoal-rdma-XXXXXX";
     EXPECT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
   }

@@ -18,7 +18,7 @@
 
 namespace shoal::testing {
 
-inline constexpr std::chrono::seconds kPatience{
+constexpr std::chrono::seconds kPatience{
     20};  // of a loaded machine; a test that passes never waits so long
 
 class RecordingHandler : public transport::TransportHandler {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/node/links/relay_server.h"
+#include "base/clock.h"
 #include "base/host_port.h"
 
 namespace shoal::actors {
@@ -14,10 +15,6 @@ namespace shoal::actors {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitTick{50};
-
-TimeNs steady_now() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
 
 TimeNs back_off(uint32_t failures) {
   uint64_t wait_ms = uint64_t{kReconnectFirstMs} << std::min(failures, 16u);
@@ -46,7 +43,7 @@ void PeerLinks::set_relay(RelayServer* relay) {
 
 Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
                                                         const std::function<bool()>& give_up) {
-  TimeNs begun = steady_now(), deadline = begun + TimeNs{timeout_ms} * kMillisecond;
+  TimeNs begun = base::steady_now_ns(), deadline = begun + TimeNs{timeout_ms} * kMillisecond;
   std::unique_lock lock(mutex_);
   while (true) {
     auto up = up_.find(kCoordinatorNode);
@@ -61,8 +58,8 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
     }
     // A rejection is usually final. It is not if an earlier job's coordinator is about to end.
     bool is_refused = coordinator_lost_.code() == Code::refused || coordinator_lost_.code() == Code::version;
-    bool is_over = steady_now() >= deadline ||
-                   (is_refused && steady_now() >= begun + TimeNs{kRefusedPatienceMs} * kMillisecond);
+    bool is_over = base::steady_now_ns() >= deadline ||
+                   (is_refused && base::steady_now_ns() >= begun + TimeNs{kRefusedPatienceMs} * kMillisecond);
     lock.unlock();
     is_over = give_up() || is_over;
     lock.lock();
@@ -70,7 +67,7 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
       std::string cause = coordinator_lost_.ok() ? "no answer" : coordinator_lost_.message();
       return Status(is_refused ? coordinator_lost_.code() : Code::unavailable,
                     fmt::format("no coordinator at {} within {} ms: {}", coordinator_,
-                                (steady_now() - begun) / kMillisecond, cause));
+                                (base::steady_now_ns() - begun) / kMillisecond, cause));
     }
     session_to(kCoordinatorNode);
     changed_.wait_for(lock, kWaitTick);
@@ -81,7 +78,7 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
 std::optional<transport::PeerId> PeerLinks::session_to(NodeId to) {
   auto it = sessions_.find(to);
   if (it != sessions_.end()) return it->second;
-  if (to != kCoordinatorNode || coordinator_.empty() || steady_now() < connect_not_before_)
+  if (to != kCoordinatorNode || coordinator_.empty() || base::steady_now_ns() < connect_not_before_)
     return std::nullopt;
   transport::PeerId peer = transport_.connect(via_.empty() ? coordinator_ : via_);
   sessions_[kCoordinatorNode] = peer;
@@ -90,7 +87,7 @@ std::optional<transport::PeerId> PeerLinks::session_to(NodeId to) {
 }
 
 void PeerLinks::wait_to_connect(uint32_t wait_ms) {
-  connect_not_before_ = steady_now() + TimeNs{wait_ms} * kMillisecond;
+  connect_not_before_ = base::steady_now_ns() + TimeNs{wait_ms} * kMillisecond;
 }
 
 // Call with the lock held. Later messages of the session count as those of a stranger.
@@ -200,7 +197,7 @@ std::optional<std::string> PeerLinks::unreachable_line() {
   const bool is_reached = coordinates_ || (is_welcome_ && up_.contains(kCoordinatorNode));
   const std::string address =
       via_.empty() ? coordinator_ : fmt::format("{} through the relay {}", coordinator_, via_);
-  return notice_.due(steady_now(), is_reached, address,
+  return notice_.due(base::steady_now_ns(), is_reached, address,
                      coordinator_lost_.ok() ? "no answer" : coordinator_lost_.message());
 }
 
@@ -302,7 +299,7 @@ void PeerLinks::on_peer_lost(transport::PeerId peer, const Status& why) {
     via_.clear();  // if it was a relay, the coordinator is asked for another one
     was_up = was_up || delivered_up_;
     coordinator_lost_ = why;
-    connect_not_before_ = steady_now() + back_off(failures_++);
+    connect_not_before_ = base::steady_now_ns() + back_off(failures_++);
   }
   changed_.notify_all();
   if (events_ != nullptr && was_up) deliver_lost(node, why);

@@ -8,6 +8,7 @@
 
 #include "actors/node/descriptors.h"
 #include "actors/node/links/own_address.h"
+#include "base/clock.h"
 #include "base/crash_report.h"
 #include "base/host_port.h"
 
@@ -17,10 +18,6 @@ namespace {
 
 constexpr uint32_t kDrainChildrenMs = 1'000;
 constexpr std::chrono::milliseconds kFullTick{5};  // interval at which a full session is tried again
-
-TimeNs steady_now() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
 
 }  // namespace
 
@@ -177,7 +174,7 @@ void RelayServer::on_peer_lost(transport::PeerId child, const Status& why) {
 }
 
 void RelayServer::on_refused(const std::string& address, const Status& why) {
-  const auto line = refusals_.line(steady_now(), address, why);
+  const auto line = refusals_.line(base::steady_now_ns(), address, why);
   if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
 }
 

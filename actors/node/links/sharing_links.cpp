@@ -9,6 +9,7 @@
 
 #include "actors/node/descriptors.h"
 #include "actors/node/links/own_address.h"
+#include "base/clock.h"
 #include "base/crash_report.h"
 #include "base/host_port.h"
 #include "base/visit.h"
@@ -23,10 +24,6 @@ constexpr uint64_t kFewestSessions = 2;            // with descriptors for fewer
 // Descriptors of this transport besides its sessions, expressed as a number of sessions.
 constexpr uint64_t kOwnWorth =
     (transport::kDescriptorsOfTransport + kMaxSharingStrangers) / transport::kDescriptorsPerPeer;
-
-TimeNs steady_now() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
 
 // The number of chunks or bytes that a message between Loaders carries; none: no Loader sends it to another.
 struct Carried {
@@ -188,7 +185,7 @@ SharingLinks::Session& SharingLinks::session(transport::PeerId peer) {
   auto [found, is_new] = sessions_.try_emplace(peer);
   if (is_new) {
     found->second.node = next_node_++;
-    found->second.last_message = steady_now();
+    found->second.last_message = base::steady_now_ns();
     peers_[found->second.node] = peer;
   }
   return found->second;
@@ -224,7 +221,7 @@ bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId
   session.held.pop_front();
   session.held_bytes -= bytes;
   session.in_transport.push_back(id);  // before the transport may send it
-  session.last_message = steady_now();
+  session.last_message = base::steady_now_ns();
   lock.unlock();
   const bool is_taken = transport_->send(peer, encode_wire(message)).ok();
   lock.lock();
@@ -244,7 +241,7 @@ bool SharingLinks::pass_on(std::unique_lock<std::mutex>& lock, transport::PeerId
 void SharingLinks::close_idle() {
   std::lock_guard lock(mutex_);
   if (!transport_) return;
-  const TimeNs before = steady_now() - TimeNs{settings_.idle_ms} * kMillisecond;
+  const TimeNs before = base::steady_now_ns() - TimeNs{settings_.idle_ms} * kMillisecond;
   for (auto& [peer, session] : sessions_) {
     if (session.held.empty() && session.last_message < before) {
       end(peer, session, Status(Code::unavailable, "no load is shared any more"));
@@ -288,7 +285,7 @@ void SharingLinks::on_message(transport::PeerId peer, Bytes message) {
       settings_.log(fmt::format("this node ends the session with {}: {}", session.name, wrong.message()));
       return end(peer, session, wrong);
     }
-    session.last_message = steady_now();
+    session.last_message = base::steady_now_ns();
     from = session.node;
     if (const Chunk* chunk = chunk_of(*decoded)) {
       ++counts_.chunks_received;
@@ -323,7 +320,7 @@ void SharingLinks::on_peer_lost(transport::PeerId peer, const Status& /*why*/) {
 }
 
 void SharingLinks::on_refused(const std::string& address, const Status& why) {
-  const auto line = refusals_.line(steady_now(), address, why);
+  const auto line = refusals_.line(base::steady_now_ns(), address, why);
   if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
 }
 

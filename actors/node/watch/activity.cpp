@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/visit.h"
 
 namespace shoal::actors {
@@ -284,7 +285,7 @@ void Activity::settle(TimeNs now, const AttemptKey& key, bool committed, const s
   counts_.commit_seconds.sum += seconds;
   if (counts_.last_commit && key < counts_.last_commit->key) return;
   if (unix_time_ns == 0) {  // another node published it: take the time at which this one was informed
-    unix_time_ns = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+    unix_time_ns = base::unix_now_ns();
   }
   counts_.last_commit = {key, unix_time_ns, ms_between(save.began, now), payload_bytes, save.last_rank};
 }

@@ -6,15 +6,9 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace shoal::actors {
-
-namespace {
-
-TimeNs monotonic_now() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
-}  // namespace
 
 NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
                        const transport::Transport& transport, const storage::CallWatch& watch,
@@ -25,13 +19,13 @@ NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& l
       transport_(transport),
       watch_(watch),
       stop_(stop),
-      start_(monotonic_now()),
+      start_(base::steady_now_ns()),
       start_unix_time_ms_(std::chrono::system_clock::now().time_since_epoch() /
                           std::chrono::milliseconds(1)) {}
 
 local::NodeStatus NodeReport::status() const {
   local::NodeStatus out;
-  TimeNs now = monotonic_now();
+  TimeNs now = base::steady_now_ns();
   out.version = SHOAL_VERSION;
   out.host = facts_.host;
   out.pid = getpid();

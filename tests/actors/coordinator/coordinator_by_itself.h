@@ -15,8 +15,9 @@
 
 namespace shoal::actors {
 
-inline constexpr NodeId kNode = kFirstPeerNode;
-inline constexpr NodeId kOther = kFirstPeerNode + 1;
+constexpr NodeId kNode = kFirstPeerNode;
+constexpr NodeId kOther = kFirstPeerNode + 1;
+constexpr TimeNs kPatience = 1000 * kMillisecond;
 
 inline NodeConfig facts_of_one() {
   NodeConfig config;

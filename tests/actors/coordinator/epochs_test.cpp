@@ -12,8 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
-
 NodeConfig facts_of(const std::string& host) {
   NodeConfig config;
   config.generation = 1;

@@ -12,7 +12,7 @@
 namespace shoal::actors {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 constexpr AttemptKey kKey = {1, 10, 1};
 constexpr wire::LoadId kLatest{true, 0, 3, 0}, kStep{false, 10, 0, 0};
@@ -47,7 +47,7 @@ class GatheringRole final : public Role {
   LoadGathering gathering_{operations_, timers_, config_};
 };
 
-class AGathering : public testing::Test {
+class AGathering : public ::testing::Test {
  protected:
   const Timeouts times_{};
   const TimeNs quiet_ = TimeNs{times_.load_gather_quiet_ms} * kMillisecond;

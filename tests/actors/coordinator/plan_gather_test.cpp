@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
 constexpr uint32_t kRanks = 8;
 constexpr Rank kPlanner = 5;  // on the third of four hosts, of which the first coordinates
 

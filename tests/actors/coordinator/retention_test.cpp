@@ -13,8 +13,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
-
 LayoutPtr two_ranks() {
   LayoutBuilder builder;
   builder.add_tensor("weight", DType::f32, {64, 8}, Mesh::contiguous({2}), {Placement::shard(0)});

@@ -30,19 +30,19 @@ TEST(TheTableOfAttempts, LeavesNoStateWithoutAWayToAnEnd) {
   }
 }
 
-constexpr AttemptKey kKey{1, 5, 1};
+constexpr AttemptKey kAttempt{1, 5, 1};
 
 class StatesOfACoordinator : public ACoordinatorByItself {
  protected:
   using ACoordinatorByItself::ACoordinatorByItself;
 
   void report_of(Rank rank) {
-    role_.receive(rank == 0 ? kNode : kOther, RoleKind::shard_writer, report(kKey, rank));
+    role_.receive(rank == 0 ? kNode : kOther, RoleKind::shard_writer, report(kAttempt, rank));
   }
   void none_decided() { role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided")); }
   void fail() {
     role_.receive(kNode, RoleKind::shard_writer,
-                  wire::SaveFailed{kKey, 0, Status(Code::no_space, "disk full")});
+                  wire::SaveFailed{kAttempt, 0, Status(Code::no_space, "disk full")});
   }
   // A node claims that a later epoch exists, and so it is.
   void supersede() {
@@ -61,7 +61,7 @@ class StatesOfACoordinator : public ACoordinatorByItself {
   }
   static OperationResult committed() {
     storage::Decision decision;
-    decision.key = kKey;
+    decision.key = kAttempt;
     decision.body = storage::Manifest{};
     return std::make_shared<const storage::Decision>(std::move(decision));
   }
@@ -71,8 +71,8 @@ class StatesOfACoordinator : public ACoordinatorByItself {
     SaveOptions options;
     options.mode = SaveMode::collective;
     for (Rank rank : {0u, 1u}) {
-      const wire::LocalPlans plans{kKey,    "host" + std::to_string(rank),   2,
-                                   options, {{rank, layouts()[rank]->id()}}, {PlanId{}}};
+      const wire::LocalPlans plans{kAttempt, "host" + std::to_string(rank),   2,
+                                   options,  {{rank, layouts()[rank]->id()}}, {PlanId{}}};
       role_.receive(rank == 0 ? kNode : kOther, RoleKind::shard_writer, plans);
     }
     none_decided();
@@ -102,7 +102,7 @@ TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasCommittedIsClosedAtTheFirstR
 TEST_F(StatesOfACoordinator, AnAttemptThatTheRootHasAbortedIsClosedAtTheFirstReport) {
   roster_exists();
   report_of(0);
-  role_.answer<operation::ReadDecision>(aborted(kKey, "rank 9: disk full"));
+  role_.answer<operation::ReadDecision>(aborted(kAttempt, "rank 9: disk full"));
   EXPECT_EQ(taken("attempt", "reading_decision", "aborted"), 1u);
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
   ASSERT_EQ(role_.sent<wire::Decided>(kNode).size(), 1u);
@@ -134,8 +134,8 @@ TEST_F(StatesOfACoordinator, FilesThatAreNotThereAbortAnAttemptThatAllRanksRepor
 
 TEST_F(StatesOfACoordinator, ACommitThatComesAfterAnotherPartysTombstoneIsAnAbort) {
   roster_exists();
-  both_report(kKey);
-  role_.answer<operation::PublishDecision>(aborted(kKey, "a node gave it up"));
+  both_report(kAttempt);
+  role_.answer<operation::PublishDecision>(aborted(kAttempt, "a node gave it up"));
   EXPECT_EQ(taken("attempt", "committing", "aborted"), 1u);
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
   ASSERT_EQ(role_.sent<wire::Decided>(kOther).size(), 1u);
@@ -189,7 +189,7 @@ class AnAttemptInState : public StatesOfACoordinator, public ::testing::WithPara
         return report_of(1);
       case AttemptState::committing:
         roster_exists();
-        return both_report(kKey);
+        return both_report(kAttempt);
       case AttemptState::aborting:
         roster_exists();
         return fail();

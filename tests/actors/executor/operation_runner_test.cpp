@@ -13,6 +13,7 @@
 #include "base/digest/digest.h"
 #include "base/visit.h"
 #include "sim/bytes/memory_slabs.h"
+#include "tests/actors/executor/test_ids.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/planned_shards.h"
 #include "tests/storage/test_support.h"
@@ -20,17 +21,13 @@
 namespace shoal::actors {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
-constexpr AttemptKey kKey = {1, 3, 1};
-constexpr ClientId kClient = 5;
-constexpr uint32_t kSlab = 2;
 constexpr uint64_t kWeightBytes = 3 * base::kDigestBlockBytes / 2;  // a block and a half
-constexpr const char* kFolder = "step-00000003/g1a1/";
 
 // One rank's file of a weight and an object, written from a slab.
-class RunnerTest : public testing::Test {
+class RunnerTest : public ::testing::Test {
  protected:
   RunnerTest() {
     MutableByteView slab = slabs.add(kClient, kSlab, 4 * base::kDigestBlockBytes);
@@ -129,7 +126,7 @@ TEST_F(RunnerTest, MeasuresObjects) {
   write_one();
   auto lengths = run(operation::MeasureObjects{{ref_of(write, 1, written), ref_of(write, 2, written)}});
   ASSERT_OK(lengths.status());
-  EXPECT_THAT(*lengths, testing::ElementsAre(100, 0));
+  EXPECT_THAT(*lengths, ::testing::ElementsAre(100, 0));
 }
 
 TEST_F(RunnerTest, WritingAgainReportsTheSameFile) {

@@ -11,16 +11,14 @@
 
 #include "base/digest/digest.h"
 #include "sim/bytes/memory_slabs.h"
+#include "tests/actors/executor/test_ids.h"
 #include "tests/storage/test_support.h"
 
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr AttemptKey kKey = {1, 3, 1};
-constexpr ClientId kClient = 5;
-constexpr uint32_t kSlab = 2;
 constexpr uint64_t kSlabBytes = 2 * base::kDigestBlockBytes;
 
 // A client that copies what is asked for when it is waited for, out of order where two parts are under way.
@@ -106,7 +104,7 @@ operation::WriteShard write_of(const std::vector<uint64_t>& sizes, uint64_t* sta
   return write;
 }
 
-class InParts : public testing::TestWithParam<std::vector<uint64_t>> {
+class InParts : public ::testing::TestWithParam<std::vector<uint64_t>> {
  protected:
   Result<storage::WrittenShard> write(storage::MemoryStorage& storage, const operation::WriteShard& write,
                                       Slabs& slabs) {
@@ -120,12 +118,12 @@ class InParts : public testing::TestWithParam<std::vector<uint64_t>> {
 };
 constexpr uint64_t kBlock = base::kDigestBlockBytes;
 INSTANTIATE_TEST_SUITE_P(Sizes, InParts,
-                         testing::Values(std::vector<uint64_t>{}, std::vector<uint64_t>{0},
-                                         std::vector<uint64_t>{1}, std::vector<uint64_t>{kBlock},
-                                         std::vector<uint64_t>{9 * kBlock + 5},
-                                         std::vector<uint64_t>{kBlock - 1, kBlock + 1, 0, 3 * kBlock, 77},
-                                         std::vector<uint64_t>{100, 3 * kBlock + 64, 100, 0},
-                                         std::vector<uint64_t>(40'000, 40)));
+                         ::testing::Values(std::vector<uint64_t>{}, std::vector<uint64_t>{0},
+                                           std::vector<uint64_t>{1}, std::vector<uint64_t>{kBlock},
+                                           std::vector<uint64_t>{9 * kBlock + 5},
+                                           std::vector<uint64_t>{kBlock - 1, kBlock + 1, 0, 3 * kBlock, 77},
+                                           std::vector<uint64_t>{100, 3 * kBlock + 64, 100, 0},
+                                           std::vector<uint64_t>(40'000, 40)));
 
 TEST_P(InParts, TheFileIsTheSame) {
   uint64_t staged_bytes = 0;

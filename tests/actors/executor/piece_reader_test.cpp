@@ -8,23 +8,22 @@
 #include <new>
 
 #include "base/digest/digest.h"
+#include "tests/actors/executor/test_ids.h"
 #include "tests/storage/test_support.h"
 
 namespace shoal::actors {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-constexpr AttemptKey kKey = {1, 3, 1};
 constexpr uint64_t kBytes = 3 * base::kDigestBlockBytes / 2;  // a block and a half
-constexpr const char* kFolder = "step-00000003/g1a1/";
 const Box kBox{{0, 0}, {kBytes / 1024, 256}};
 
 // Three ranks that have written the same weight and the same object, besides something of their own, so that
 // the same bytes lie elsewhere in each file.
-class CopiedPieces : public testing::Test {
+class CopiedPieces : public ::testing::Test {
  protected:
   void SetUp() override {
     weight_ = storage::random_bytes(kBytes, 1);

@@ -6,6 +6,9 @@
 
 namespace shoal::actors {
 
+constexpr AttemptKey kKey = {1, 10, 1};
+constexpr ClientId kClient = 7;
+
 class LoaderByItself : public RoleByItself {
  public:
   explicit LoaderByItself(bool read_only = false) : RoleByItself(make_loader(config(read_only))) {}

@@ -12,12 +12,11 @@
 namespace shoal::actors {
 namespace {
 
-constexpr ClientId kClient = 7;
 constexpr AttemptKey kCommitted = {1, 10, 1}, kAborted = {1, 20, 1};
 using State = storage::AttemptInfo::State;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class LoaderChoice : public testing::Test {
+class LoaderChoice : public ::testing::Test {
  protected:
   explicit LoaderChoice(bool read_only = false) : loader_(read_only) {
     loader_.from_client(kClient, local::Slab{0, uint64_t{64} << 20});
@@ -176,8 +175,8 @@ TEST_F(FallbackChoice, PassesOverADamagedManifestAndADamagedShard) {
                             3};
   EXPECT_EQ(*choice.passed_over, expected);
   EXPECT_THAT(loader_.log,
-              testing::Contains(HasSubstr("load(latest) chooses step 10 (g1a1): it passes over the newer "
-                                          "step 30 (g1a1), which is damaged: manifest.shoal")));
+              ::testing::Contains(HasSubstr("load(latest) chooses step 10 (g1a1): it passes over the newer "
+                                            "step 30 (g1a1), which is damaged: manifest.shoal")));
 }
 
 TEST_F(FallbackChoice, OfNothingButDamageIsCorruptAndPublishesNothing) {
@@ -361,7 +360,7 @@ TEST_F(ReaderChoice, OfACheckpointThatWasDeletedSinceIsFollowedByAnother) {
   EXPECT_EQ(notified.code(), Code::aborted)
       << "a client that hears unavailable asks for the same choice again";
   EXPECT_THAT(notified.message(),
-              testing::HasSubstr("load again to choose what is now the newest checkpoint"));
+              ::testing::HasSubstr("load again to choose what is now the newest checkpoint"));
 }
 
 // Another job may be writing it: a reader that waited for its decision would publish one in the end.
@@ -375,7 +374,7 @@ TEST_F(ReaderChoice, TakesTheNewestCheckpointAndLeavesWhatIsUndecidedAlone) {
   EXPECT_EQ(publish.of, storage::ChoiceOf::reader);
   EXPECT_EQ(publish.choice.key, kCommitted);
   EXPECT_FALSE(loader_.has_timers()) << "it waits for nobody";
-  EXPECT_THAT(loader_.log, testing::Contains(testing::HasSubstr("1 newer attempts are not decided yet")));
+  EXPECT_THAT(loader_.log, ::testing::Contains(::testing::HasSubstr("1 newer attempts are not decided yet")));
 }
 
 TEST_F(ReaderChoice, OfAStepCompletesNothing) {

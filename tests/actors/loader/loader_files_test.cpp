@@ -15,15 +15,13 @@
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr AttemptKey kKey = {1, 10, 1};
-constexpr ClientId kClient = 7;
 constexpr uint32_t kSlab = 3;
 constexpr uint64_t kWeightBytes = 8 * 3 * 4;
 
 // A load of a weight, a quarter of which each of four files has.
-class LoaderFiles : public testing::Test {
+class LoaderFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     loader_.from_client(kClient, local::Slab{kSlab, kMinWindowBytes});

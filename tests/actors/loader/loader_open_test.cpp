@@ -15,11 +15,9 @@
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr AttemptKey kKey = {1, 10, 1};
-
-class LoaderOpen : public testing::Test {
+class LoaderOpen : public ::testing::Test {
  protected:
   void load(ClientId client, uint32_t id, uint32_t of = 0, bool keeps_open = true) {
     local::Load load;

@@ -11,8 +11,6 @@
 namespace shoal::actors {
 namespace {
 
-constexpr AttemptKey kKey = {1, 10, 1};
-constexpr ClientId kClient = 7;
 constexpr NodeId kPeer = kFirstSharer + 3;
 constexpr wire::LoadId kLoad = {false, kKey.step, 0, 0};
 constexpr TimeNs kDeadline = 5000 * kMillisecond;

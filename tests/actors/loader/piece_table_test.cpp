@@ -6,7 +6,7 @@
 namespace shoal::actors {
 namespace {
 
-constexpr AttemptKey kKey{1, 5, 2};
+constexpr AttemptKey kTableKey{1, 5, 2};
 
 operation::PiecePlace place(Rank rank, const std::string& piece_key) {
   return {rank, shard_file_name(rank, 0), 4096 + rank, xxh3_128(as_view(shard_file_name(rank, 0))),
@@ -35,20 +35,20 @@ void expect_same(const operation::PieceRef& a, const operation::PieceRef& b) {
 std::vector<operation::PieceRef> some_pieces() {
   using Kind = LayoutEntry::Kind;
   return {{place(0, "w"),
-           kKey,
+           kTableKey,
            "w",
            Kind::tensor,
            DType::f32,
            Box{{0, 0}, {4, 6}},
            {place(3, "w"), place(1, "w")}},
-          {place(0, "w.2"), kKey, "w", Kind::tensor, DType::f32, Box{{4, 0}, {4, 6}}, {place(3, "w.7")}},
-          {place(1, "scalar"), kKey, "scalar", Kind::tensor, DType::i64, Box{}, {}},
-          {place(3, "o"), kKey, "o", Kind::object, DType::u8, Box{}, {}},
-          {place(0, "v"), kKey, "v", Kind::tensor, DType::bf16, Box{{0, 7}, {4, 0}}, {}}};
+          {place(0, "w.2"), kTableKey, "w", Kind::tensor, DType::f32, Box{{4, 0}, {4, 6}}, {place(3, "w.7")}},
+          {place(1, "scalar"), kTableKey, "scalar", Kind::tensor, DType::i64, Box{}, {}},
+          {place(3, "o"), kTableKey, "o", Kind::object, DType::u8, Box{}, {}},
+          {place(0, "v"), kTableKey, "v", Kind::tensor, DType::bf16, Box{{0, 7}, {4, 0}}, {}}};
 }
 
 TEST(PieceTable, TellsEachPieceAsItWasAdded) {
-  PieceTable table(kKey);
+  PieceTable table(kTableKey);
   const std::vector<operation::PieceRef> pieces = some_pieces();
   for (const operation::PieceRef& piece : pieces) table.add(piece);
   ASSERT_EQ(table.size(), pieces.size());
@@ -65,7 +65,7 @@ TEST(PieceTable, TellsEachPieceAsItWasAdded) {
 }
 
 TEST(PieceTable, GivesOneAndTheSameWhereThoseAreHeld) {
-  PieceTable table(kKey);
+  PieceTable table(kTableKey);
   for (const operation::PieceRef& piece : some_pieces()) table.add(piece);
   EXPECT_NE(table.ref(1), table.ref(1));
   table.hold_refs();

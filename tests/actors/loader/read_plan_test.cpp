@@ -14,7 +14,7 @@ namespace shoal::actors {
 namespace {
 
 // A checkpoint of one tensor whose rows or columns the ranks hold by a sharding drawn at random.
-class TouchedBlocks : public testing::Test {
+class TouchedBlocks : public ::testing::Test {
  protected:
   uint64_t draw(uint64_t first, uint64_t last) { return first + random_() % (last - first + 1); }
 

@@ -41,8 +41,8 @@ TEST_F(SharedLoad, OfHostsThatNeedTheSameOneReadsTheHeaderOfEachFile) {
   for (auto& reader : readers_) reader->load();
   run();
   expect_all_loaded();
-  EXPECT_THAT(headers_read_, testing::UnorderedElementsAre(testing::Pair("rank-00000.safetensors", 1u),
-                                                           testing::Pair("rank-00001.safetensors", 1u)));
+  EXPECT_THAT(headers_read_, ::testing::UnorderedElementsAre(::testing::Pair("rank-00000.safetensors", 1u),
+                                                             ::testing::Pair("rank-00001.safetensors", 1u)));
   EXPECT_EQ(passed, 2 * 19u);
 }
 

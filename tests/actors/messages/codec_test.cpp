@@ -13,7 +13,7 @@
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 WireMessage message_of(WireBody body, RoleKind from = RoleKind::planner,
                        RoleKind to = RoleKind::coordinator) {
@@ -395,7 +395,7 @@ TEST(Describe, SaysKindKeysAndCounts) {
   std::vector<std::string> lines;
   for (const WireMessage& message : samples()) lines.push_back(describe(*message.body));
   EXPECT_THAT(
-      lines, testing::ElementsAre(
+      lines, ::testing::ElementsAre(
                  "JoinRanks host-a: 3 ranks of 8", "LayoutRequest: 2 layouts", "Layouts: 1 layout",
                  "RosterUpdate: 4 ranks, 1 layout", "JoinRejected: two hosts are called 'a'",
                  "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",

@@ -11,8 +11,8 @@
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Descriptors, GrowByWhatEachPeerAndEachTrainerCosts) {
   DescriptorDemand demand{.listens = true, .peers = 0, .trainers = 8};

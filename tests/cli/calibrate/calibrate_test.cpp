@@ -107,7 +107,7 @@ TEST(Calibrate, NamesWhatItCannotUse) {
   const ProcessEnd no_file = run_shoal({"calibrate", "--root", "/tmp", "--out", "/no/such/here.toml"});
   EXPECT_EQ(no_file.status, 2);
   EXPECT_THAT(no_file.err, HasSubstr("cannot write /no/such/here.toml"));
-  EXPECT_THAT(no_file.err, testing::Not(HasSubstr("network")));
+  EXPECT_THAT(no_file.err, ::testing::Not(HasSubstr("network")));
 }
 
 }  // namespace

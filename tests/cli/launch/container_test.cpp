@@ -13,7 +13,7 @@
 namespace shoal::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Makes the container's file systems, checks that they are as small and as restricted as they should be, then
 // runs the command, as user `nobody` if the test is root.
@@ -31,7 +31,7 @@ fi
 exec "$@"
 )";
 
-class ContainerTest : public testing::Test {
+class ContainerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ProcessEnd probe = in_namespaces({"/bin/sh", "-c", "mount -t tmpfs tmpfs /dev/shm"});

@@ -22,11 +22,11 @@
 namespace shoal::cli {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class LaunchTest : public testing::Test {
+class LaunchTest : public ::testing::Test {
  protected:
   std::string root() const { return folder_.path() + "/root"; }
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }

@@ -30,7 +30,7 @@ TEST(RestartLimit, EndsALoopOfNodesThatNeverBecomeReady) {
   for (int i = 0; i < 20; ++i, now += minutes(5)) {
     if (auto pause = limit.next(now)) pauses.push_back(pause->count());
   }
-  EXPECT_THAT(pauses, testing::ElementsAre(0, 1, 2, 4, 4));
+  EXPECT_THAT(pauses, ::testing::ElementsAre(0, 1, 2, 4, 4));
   EXPECT_EQ(limit.describe(), "5 of 5 times since a node was ready");
 }
 
@@ -50,7 +50,7 @@ TEST(RestartLimit, EndsALoopAndWaitsLongerEachTime) {
     pauses.push_back(pause->count());
     now += *pause;
   }
-  EXPECT_THAT(pauses, testing::ElementsAre(0, 1, 2, 4, 4));
+  EXPECT_THAT(pauses, ::testing::ElementsAre(0, 1, 2, 4, 4));
   EXPECT_EQ(limit.describe(), "5 of 5 times in 10 minutes");
 }
 

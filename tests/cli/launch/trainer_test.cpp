@@ -15,11 +15,11 @@
 namespace shoal::cli {
 namespace {
 
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class TrainerTest : public testing::Test {
+class TrainerTest : public ::testing::Test {
  protected:
   std::vector<std::string> command(int ranks, const std::vector<std::string>& arguments) const {
     std::vector<std::string> out = {

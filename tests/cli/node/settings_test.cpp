@@ -24,9 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // All that settings change of a node.
 std::string node_fields_of(const actors::NodeOptions& o) {
@@ -90,7 +90,7 @@ TEST(NodeSettings, MeanTheSameToANodeThatTheyArePassedOnTo) {
   EXPECT_THROW(parse({"--transport", "udp"}), CLI::ValidationError);
 }
 
-class SettingsCommand : public testing::Test {
+class SettingsCommand : public ::testing::Test {
  protected:
   SettingsCommand() {
     fs::create_directory(root());

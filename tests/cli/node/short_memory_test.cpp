@@ -15,11 +15,11 @@
 namespace shoal::cli {
 namespace {
 
-using testing::AnyOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(SHOAL_ADDRESS_SANITIZER) || defined(SHOAL_THREAD_SANITIZER)
 constexpr bool kMayBeLimited = false;  // a sanitizer takes terabytes of addresses
 #else
 constexpr bool kMayBeLimited = true;
@@ -28,7 +28,7 @@ constexpr bool kMayBeLimited = true;
 constexpr int kMib = 1024;        // as ulimit counts
 constexpr int kLoaderEnds = 127;  // the program has not begun: its libraries find no room
 
-class ShortMemory : public testing::Test {
+class ShortMemory : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!kMayBeLimited) GTEST_SKIP() << "a sanitizer needs more addresses than any limit leaves";

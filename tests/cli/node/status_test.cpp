@@ -22,8 +22,8 @@ namespace shoal::cli {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Stopped at the end, its node and trainers with it.
 class RunningJob : public Process {
@@ -35,7 +35,7 @@ class RunningJob : public Process {
   }
 };
 
-class StatusTest : public testing::Test {
+class StatusTest : public ::testing::Test {
  protected:
   std::string root() const { return folder_.path() + "/root"; }
   ProcessOptions options() const {
@@ -161,7 +161,7 @@ TEST_F(StatusTest, EachNodeOfAJobTellsItsPart) {
   json coordinator = status_of("a");
   EXPECT_EQ(coordinator["coordinates"], true);
   ASSERT_EQ(coordinator["peers"].size(), 1u);
-  EXPECT_THAT(coordinator["peers"][0]["name"].get<std::string>(), testing::StartsWith("b:"));
+  EXPECT_THAT(coordinator["peers"][0]["name"].get<std::string>(), ::testing::StartsWith("b:"));
   EXPECT_EQ(coordinator["world_size"], 2);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Rebuild, SaysWhatItFound) {
   GoldenCopy copy;

@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<uint64_t> committed_steps(const std::string& root) {
   std::vector<uint64_t> steps;
@@ -30,7 +30,7 @@ std::vector<uint64_t> committed_steps(const std::string& root) {
 
 // The golden root: checkpoints at steps 1 and 4, one aborted, one deleted, one undecided. Its generation 2
 // began with step 1, which would keep that for ever: here it did not.
-class RetentionCommands : public testing::Test {
+class RetentionCommands : public ::testing::Test {
  protected:
   RetentionCommands() {
     fs::copy(SHOAL_GOLDEN_ROOT, root(), fs::copy_options::recursive);
@@ -208,7 +208,7 @@ TEST_F(RetentionCommands, GcAbortsAndSweepsWhatNobodyFinishes) {
   EXPECT_THAT(shoal({"ls"}).out, HasSubstr("its generation left it undecided"));
 }
 
-class RetainedJob : public testing::Test {
+class RetainedJob : public ::testing::Test {
  protected:
   std::string root() const { return folder_.path() + "/root"; }
   ProcessEnd train(std::vector<std::string> flags, std::vector<std::string> trainer) const {

@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kGolden = SHOAL_GOLDEN_ROOT;
 
@@ -341,7 +341,7 @@ TEST(Help, NamesEveryCommandWithExamples) {
 
 TEST(Version, NamesTheFormatsAndWhetherCudaIsBuiltIn) {
   const std::string version = run_shoal({"--version"}).out;
-  EXPECT_THAT(version, testing::StartsWith("shoal "));
+  EXPECT_THAT(version, ::testing::StartsWith("shoal "));
   EXPECT_THAT(version, HasSubstr("GPU support: " + std::string(gpu::cuda_build())));
   EXPECT_EQ(gpu::built_with_cuda(), gpu::cuda_build() != "not built in");
 }

@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::MatchesRegex;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
@@ -38,7 +38,7 @@ std::pair<std::string, uint64_t> piece_of_two_blocks(const std::string& path) {
 }
 
 // Two ranks, two steps, about 15 MiB a file.
-class VerifyTest : public testing::Test {
+class VerifyTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     saved_ = new TemporaryFolder();

@@ -70,9 +70,9 @@ TEST(Replay, SaysWhereARunIsNotTheSameOrOfAnotherVersion) {
   const char first = text[build];
   text[build] = first == '1' ? '2' : '1';
   std::ofstream(file) << text;
-  EXPECT_THAT(
-      run_shoal({"replay", file, "--quiet"}).out,
-      testing::ContainsRegex("different result: the trace was .*; another build of version [^ ]* recorded"));
+  EXPECT_THAT(run_shoal({"replay", file, "--quiet"}).out,
+              ::testing::ContainsRegex(
+                  "different result: the trace was .*; another build of version [^ ]* recorded"));
   const size_t version = text.find("version = \"") + 11;
   text.insert(version, "9");
   std::ofstream(file) << text;
@@ -99,7 +99,7 @@ TEST(Sim, ListsItsFailuresAsJson) {
   const auto& failures = report.at("scenario").at("failures");
   ASSERT_EQ(failures.size(), 4u);
   for (const auto& failure : failures) {
-    EXPECT_THAT(failure.at("kind"), testing::AnyOf("restarts", "stalls", "loses"));
+    EXPECT_THAT(failure.at("kind"), ::testing::AnyOf("restarts", "stalls", "loses"));
     EXPECT_GT(failure.at("for_ms"), 0);
   }
   EXPECT_FALSE(report.contains("violation"));

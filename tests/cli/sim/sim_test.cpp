@@ -40,10 +40,10 @@ TEST(Sim, SweepsOverModesInTheOrderGiven) {
     rows.push_back(end.out.substr(at + 6, end.out.find(',', at + 6) - at - 6) + " " +
                    end.out.substr(mode, end.out.find(',', mode) - mode));
   }
-  EXPECT_THAT(rows, testing::ElementsAre("8 collective", "8 collective", "8 rank-local", "8 rank-local",
-                                         "8 collective-free", "8 collective-free", "16 collective",
-                                         "16 collective", "16 rank-local", "16 rank-local",
-                                         "16 collective-free", "16 collective-free"));
+  EXPECT_THAT(rows, ::testing::ElementsAre("8 collective", "8 collective", "8 rank-local", "8 rank-local",
+                                           "8 collective-free", "8 collective-free", "16 collective",
+                                           "16 collective", "16 rank-local", "16 rank-local",
+                                           "16 collective-free", "16 collective-free"));
 }
 
 TEST(Sim, DrawsASweepOverRanks) {
@@ -62,7 +62,7 @@ TEST(Sim, DrawsASweepOverRanks) {
     EXPECT_EQ(end.status, 0) << end.err;
     EXPECT_THAT(end.out, HasSubstr("collective-free")) << "the table is printed, too";
   }
-  EXPECT_THAT(text_of(svg), testing::StartsWith("<svg "));
+  EXPECT_THAT(text_of(svg), ::testing::StartsWith("<svg "));
   EXPECT_THAT(text_of(svg), HasSubstr("model gpt2, profile lustre"));
   for (const char* mode : {">collective ", ">rank-local ", ">collective-free "}) {
     EXPECT_THAT(text_of(svg), HasSubstr(mode));
@@ -128,7 +128,7 @@ TEST(Sim, SweepsOverMeshesApartBySemicolons) {
   ASSERT_EQ(end.status, 0) << end.err;
   std::vector<std::string> meshes;
   for (const auto& report : nlohmann::json::parse(end.out)) meshes.push_back(report["scenario"]["mesh"]);
-  EXPECT_THAT(meshes, testing::ElementsAre("dp=8,tp=2,pp=1", "dp=4,tp=4,pp=1", "dp=1,tp=8,pp=2"));
+  EXPECT_THAT(meshes, ::testing::ElementsAre("dp=8,tp=2,pp=1", "dp=4,tp=4,pp=1", "dp=1,tp=8,pp=2"));
 }
 
 TEST(Sim, LoadsTheLastSaveOnOtherRanks) {
@@ -152,7 +152,7 @@ TEST(Sim, WritesWhatTheCoordinatorHeldOverTime) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  EXPECT_THAT(line, testing::EndsWith("begin_ns,end_ns,queue,memory_bytes,descriptors"));
+  EXPECT_THAT(line, ::testing::EndsWith("begin_ns,end_ns,queue,memory_bytes,descriptors"));
   size_t rows = 0;
   while (std::getline(file, line)) ++rows;
   EXPECT_EQ(rows, nlohmann::json::parse(end.out).at(0).at("coordinator_over_time").size());
@@ -176,7 +176,7 @@ TEST(Sim, PrintsTheSavesThatWereDecidedWhenInterrupted) {
   process.send_signal(SIGINT);
   const ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 130) << end.err;
-  EXPECT_THAT(end.err, testing::ContainsRegex("save [0-9]+ of 1000, .* of virtual time, .* events, .*/s"));
+  EXPECT_THAT(end.err, ::testing::ContainsRegex("save [0-9]+ of 1000, .* of virtual time, .* events, .*/s"));
   const auto report = nlohmann::json::parse(end.out).at(0);
   EXPECT_EQ(report.at("stopped_early"), true);
   EXPECT_GT(report.at("saves").size(), 0u);
@@ -202,7 +202,7 @@ TEST(Sim, PrintsTheSimulationsOfASweepThatEndedWhenTerminated) {
   EXPECT_EQ(rows_of("\ngpt2,8,"), 1000u);
   EXPECT_LT(rows_of("\ngpt2,2048,"), 1000u);
   std::ifstream file(svg);
-  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(file), {}), testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(file), {}), ::testing::EndsWith("</svg>\n"));
 }
 
 TEST(Sim, SaysWhereEachNumberComesFrom) {
@@ -228,7 +228,7 @@ TEST(Sim, SaysThatARunCouldNotBeRecorded) {
   const ProcessEnd end = run_shoal({"sim", "--ranks", "8", "--model", "gpt2", "--record", file});
   EXPECT_EQ(end.status, 2);
   EXPECT_THAT(end.err, HasSubstr("cannot write " + file + ": No space left on device"));
-  EXPECT_THAT(end.err, testing::Not(HasSubstr("recorded; ")));
+  EXPECT_THAT(end.err, ::testing::Not(HasSubstr("recorded; ")));
 }
 
 TEST(Sim, SaysThatNothingIsRecordedOfWhatIsInterrupted) {

@@ -12,8 +12,8 @@
 namespace shoal::client {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Launcher = JobEnvironment::Launcher;
 using Map = std::map<std::string, std::string>;
 
@@ -123,7 +123,7 @@ TEST(JobEnvironment, OfOpenMpiInsideSlurmDoesNotTakeTheStepOfItsDaemon) {
   EXPECT_EQ(job->launcher, Launcher::open_mpi);
   EXPECT_EQ(job->rank, 2u);
   EXPECT_THAT(job->job_id, StartsWith("pmix-235143169-"));
-  EXPECT_THAT(job->job_id, testing::EndsWith("-slurm-812-0"));
+  EXPECT_THAT(job->job_id, ::testing::EndsWith("-slurm-812-0"));
 }
 
 TEST(JobEnvironment, OfSlurmCoordinatesOnTheFirstHostOfItsStep) {

@@ -17,8 +17,8 @@
 namespace shoal::client {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{20};
@@ -96,7 +96,7 @@ class WithToken {
   ~WithToken() { ::unsetenv(kToken); }
 };
 
-class JobIdService : public testing::TestWithParam<bool> {
+class JobIdService : public ::testing::TestWithParam<bool> {
  protected:
   const WithToken token_;
   const TemporaryRoot root_;
@@ -158,12 +158,12 @@ TEST_P(JobIdService, SaysThatNobodyIsThere) {
   EXPECT_THAT(nobody.message(), HasSubstr("cannot get the job id from rank 0"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, testing::Bool(), [](const auto& each) {
+INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, ::testing::Bool(), [](const auto& each) {
   return each.param ? std::string("OverTheNetwork") : std::string("OnOneHost");
 });
 
 // A stranger at the port of rank 0.
-class JobIdDoor : public testing::Test {
+class JobIdDoor : public ::testing::Test {
  protected:
   base::OwnedFd knock(const char* host = "127.0.0.1") const {
     base::OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -20,9 +20,9 @@ namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 // All that settings of trainers change.
 std::string trainer_fields(const CheckpointerOptions& o) {
@@ -46,7 +46,7 @@ std::vector<std::string> node_arguments_of(CheckpointerOptions options) {
   return out;
 }
 
-class ClientSettings : public testing::Test {
+class ClientSettings : public ::testing::Test {
  protected:
   void SetUp() override { ::setenv("SHOAL_ROOT", root_.path().c_str(), 1); }
   void TearDown() override {

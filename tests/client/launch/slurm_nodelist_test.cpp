@@ -6,8 +6,8 @@
 namespace shoal::client {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Expected lists are those of `scontrol show hostnames`.
 TEST(SlurmNodelist, IsExpandedAsSlurmDoes) {

@@ -15,7 +15,7 @@
 namespace shoal::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Bytes some_bytes(uint64_t size, uint32_t seed) {
   Bytes bytes(size);
@@ -27,7 +27,7 @@ Bytes some_bytes(uint64_t size, uint32_t seed) {
 }
 
 // Tensors of bytes, stored one after the other in one file, behind 100 bytes of something else.
-class AFile : public testing::Test {
+class AFile : public ::testing::Test {
  protected:
   static constexpr uint64_t kBefore = 100;
 

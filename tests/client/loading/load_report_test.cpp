@@ -7,9 +7,9 @@
 namespace shoal::client {
 namespace {
 
-using testing::ElementsAre;
-using testing::EndsWith;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::IsEmpty;
 
 TensorMetadata tensor(std::string fqn, Dims shape = {4}, DType dtype = DType::f32) {
   return {std::move(fqn), LayoutEntry::Kind::tensor, dtype, std::move(shape)};

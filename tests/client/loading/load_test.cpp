@@ -17,7 +17,7 @@
 namespace shoal::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // The value of an element is its row-major number in the tensor.
 std::vector<uint32_t> elements_of(const Box& box, const Dims& shape) {
@@ -179,7 +179,7 @@ TEST(CallCounts, GiveEachLoadItsOwnRoundAlsoAcrossSaves) {
       << "not one of after the next save";
 }
 
-class Load : public testing::Test {
+class Load : public ::testing::Test {
  protected:
   Load() {
     options_.root = root_.path();
@@ -662,15 +662,15 @@ TEST_F(Load, RefusesAWayAndPoliciesThatAreNone) {
   };
   LoadOptions options;
   options.method = static_cast<LoadMethod>(9);
-  EXPECT_THAT(refused(options), testing::HasSubstr("LoadOptions::method has the unknown value 9"));
+  EXPECT_THAT(refused(options), ::testing::HasSubstr("LoadOptions::method has the unknown value 9"));
   options = {};
   options.policies.root = static_cast<KeyPolicy>(77);
-  EXPECT_THAT(refused(options), testing::HasSubstr("the policy of the root has the unknown value 77"));
+  EXPECT_THAT(refused(options), ::testing::HasSubstr("the policy of the root has the unknown value 77"));
   options = {};
   options.policies.subtrees = {{"m.", KeyPolicy::skip}};
   EXPECT_THAT(
       refused(options),
-      testing::HasSubstr("'m.' of the policies has no keys: use 'm' for that key and all keys below it"));
+      ::testing::HasSubstr("'m.' of the policies has no keys: use 'm' for that key and all keys below it"));
 }
 
 TEST_F(Load, SaysWhatItsNodeReadFromCopies) {

@@ -12,12 +12,12 @@
 namespace shoal::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const Status kNone(Code::not_found, "this root has no committed checkpoint");
 constexpr AttemptKey kKey = {2, 40, 1};
 
-class NoCheckpoint : public testing::Test {
+class NoCheckpoint : public ::testing::Test {
  protected:
   NoCheckpoint() {
     options_.root = root_.path();

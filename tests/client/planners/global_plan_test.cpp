@@ -11,7 +11,7 @@
 namespace shoal::dcp {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 WriteItem chunk(std::string fqn, Box box, Dims size, DType dtype = DType::f32) {
   return {
@@ -103,12 +103,12 @@ TEST(GlobalPlan, CoversEveryElementOnceWhoeverHoldsIt) {
     std::vector<int> writers(length, 0);
     for (Rank rank = 0; rank < ranks; ++rank) {
       for (const WriteItem& item : global.plans[rank].items) {
-        EXPECT_THAT(plans[rank].items, testing::Contains(item));
+        EXPECT_THAT(plans[rank].items, ::testing::Contains(item));
         const Box& box = item.tensor_data->chunk;
         for (uint64_t i = 0; i < box.sizes[0]; ++i) ++writers[box.offsets[0] + i];
       }
     }
-    EXPECT_THAT(writers, testing::Each(1));
+    EXPECT_THAT(writers, ::testing::Each(1));
     EXPECT_EQ(default_global_plan(plans)->plans, global.plans);
   }
 }

@@ -8,27 +8,19 @@
 #include "client/loading/placing.h"
 #include "client/planners/planned_load.h"
 #include "shoal/dcp/load_planner.h"
+#include "tests/client/planners/elements.h"
 
 namespace shoal::client {
 namespace {
 
 using dcp::ReadItem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 dcp::Metadata holding(std::string fqn, Dims shape, DType dtype = DType::u32) {
   shoal::Metadata stored;
   stored.key = {3, 10, 1};
   stored.state_dict_metadata = {{std::move(fqn), LayoutEntry::Kind::tensor, dtype, std::move(shape)}};
   return dcp::metadata_of(stored);
-}
-
-// The value of an element is its row-major number in the tensor, and 1.
-std::vector<uint32_t> elements_of(const Box& box, const Dims& shape) {
-  std::vector<uint32_t> out;
-  for_each_run(box, whole(shape), [&](uint64_t, uint64_t at, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) out.push_back(static_cast<uint32_t>(at + i + 1));
-  });
-  return out;
 }
 
 // Requests boxes of one stored tensor into its own buffers; the same box twice too.
@@ -132,7 +124,7 @@ TEST(ALoadPlanner, IsHandedATensorOnceWhenAllOfItHasArrived) {
   }
 }
 
-class AFailingLoadPlanner : public testing::TestWithParam<const char*> {};
+class AFailingLoadPlanner : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(AFailingLoadPlanner, IsNamedByItsStep) {
   const Dims shape{4, 4};
@@ -150,8 +142,8 @@ TEST_P(AFailingLoadPlanner, IsNamedByItsStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AnyStep, AFailingLoadPlanner,
-                         testing::Values("set_up_planner", "create_local_plan", "finish_plan",
-                                         "resolve_tensor", "commit_tensor"),
+                         ::testing::Values("set_up_planner", "create_local_plan", "finish_plan",
+                                           "resolve_tensor", "commit_tensor"),
                          [](const auto& at) { return std::string(at.param); });
 
 TEST(ALoadPlanner, MayNotAskForWhatIsNotThere) {
@@ -215,7 +207,7 @@ TEST(TheDefaultLoadPlanner, NamesAllThatCannotBeLoadedAtOnce) {
     dcp::DefaultLoadPlanner planner(options);
     PlannedLoad load(planner);
     std::string message = load.plan(state, dcp::metadata_of(stored), {0, 1, true}).message();
-    EXPECT_THAT(planner.missing(), testing::ElementsAre("d"));
+    EXPECT_THAT(planner.missing(), ::testing::ElementsAre("d"));
     return message;
   };
   EXPECT_EQ(plan(),
@@ -223,7 +215,7 @@ TEST(TheDefaultLoadPlanner, NamesAllThatCannotBeLoadedAtOnce) {
             "checkpoint, and F32[4] in the state; 'b' is U32[5] in the checkpoint, and U32[4] in the state; "
             "'c' is an object in the checkpoint, and U32[1] in the state; missing 'net.d'");
   options.allow_partial_load = true;
-  EXPECT_THAT(plan(), testing::Not(HasSubstr("missing")));
+  EXPECT_THAT(plan(), ::testing::Not(HasSubstr("missing")));
 }
 
 TEST(TheDefaultLoadPlanner, TellsOfKeysByTheNamesThatTheyHave) {
@@ -250,9 +242,9 @@ TEST(TheDefaultLoadPlanner, TellsOfKeysByTheNamesThatTheyHave) {
   dcp::DefaultLoadPlanner planner(options);
   PlannedLoad load(planner);
   const Status refused = load.plan(state, dcp::metadata_of(stored), {1, 2, true});
-  EXPECT_THAT(refused.message(), testing::EndsWith("this load needs: unexpected 'net.left.too'"));
-  EXPECT_THAT(planner.load_report()->missing, testing::ElementsAre("b"));
-  EXPECT_THAT(planner.load_report()->unexpected, testing::ElementsAre("net.left.too", "other.x"));
+  EXPECT_THAT(refused.message(), ::testing::EndsWith("this load needs: unexpected 'net.left.too'"));
+  EXPECT_THAT(planner.load_report()->missing, ::testing::ElementsAre("b"));
+  EXPECT_THAT(planner.load_report()->unexpected, ::testing::ElementsAre("net.left.too", "other.x"));
   EXPECT_TRUE(planner.load_report()->mis_typed.empty());
 }
 

@@ -14,10 +14,10 @@ namespace {
 
 using dcp::DefaultSavePlanner;
 using dcp::WriteItem;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class ASavePlanner : public testing::Test {
+class ASavePlanner : public ::testing::Test {
  protected:
   void open() { checkpointer_ = attach(node_, options_); }
   void TearDown() override {
@@ -273,7 +273,7 @@ TEST_P(AFailingSavePlanner, FailsTheSaveByTheNameOfTheStep) {
   HandMadePlanner planner;
   planner.fails_at = GetParam();
   const Status failed = checkpointer_->save(5, StateDict{}, planner).status();
-  EXPECT_THAT(failed.message(), testing::StartsWith(GetParam()));
+  EXPECT_THAT(failed.message(), ::testing::StartsWith(GetParam()));
   if (planner.fails_at.find("finish_plan") == 0 || planner.fails_at.find("resolve_data") == 0) {
     (void)node_.expect<local::LayoutUpdate>();
   }
@@ -283,9 +283,9 @@ TEST_P(AFailingSavePlanner, FailsTheSaveByTheNameOfTheStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AnyStep, AFailingSavePlanner,
-                         testing::Values("set_up_planner", "create_local_plan", "finish_plan",
-                                         "finish_plan: the planner", "resolve_data",
-                                         "resolve_data: 'rows': resolve_data returned 6 bytes"),
+                         ::testing::Values("set_up_planner", "create_local_plan", "finish_plan",
+                                           "finish_plan: the planner", "resolve_data",
+                                           "resolve_data: 'rows': resolve_data returned 6 bytes"),
                          [](const auto& at) { return fmt::format("Nr{}", at.index); });
 
 class GlobalPlanner : public dcp::DefaultGlobalSavePlanner {
@@ -379,7 +379,7 @@ TEST(ALocalPlan, IsRefusedByNameWhereItCannotBeRight) {
   WriteItem moved = shard("x", high, {8});
   moved.index.offset = Dims{0};
   EXPECT_EQ(message({moved}), "'x': 'x' at [0] is not where its chunk [4:8] begins");
-  EXPECT_THAT(message({shard("", low, {8})}), testing::Not(""));
+  EXPECT_THAT(message({shard("", low, {8})}), ::testing::Not(""));
 }
 
 TEST(ADefaultSavePlanner, ChecksItsPlanUnlessItIsToldNotTo) {

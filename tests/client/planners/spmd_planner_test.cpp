@@ -13,6 +13,7 @@
 #include "client/planners/planned_save.h"
 #include "client/staging/staging.h"
 #include "shoal/dcp/spmd_planner.h"
+#include "tests/client/planners/elements.h"
 #include "tests/client/random_tiles.h"
 
 namespace shoal::client {
@@ -20,15 +21,7 @@ namespace {
 
 using dcp::HostShard;
 using dcp::SpmdTensor;
-using testing::HasSubstr;
-
-std::vector<uint32_t> elements_of(const Box& box, const Dims& shape) {
-  std::vector<uint32_t> out;
-  for_each_run(box, whole(shape), [&](uint64_t, uint64_t at, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) out.push_back(static_cast<uint32_t>(at + i + 1));
-  });
-  return out;
-}
+using ::testing::HasSubstr;
 
 std::shared_ptr<std::byte> memory_of(const std::vector<uint32_t>& values) {
   std::shared_ptr<std::byte> out(new std::byte[values.size() * 4], std::default_delete<std::byte[]>());
@@ -223,7 +216,7 @@ TEST(TheSpmdLoadPlanner, LeavesWhatTheCheckpointLacksIfItMay) {
   auto plan = [&](dcp::SpmdLoadPlanner&& planner) {
     PlannedLoad load(planner);
     std::string message = load.plan(StateDict(), dcp::metadata_of(stored), {0, 1, true}).message();
-    EXPECT_THAT(planner.missing(), testing::ElementsAre("x"));
+    EXPECT_THAT(planner.missing(), ::testing::ElementsAre("x"));
     return message;
   };
   EXPECT_EQ(plan(dcp::SpmdLoadPlanner({tensor})),

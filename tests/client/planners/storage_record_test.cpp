@@ -6,7 +6,7 @@
 namespace shoal::dcp::internal {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 SavePlan plan_of_rank(Rank rank) {
   const Box mine{{rank * 4ul, 0}, {4, 3}};

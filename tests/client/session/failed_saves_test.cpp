@@ -20,14 +20,14 @@ namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr const char* kCause = "rank 1 did not report";
 
-class FailedSave : public testing::Test {
+class FailedSave : public ::testing::Test {
  protected:
   FailedSave() {
     options_.root = root_.path();
@@ -141,9 +141,9 @@ TEST_F(FailedSave, ALineTellsOfItWhereTheCheckpointerEnds) {
   const SaveHandle first = *checkpointer_->last_save();
   fail(5);
   ASSERT_TRUE(is_done_soon(first));
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   checkpointer_.reset();
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), AllOf(HasSubstr("step 5 (g3a1)"), HasSubstr(kCause)));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), AllOf(HasSubstr("step 5 (g3a1)"), HasSubstr(kCause)));
 }
 
 TEST_F(FailedSave, ASaveThatWasNeverDecidedIsNoFailure) {
@@ -152,9 +152,9 @@ TEST_F(FailedSave, ASaveThatWasNeverDecidedIsNoFailure) {
   node_.expect<local::LayoutUpdate>();
   const auto staged = node_.expect<local::Staged>();
   node_.send(local::SlabFree{staged.slab_id, 5, 1, {}});
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   checkpointer_.reset();
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(FailedSave, ToRefuseIsToStageNothingUntilItWasTold) {

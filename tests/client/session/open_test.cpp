@@ -16,8 +16,8 @@
 namespace shoal::client {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 CheckpointerOptions options_in(const TemporaryRoot& root) {
   CheckpointerOptions options;
@@ -134,7 +134,7 @@ TEST(NodeCommand, OfAJobThatOnlyReadsSaysSo) {
   CheckpointerOptions options = options_in(root);
   options.node_program = "/bin/shoal";
   options.read_only = true;
-  EXPECT_THAT(node_command(options).value(), testing::Contains("--read-only"));
+  EXPECT_THAT(node_command(options).value(), ::testing::Contains("--read-only"));
 }
 
 TEST(NodeCommand, CoordinatesWhereTheJobIsToldToAndSaysItsName) {
@@ -150,7 +150,7 @@ TEST(NodeCommand, CoordinatesWhereTheJobIsToldToAndSaysItsName) {
 }
 
 // job_environment_test.cpp tests the meaning of the variables.
-class Environment : public testing::Test {
+class Environment : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : kNames) ::unsetenv(name);

@@ -11,9 +11,9 @@ namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Save : public testing::Test {
+class Save : public ::testing::Test {
  protected:
   void open() { checkpointer_ = attach(node_, options_); }
   void TearDown() override {

@@ -12,9 +12,9 @@
 namespace shoal::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class MemoryBudget : public testing::Test {
+class MemoryBudget : public ::testing::Test {
  protected:
   void write(const std::string& name, const std::string& text) {
     const std::filesystem::path path = std::filesystem::path(folder_.folder()) / name;

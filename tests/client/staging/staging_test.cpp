@@ -14,11 +14,11 @@ namespace shoal::client {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-class Granted : public testing::Test {
+class Granted : public ::testing::Test {
  protected:
   void SetUp() override {
     options_.root = root_.path();

@@ -276,7 +276,7 @@ TEST(LocalMessages, SayWhatIsWrongWithLayoutsThatWerePassedOn) {
   ASSERT_TRUE(message.ok()) << message.status().to_string();
   const auto& notified = std::get<local::Found>(*message);
   EXPECT_EQ(notified.outcome.code(), Code::corrupt);
-  EXPECT_THAT(notified.outcome.message(), testing::HasSubstr(to_string(found.checkpoint.key)));
+  EXPECT_THAT(notified.outcome.message(), ::testing::HasSubstr(to_string(found.checkpoint.key)));
   EXPECT_FALSE(notified.layouts);
 }
 

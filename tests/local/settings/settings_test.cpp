@@ -16,15 +16,15 @@ namespace shoal::local {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string sample(const Setting& setting) {
   return setting.kind == SettingKind::duration ? "36h" : sample_of(setting);
 }
 
-class SettingsFiles : public testing::Test {
+class SettingsFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     char name[] = "/tmp/shoal_settings_XXXXXX";

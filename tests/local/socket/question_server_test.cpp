@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 constexpr int kPatienceMs = 30'000;
 
 // Answers "NAME\n" with what it greeted with and the name.
-class QuestionServerTest : public testing::Test {
+class QuestionServerTest : public ::testing::Test {
  protected:
   void begin(const QuestionLimits& limits) {
     base::OwnedFd listener(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

@@ -22,7 +22,7 @@
 namespace shoal::local {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Pair {
   Pair() {

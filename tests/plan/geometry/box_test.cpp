@@ -8,8 +8,8 @@
 namespace shoal::plan {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Every element of a box as coordinates, row-major.
 std::vector<Dims> elements_of(const Box& box) {

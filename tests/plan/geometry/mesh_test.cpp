@@ -10,9 +10,9 @@
 namespace shoal::plan {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(Mesh, FindsTheAffineFormOfAList) {
   Mesh mesh = *Mesh::from_ranks({2, 3}, {4, 5, 6, 14, 15, 16});

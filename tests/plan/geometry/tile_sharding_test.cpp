@@ -16,8 +16,8 @@
 namespace shoal::plan {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Dims numbers(const std::string& text) {
   std::istringstream in(text);

@@ -9,8 +9,8 @@
 namespace shoal::plan {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const Placement kShard0 = Placement::shard(0);
 

@@ -10,8 +10,8 @@
 namespace shoal::plan {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // A tensor over all ranks, and random state of each.
 LayoutBuilder job(uint32_t ranks) {

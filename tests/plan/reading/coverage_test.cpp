@@ -7,7 +7,7 @@
 namespace shoal::plan {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const Placement kShard0 = Placement::shard(0);
 

@@ -9,7 +9,7 @@
 namespace shoal::plan {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // The attempts of a job that saves these steps in this order.
 std::vector<AttemptKey> keys_of(const std::vector<uint64_t>& steps) {

@@ -39,7 +39,7 @@ struct Written {
   bool canonical;
 };
 
-class RuleWorlds : public testing::Test {
+class RuleWorlds : public ::testing::Test {
  protected:
   template <class Body>
   void for_each_world(uint64_t seed, Dedupe dedupe, Body&& body) {
@@ -70,13 +70,13 @@ class RuleProperty : public RuleWorlds, public testing::WithParamInterface<Dedup
 class BalancedRule : public RuleWorlds {};
 class RuleWithoutDedupe : public RuleWorlds {};
 
-std::string mode_name(const testing::TestParamInfo<Dedupe>& mode) {
+std::string mode_name(const ::testing::TestParamInfo<Dedupe>& mode) {
   static const char* const names[] = {"Balanced", "LowestRank", "None"};
   return names[static_cast<size_t>(mode.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, RuleProperty,
-                         testing::Values(Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none), mode_name);
+                         ::testing::Values(Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none), mode_name);
 
 TEST_P(RuleProperty, CanonicalPiecesTileEveryValueExactlyWhereCoverageSaysSo) {
   int covered = 0;
@@ -169,7 +169,8 @@ TEST_P(RuleProperty, TheLocatorFindsExactlyThePiecesThatRanksWrite) {
         ASSERT_TRUE(std::is_sorted(pieces.begin(), pieces.end(),
                                    [](const StoredPiece& a, const StoredPiece& b) { return a.box < b.box; }));
         found += pieces.size();
-        ASSERT_THAT(pieces, testing::UnorderedElementsAreArray(expected)) << fqn << " " << to_string(target);
+        ASSERT_THAT(pieces, ::testing::UnorderedElementsAreArray(expected))
+            << fqn << " " << to_string(target);
       }
     }
     for (const SavePlan& plan : plans_) ASSERT_EQ((*locator.plan_of(plan.rank))->id, plan.id);
@@ -289,7 +290,7 @@ TEST_F(RuleWithoutDedupe, TheLocatorFindsTheCopiesThatProvablyAreSome) {
         if (equal.contains(other.piece.rank)) expected.push_back(other.piece);
       }
       auto found = locator.copies(canonical.fqn, canonical.piece, 1000);
-      ASSERT_THAT(*found, testing::UnorderedElementsAreArray(expected)) << canonical.fqn;
+      ASSERT_THAT(*found, ::testing::UnorderedElementsAreArray(expected)) << canonical.fqn;
       auto one = locator.copies(canonical.fqn, canonical.piece, 1);
       ASSERT_EQ(one->size(), std::min<size_t>(expected.size(), 1));
       if (one->empty()) continue;

@@ -9,9 +9,9 @@
 namespace shoal::plan {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 const Placement kReplicate = Placement::replicate();
 const Placement kShard0 = Placement::shard(0);
@@ -85,7 +85,7 @@ TEST(SavePlan, AValueOfSeveralMeshesIsTakenFromOne) {
   World world = world_of({layout_of(0), layout_of(0), layout_of(2), layout_of(2)});
   std::vector<size_t> items;
   for (Rank rank = 0; rank < 4; ++rank) items.push_back(plan_save(world, rank, {})->items.size());
-  EXPECT_THAT(items, testing::AnyOf(ElementsAre(1, 1, 0, 0), ElementsAre(0, 0, 1, 1)));
+  EXPECT_THAT(items, ::testing::AnyOf(ElementsAre(1, 1, 0, 0), ElementsAre(0, 0, 1, 1)));
 }
 
 TEST(SavePlan, LowestRankWritesAllAndNoneMarksTheOthersAsAlternates) {
@@ -110,7 +110,7 @@ TEST(SavePlan, AnEmptyTensorIsWrittenOnceAndAScalarHasOneBox) {
     SavePlan plan = *plan_save(world, rank, {});
     for (const WriteItem& item : plan.items) boxes.push_back(item.box);
   }
-  EXPECT_THAT(boxes, testing::UnorderedElementsAre(Box{}, Box{{0, 0}, {0, 4}}));
+  EXPECT_THAT(boxes, ::testing::UnorderedElementsAre(Box{}, Box{{0, 0}, {0, 4}}));
 }
 
 TEST(SavePlan, PiecesOfATensorLieInDifferentFilesUntilTheLast) {

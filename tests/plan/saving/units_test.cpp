@@ -12,7 +12,7 @@
 namespace shoal::plan {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // The rule as its text states it: one unit after the other to the least loaded member.
 std::vector<uint64_t> loads_by_hand(const std::vector<SharedBox>& boxes, uint64_t members,
@@ -155,7 +155,7 @@ TEST(MemberOrder, FewMembersAreTheFirstOfAll) {
     if (ranks.empty()) continue;
     RankSet group = RankSet::from_ascending(ranks);
     std::vector<Rank> all = first_members(group, roster, 100);
-    ASSERT_THAT(all, testing::UnorderedElementsAreArray(ranks));
+    ASSERT_THAT(all, ::testing::UnorderedElementsAreArray(ranks));
     const size_t count = random() % (ranks.size() + 1);
     ASSERT_EQ(first_members(group, roster, count),
               std::vector<Rank>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)));

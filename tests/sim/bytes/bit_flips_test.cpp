@@ -12,6 +12,7 @@
 #include "storage/retention/marks.h"
 #include "storage/root/run_root.h"
 #include "storage/shards/shard_file.h"
+#include "tests/sim/bytes/patience.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
@@ -21,7 +22,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 constexpr uint64_t kStep = 2;
 constexpr uint32_t kRanks = 4, kReaders = 3;
 const AttemptKey kKey{1, kStep, 1};

@@ -381,7 +381,7 @@ TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
   EXPECT_EQ(next.loaded(), (AttemptKey{1, kFirstStep, 1}));
   const storage::Decision decision = storage::read_decision(scene.host.storage(), kLastAttempt).value();
   ASSERT_FALSE(decision.committed());
-  EXPECT_THAT(decision.tombstone().cause, testing::HasSubstr("there is no shard of rank 2"));
+  EXPECT_THAT(decision.tombstone().cause, ::testing::HasSubstr("there is no shard of rank 2"));
 }
 
 // One call fails, and every process lives on. A save commits or aborts for all ranks, an abort has the error

@@ -10,22 +10,22 @@
 namespace shoal::sim {
 namespace {
 
-constexpr uint32_t kHosts = 3, kRanks = 6;
+constexpr uint32_t kEpochHosts = 3, kEpochRanks = 6;
 constexpr uint64_t kSteps = 6;
 
 class Story {
  public:
   explicit Story(uint64_t seed) : random_(seed) {
-    layouts_ = pipeline_job(kRanks, 1, 2);
+    layouts_ = pipeline_job(kEpochRanks, 1, 2);
     coordinators_.push_back(host_.add_node(config("c0"), true));
-    for (uint32_t host = 0; host < kHosts; ++host) {
+    for (uint32_t host = 0; host < kEpochHosts; ++host) {
       actors::NodeConfig here = config(std::string("host") + std::to_string(host));
       here.expected_ranks = {2 * host, 2 * host + 1};
       hosts_.push_back(host_.add_node(here, false));
     }
-    for (Rank rank = 0; rank < kRanks; ++rank) {
+    for (Rank rank = 0; rank < kEpochRanks; ++rank) {
       trainers_.push_back(
-          std::make_unique<VirtualTrainer>(host_, hosts_[rank / 2], rank, kRanks, layouts_[rank]));
+          std::make_unique<VirtualTrainer>(host_, hosts_[rank / 2], rank, kEpochRanks, layouts_[rank]));
     }
   }
 
@@ -58,7 +58,7 @@ class Story {
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const AttemptKey key{1, step, 1};
       auto decision = storage::read_decision(host_.storage(), key);
-      for (Rank rank = 0; rank < kRanks; ++rank) {
+      for (Rank rank = 0; rank < kEpochRanks; ++rank) {
         const bool lives = host_.alive(hosts_[rank / 2]);
         auto notified = trainers_[rank]->decided().find({step, 1});
         const std::string who =

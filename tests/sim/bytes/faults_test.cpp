@@ -10,6 +10,8 @@
 #include <tuple>
 
 #include "storage/root/run_root.h"
+#include "tests/sim/bytes/patience.h"
+#include "tests/sim/simulated.h"
 #include "tests/sim/support/fault_jobs.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
@@ -18,9 +20,6 @@ namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
-constexpr SaveMode kModes[] = {SaveMode::collective, SaveMode::rank_local, SaveMode::collective_free};
 
 // The expected contents of a save, from the values of each rank.
 struct Value {
@@ -126,7 +125,8 @@ class AJobInAMode {
       ASSERT_TRUE(trainer->load_done()->outcome.ok()) << trainer->load_done()->outcome.to_string();
     }
     Copies found;
-    for (const auto& [fqn, value] : saved_.at(step)) {
+    for (const auto& [name, value] : saved_.at(step)) {
+      const std::string& fqn = name;  // C++20: a lambda of clang 14 captures no structured binding
       const auto copy = std::find_if(value.copies.begin(), value.copies.end(), [&](const std::string& each) {
         return std::all_of(next.trainers.begin(), next.trainers.end(), [&](const auto& trainer) {
           return trainer->check_value(fqn, step, {{fqn, each}}).empty();

@@ -12,14 +12,14 @@
 
 #include "base/digest/digest.h"
 #include "storage/root/run_root.h"
+#include "tests/sim/bytes/patience.h"
+#include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
 namespace shoal::sim {
 namespace {
 
-constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
-constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
 constexpr uint64_t kSeeds = 60;
 constexpr uint64_t kSeedsAtLeast = 6;  // however slow the machine is
 constexpr std::chrono::seconds kTimeMost{20};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/sim/bytes/patience.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/virtual_trainer.h"
 
@@ -10,8 +11,6 @@ namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
 class SixtyFourRanks : public ::testing::Test {
  protected:

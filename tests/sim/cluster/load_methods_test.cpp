@@ -43,7 +43,7 @@ Ways all_ways(const Profile& profile, uint32_t replicas) {
           two_stage.costs.storage.bytes_read, automatic.costs.storage.bytes_read};
 }
 
-class LoadWays : public testing::TestWithParam<uint32_t> {};
+class LoadWays : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(LoadWays, StorageThatGivesEachHostMoreThanPeersDoIsReadByEach) {
   Profile profile = profile_of("nvme");
@@ -82,7 +82,7 @@ TEST(SlowStorage, IsReadOnceByHostsThatShare) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Replicas, LoadWays, testing::Values(4, 12));
+INSTANTIATE_TEST_SUITE_P(Replicas, LoadWays, ::testing::Values(4, 12));
 
 }  // namespace
 }  // namespace shoal::sim

@@ -50,7 +50,7 @@ class ModelFiles : public ::testing::Test {
   std::string refusal_of_header(const std::string& header, uint64_t data_bytes = 64) const {
     write_tensors("bad.safetensors", header, data_bytes);
     const std::string why = refusal(path("bad.safetensors"));
-    EXPECT_THAT(why, testing::StartsWith(path("bad.safetensors") + ": "));
+    EXPECT_THAT(why, ::testing::StartsWith(path("bad.safetensors") + ": "));
     return why;
   }
 

@@ -7,17 +7,12 @@
 
 #include "sim/basics/toml_tree.h"
 #include "sim/simulation.h"
+#include "tests/sim/simulated.h"
 
 namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
-
-Profile profile_named(const std::string& name) {
-  auto profile = find_profile(name, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
-  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
-  return *profile;
-}
 
 Profile with(Profile profile, std::string_view key, int64_t value) {
   auto changed = with_number(std::move(profile), key, value);

@@ -11,6 +11,7 @@
 #include "sim/basics/random.h"
 #include "sim/models/core_pool.h"
 #include "sim/models/relay_model.h"
+#include "tests/sim/models/run_all.h"
 
 namespace shoal::sim {
 namespace {
@@ -29,17 +30,13 @@ NetworkCosts costs_of(uint32_t hosts_per_rack = 0, uint32_t oversubscription_per
   return costs;
 }
 
-void run(EventHeap& events) {
-  while (!events.empty()) events.run_next();
-}
-
 TEST(NetworkModel, GathersAtTheHubAtTheRateOfItsInterface) {
   EventHeap events;
   constexpr size_t kNodes = 1000;
   NetworkModel network(events, costs_of(), kNodes);
   actors::TimeNs last = 0;
   for (size_t node = 1; node < kNodes; ++node) network.send(node, 0, 4096, [&] { last = events.now(); });
-  run(events);
+  run_all(events);
   // L, and then g + s G of each message, one after the other.
   EXPECT_EQ(last, kLatency + actors::TimeNs{kNodes - 1} * (kPerMessage + 4096));
 }
@@ -57,7 +54,7 @@ actors::TimeNs tree_gather_ns(size_t relays, size_t fan_out, uint64_t bytes) {
       network.send(1 + relay, 0, bytes * fan_out, [&] { last = events.now(); });
     });
   }
-  run(events);
+  run_all(events);
   return last;
 }
 
@@ -81,7 +78,7 @@ actors::TimeNs between_racks_ns(uint32_t hosts, uint32_t oversubscription_permil
   for (size_t host = 0; host < hosts; ++host) {
     network.send(host, host + hosts, bytes, [&] { last = std::max(last, events.now()); });
   }
-  run(events);
+  run_all(events);
   return last;
 }
 
@@ -105,7 +102,7 @@ TEST(NetworkModel, DoesNotAskTheUplinkWithinARack) {
   NetworkModel network(events, costs_of(8, 100'000), 16);
   actors::TimeNs last = 0;
   network.send(1, 0, 4096, [&] { last = events.now(); });
-  run(events);
+  run_all(events);
   EXPECT_EQ(last, kLatency + kPerMessage + 4096);
 }
 
@@ -119,7 +116,7 @@ TEST(NetworkModel, KeepsMessagesBetweenTwoNodesInOrder) {
       network.send(1, 6, random.below(20'000), [&order, i] { order.push_back(i); });
       network.send(0, 6, random.below(20'000), [] {});
     }
-    run(events);
+    run_all(events);
     ASSERT_EQ(order.size(), 200u);
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
   }
@@ -142,7 +139,7 @@ TEST(NetworkModel, MakesMessagesWaitAtAnInterfaceAsInAnMD1Queue) {
                      [&, sent] { waited += static_cast<double>(events.now() - sent - kLatency - kService); });
       });
     }
-    run(events);
+    run_all(events);
     const double wanted = load * kService / (2 * (1 - load));
     EXPECT_NEAR(waited / kMessages, wanted, 0.01 * wanted) << load;
   }
@@ -172,7 +169,7 @@ Gathered gather_by_relays(size_t nodes, size_t direct_max, uint64_t bytes, size_
       gathered.last = events.now();
     });
   }
-  run(events);
+  run_all(events);
   return gathered;
 }
 

@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/sim/models/run_all.h"
+
 namespace shoal::sim {
 namespace {
 
 using Kind = StorageStep::Kind;
-
-void run(EventHeap& events) {
-  while (!events.empty()) events.run_next();
-}
 
 TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
   EventHeap events;
@@ -28,7 +26,7 @@ TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
   for (size_t node = 0; node < 100; ++node) {
     storage.run(node, node, {{Kind::change, 1}}, [&] { last = events.now(); });
   }
-  run(events);
+  run_all(events);
   EXPECT_EQ(last, 200 + 100 * 50);
   EXPECT_EQ(storage.counts().changes, 100u);
   const actors::TimeNs began = last;
@@ -36,7 +34,7 @@ TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
   for (size_t node = 0; node < 100; ++node) {
     storage.run(node, 0, {{Kind::write, kBytes}}, [&] { last = events.now(); });
   }
-  run(events);
+  run_all(events);
   const double wanted = 100.0 * static_cast<double>(kBytes) / 20;  // all bytes by the total, in nanoseconds
   EXPECT_NEAR(static_cast<double>(last - began), wanted, wanted / 100);
 }
@@ -60,7 +58,7 @@ TEST(StorageModel, MakesRequestsWaitAsInAnMD1Queue) {
                     [&, asked] { waited += static_cast<double>(events.now() - asked - 150'000); });
       });
     }
-    run(events);
+    run_all(events);
     const double wanted = load * 50'000 / (2 * (1 - load));
     EXPECT_NEAR(waited / kRequests, wanted, 0.01 * wanted) << load;
   }
@@ -83,7 +81,7 @@ actors::TimeNs two_folders_ns(const StorageCosts& costs, Kind kind, uint64_t fir
     storage.run(0, first, {{kind, 1}}, [&] { last = std::max(last, events.now()); });
     storage.run(1, second, {{kind, 1}}, [&] { last = std::max(last, events.now()); });
   }
-  run(events);
+  run_all(events);
   return last;
 }
 
@@ -112,7 +110,7 @@ TEST(StorageModel, SplitsAPrefixThatIsAskedWithoutAPause) {
     });
   }
   events.schedule(1800 * kSecond, [&] { done_at_half_hour = done; });
-  run(events);
+  run_all(events);
   EXPECT_NEAR(static_cast<double>(done_at_half_hour), 1800.0 * 3500, 1800.0 * 35);
   // What was left over then, half an hour's worth, is served by two halves: nothing is left by the end.
   EXPECT_EQ(done, uint64_t{kPeriods} * 7000);
@@ -126,7 +124,7 @@ TEST(StorageModel, SplitsAPrefixThatIsAskedWithoutAPause) {
       for (int i = 0; i < 70; ++i) unsplit.run(0, 9, {{Kind::change, 100}}, [] {});
     });
   }
-  run(unsplit_events);
+  run_all(unsplit_events);
   EXPECT_GT(unsplit_events.now(), (2 * kPeriods - 10) * kSecond);
 }
 

@@ -252,7 +252,7 @@ class Remains {
     files_->crash(unsynced, seed);
     auto catalog = open_rocksdb_catalog(path_, nonce_of(77));
     if (!catalog.ok()) {
-      EXPECT_THAT(catalog.status().code(), testing::AnyOf(Code::corrupt, Code::io));
+      EXPECT_THAT(catalog.status().code(), ::testing::AnyOf(Code::corrupt, Code::io));
       return false;
     }
     expect_whole(**catalog, kFirst, told_.first);
@@ -276,8 +276,8 @@ uint64_t calls_of(bool begun) {
   return whole.calls();
 }
 
-class CrashOfTheCatalog : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Begun, CrashOfTheCatalog, testing::Bool(),
+class CrashOfTheCatalog : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Begun, CrashOfTheCatalog, ::testing::Bool(),
                          [](const auto& begun) { return begun.param ? "ThatWasThere" : "ThatIsNew"; });
 
 TEST_P(CrashOfTheCatalog, LosesNothingThatWasRecordedAndLeavesNothingHalf) {

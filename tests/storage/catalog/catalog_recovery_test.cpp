@@ -17,7 +17,7 @@ namespace shoal::storage {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Before = CatalogRebuild::Before;
 
 const RootId kRun = nonce_of(77);
@@ -30,7 +30,7 @@ std::vector<AttemptKey> keys_of(const std::vector<CatalogEntry>& entries) {
   return keys;
 }
 
-class CatalogRecovery : public testing::Test {
+class CatalogRecovery : public ::testing::Test {
  protected:
   CatalogRecovery() {
     for (const AttemptKey& key : kDecided) {

@@ -8,10 +8,10 @@
 namespace shoal::storage {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Every test of the contract runs on RocksDB and on its stand-in.
-class CatalogContract : public testing::TestWithParam<const char*> {
+class CatalogContract : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { reopen(); }
   void reopen() {
@@ -28,7 +28,7 @@ class CatalogContract : public testing::TestWithParam<const char*> {
   MemoryFolder folder_;
   std::unique_ptr<Catalog> catalog_;
 };
-INSTANTIATE_TEST_SUITE_P(On, CatalogContract, testing::Values("rocksdb", "memory"),
+INSTANTIATE_TEST_SUITE_P(On, CatalogContract, ::testing::Values("rocksdb", "memory"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
 TEST_P(CatalogContract, RemembersCheckpointsAcrossAReopening) {

@@ -12,9 +12,8 @@
 namespace shoal::storage {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr AttemptKey kKey = {3, 1000, 1};
 constexpr uint32_t kLaterGeneration = 4;
 const DecisionStamp kStamp{nonce_of(5), nonce_of(77), 9};
 
@@ -55,7 +54,7 @@ std::shared_ptr<const World> world_of(const LayoutPtr& layout) {
   return world_of(std::vector<LayoutPtr>(4, layout));
 }
 
-class Completion : public testing::Test {
+class Completion : public ::testing::Test {
  protected:
   Completion() { claim(3); }
   void claim(uint32_t generation) {
@@ -160,7 +159,7 @@ TEST_P(CompletionOf, HoldsInEveryWayOfDividingTheWork) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EachDedupe, CompletionOf,
-                         testing::Values(Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none));
+                         ::testing::Values(Dedupe::balanced, Dedupe::lowest_rank, Dedupe::none));
 
 TEST_F(Completion, AnswersWithTheDecisionThatStands) {
   const auto world = world_of(sharded());

@@ -13,6 +13,8 @@
 
 namespace shoal::storage {
 
+constexpr AttemptKey kKey = {3, 1000, 1};
+
 // Four ranks on two hosts: a sharded weight, a replicated bias, a scalar, an empty tensor and an object.
 inline std::shared_ptr<const World> sample_world() {
   Mesh mesh = Mesh::contiguous({4});
@@ -31,7 +33,7 @@ inline std::shared_ptr<const World> sample_world() {
   return std::make_shared<World>(World{std::move(roster).value(), {*layout}});
 }
 
-inline Decision sample_manifest(AttemptKey key = {3, 1000, 1}, uint64_t nonce = 1) {
+inline Decision sample_manifest(AttemptKey key = kKey, uint64_t nonce = 1) {
   Manifest manifest;
   manifest.world = sample_world();
   for (Rank rank = 0; rank < 3; ++rank) {

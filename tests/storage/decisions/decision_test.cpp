@@ -12,10 +12,8 @@
 namespace shoal::storage {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-const AttemptKey kKey = {3, 1000, 1};
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Bytes encoded(const Decision& decision) {
   auto bytes = encode_decision(decision);

@@ -9,9 +9,8 @@
 namespace shoal::storage {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr AttemptKey kKey = {3, 1000, 1};
 constexpr uint32_t kWorld = 4;
 
 RankManifest manifest_of(Rank rank) {
@@ -29,7 +28,7 @@ RankManifest manifest_of(Rank rank) {
   return manifest;
 }
 
-class RankManifests : public testing::Test {
+class RankManifests : public ::testing::Test {
  protected:
   void put(const RankManifest& manifest, RankManifestName name) {
     ASSERT_TRUE(*memory_->create_exclusive(rank_manifest_path(kKey, name), *encode_rank_manifest(manifest)));

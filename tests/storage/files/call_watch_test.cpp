@@ -16,12 +16,12 @@
 namespace shoal::storage {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-class CallWatchTest : public testing::Test {
+class CallWatchTest : public ::testing::Test {
  protected:
   std::vector<std::string> lines_after(int64_t seconds) {
     now_ns = seconds * kSecond;

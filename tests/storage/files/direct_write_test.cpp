@@ -13,7 +13,7 @@
 namespace shoal::storage {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct DirectDisk {  // what the files of one test share
   bool can_direct = true;
@@ -118,7 +118,7 @@ Bytes pattern(size_t bytes) {
   return data;
 }
 
-class DirectWrite : public testing::Test {
+class DirectWrite : public ::testing::Test {
  protected:
   DirectWrite() : file_system_(disk_) {
     auto opened = LocalStorage::open(file_system_, folder_.path(), random_128());

@@ -15,8 +15,8 @@
 namespace shoal::storage {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<std::string> names(Storage& storage, const std::string& folder) {
   auto listed = storage.list(folder);
@@ -27,7 +27,7 @@ std::vector<std::string> names(Storage& storage, const std::string& folder) {
 }
 
 // Every test of the contract runs on the real file system and on its fake.
-class StorageContract : public testing::TestWithParam<const char*> {
+class StorageContract : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (GetParam() == std::string("posix")) {
@@ -47,7 +47,7 @@ class StorageContract : public testing::TestWithParam<const char*> {
   sim::MemoryFileSystem memory_;
   std::unique_ptr<LocalStorage> storage_;
 };
-INSTANTIATE_TEST_SUITE_P(On, StorageContract, testing::Values("posix", "memory"),
+INSTANTIATE_TEST_SUITE_P(On, StorageContract, ::testing::Values("posix", "memory"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
 TEST_P(StorageContract, CreatesOnceAndThenKeepsTheFirst) {
@@ -228,7 +228,7 @@ TEST(PartialNames, CarryTheNonce) {
   }
 }
 
-class OnDisk : public testing::Test {
+class OnDisk : public ::testing::Test {
  protected:
   std::unique_ptr<LocalStorage> opened(const std::string& root) {
     auto result = LocalStorage::open(posix_, root, random_128());

@@ -6,15 +6,15 @@
 namespace shoal::storage {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int64_t kNowS = 1'700'100'000;
-constexpr int64_t kNowNs = kNowS * 1'000'000'000;
+constexpr int64_t kDueNs = kNowS * 1'000'000'000;
 
 RetentionPlan plan(MemoryStorage& memory, const RetentionPolicy& policy, KnownAttempts* known = nullptr) {
-  auto planned = plan_retention(*memory, policy, kNowNs, known);
+  auto planned = plan_retention(*memory, policy, kDueNs, known);
   EXPECT_OK(planned.status());
   return planned.ok() ? *planned : RetentionPlan{};
 }
@@ -138,7 +138,7 @@ TEST(RetentionPlan, DeletesNothingWhileAPinCannotBeRead) {
   Mark pin = pin_of(1, {1, 10, 1});
   ASSERT_TRUE(*create_mark(*memory, MarkKind::pin, pin));
   memory.files.flip_bit("pins/" + pin.name, 300);
-  Status status = plan_retention(*memory, {.keep_last = 1}, kNowNs, nullptr).status();
+  Status status = plan_retention(*memory, {.keep_last = 1}, kDueNs, nullptr).status();
   EXPECT_EQ(status.code(), Code::corrupt);
   EXPECT_THAT(status.message(), HasSubstr("/root/pins/" + pin.name));
 }

@@ -8,11 +8,11 @@
 namespace shoal::storage {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using State = CheckpointInfo::State;
 
-class ListedCheckpoints : public testing::Test {
+class ListedCheckpoints : public ::testing::Test {
  protected:
   ListedCheckpoints() {
     EXPECT_OK(publish_decision(*memory, sample_manifest({1, 10, 1})).status());

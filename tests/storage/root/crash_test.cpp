@@ -52,7 +52,7 @@ void crash_at_every_call(const Scenario& scenario) {
       EXPECT_TRUE(call < calls || notified);
       memory.files.crash(fate);
       scenario.check(*memory.opened(2), notified);
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
   }
 }
@@ -70,7 +70,7 @@ void fail_every_call(const Scenario& scenario) {
         bool notified = scenario.act(*memory);
         memory.files.crash(fate);
         scenario.check(*memory.opened(2), notified);
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
       }
     }
   }

@@ -8,7 +8,7 @@
 namespace shoal::storage {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(LostRootId, IsNotReplacedWhereAttemptsLie) {
   MemoryStorage memory;
@@ -102,7 +102,7 @@ TEST(DamagedGenerations, ThatAreFoldersAreNamed) {
 }
 
 // The records as a live run knows them; its node restores them before the next commit.
-class LostClaims : public testing::Test {
+class LostClaims : public ::testing::Test {
  protected:
   LostClaims() {
     const RootId id = open_root(*memory_, true, nonce_of(77)).value();
@@ -133,7 +133,7 @@ TEST_F(LostClaims, AreLeftAsTheyAreWhereNothingIsWrong) {
 TEST_F(LostClaims, ComeBackByteForByteWhereTheyWereRemoved) {
   for (const char* path : kPaths) {
     ASSERT_OK(memory_->remove(path));
-    EXPECT_THAT(*restore_claims(*memory_, claims_), testing::ElementsAre(path));
+    EXPECT_THAT(*restore_claims(*memory_, claims_), ::testing::ElementsAre(path));
   }
   for (const char* path : kPaths) ASSERT_OK(memory_->remove(path));
   for (const char* folder : {"generations", "epochs"}) ASSERT_OK(memory_->remove_folder(folder));
@@ -145,10 +145,10 @@ TEST_F(LostClaims, ComeBackWhereTheyWereDamaged) {
   for (const char* path : kPaths) {
     for (uint64_t bits : {1, 2, 5}) {
       for (uint64_t bit = 0; bit < bits; ++bit) memory_.files.flip_bit(path, 40 + 77 * bit);
-      EXPECT_THAT(*restore_claims(*memory_, claims_), testing::ElementsAre(path)) << bits;
+      EXPECT_THAT(*restore_claims(*memory_, claims_), ::testing::ElementsAre(path)) << bits;
     }
     ASSERT_OK(memory_->replace(path, {}));
-    EXPECT_THAT(*restore_claims(*memory_, claims_), testing::ElementsAre(path));
+    EXPECT_THAT(*restore_claims(*memory_, claims_), ::testing::ElementsAre(path));
   }
   expect_as_before();
 }

@@ -14,8 +14,8 @@
 namespace shoal::storage {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(RootNames, AreFixedWidthAndReadBack) {
   AttemptKey key = {3, 1000, 1};
@@ -359,7 +359,7 @@ TEST(Generations, AreTheSameForAllWhoJoinByJobIdAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(claimed, testing::Each(1u));
+  EXPECT_THAT(claimed, ::testing::Each(1u));
 }
 
 TEST(FirstRosters, AreThoseOfWhoeverWasFirst) {

@@ -10,7 +10,7 @@
 namespace shoal::storage {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr char kPath[] = "step-00000001/g1a1/rank-00000.safetensors";
 

@@ -8,7 +8,7 @@
 namespace shoal::storage {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A header with one U8 tensor "a" of 4 bytes, each part of which a test may replace.
 struct Parts {

@@ -1,6 +1,7 @@
 // One node's part in a shared load, alone: the test plays its storage and its peers.
 #include "actors/loader/sharing/chunk_exchange.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -96,7 +97,7 @@ TEST(AChunkPlan, HasSmallerChunksWhereThereWouldBeFewOfEachHost) {
   EXPECT_EQ(count_of(2, 8), 8u) << "of a block each, the least";
 }
 
-class AnExchange : public testing::Test {
+class AnExchange : public ::testing::Test {
  protected:
   static constexpr uint32_t kChunks = 64;
 
@@ -409,7 +410,7 @@ TEST_F(AnExchange, TellsAPeerThatAChunkComesWhileItReadsIt) {
   ASSERT_GE(sent_to_peer().size(), 3u) << "before the peer gives it up";
   EXPECT_LE(sent_to_peer().size(), 6u);
   EXPECT_THAT(sent_to_peer()[0].chunks,
-              testing::UnorderedElementsAre(plan_->chunks[1].number, plan_->chunks[3].number));
+              ::testing::UnorderedElementsAre(plan_->chunks[1].number, plan_->chunks[3].number));
   node_->pass(12 * kDeadline);
   const size_t report = sent_to_peer().size();
   node_->pass(4 * kDeadline);

@@ -12,13 +12,13 @@
 namespace shoal::actors {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr ClientId kRank0 = 3, kRank1 = 4;
 
-class AFirstSave : public testing::Test {
+class AFirstSave : public ::testing::Test {
  protected:
   AFirstSave() {
     EXPECT_TRUE(storage::claim_generation(*memory_, "before", storage::nonce_of(1)).ok());
@@ -125,7 +125,7 @@ TEST_F(AWatch, IsQuietOfARunThatLoadedByWhicheverRank) {
                 watch.to_client(kRank1, found(1, {1, 50, 1}));
                 watch.from_client(kRank0, staged(51));
               }),
-              testing::IsEmpty());
+              ::testing::IsEmpty());
 }
 
 TEST_F(AWatch, TakesAnAnswerToLatestForNoLoad) {
@@ -143,7 +143,7 @@ TEST_F(AWatch, IsQuietOfASaveThatAnEarlierNodeWasOffered) {
                 again.again = true;
                 watch.from_client(kRank0, again);
               }),
-              testing::IsEmpty());
+              ::testing::IsEmpty());
 }
 
 }  // namespace

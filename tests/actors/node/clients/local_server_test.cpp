@@ -169,7 +169,7 @@ TEST(AskingANode, SaysThatNobodyListens) {
 
 // With no descriptor left: who comes hears so, and the thread that accepts does not turn in a loop.
 TEST_F(Server, TellsWhoComesThatNoDescriptorIsLeft) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SHOAL_ADDRESS_SANITIZER)
   GTEST_SKIP() << "the sanitizer needs descriptors of its own to look at memory";
 #endif
   serve();

@@ -11,12 +11,12 @@
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr AttemptKey kKey = {1, 3, 1};
 constexpr ClientId kClient = 5;
 
-class Parts : public testing::Test {
+class Parts : public ::testing::Test {
  protected:
   Parts() { parts_.client_attached(kClient); }
   local::PartRequest asked(size_t index) {

@@ -6,15 +6,15 @@
 
 #include <random>
 
+#include "tests/actors/node/clients/units.h"
+
 namespace shoal::actors {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr TimeNs kSecond = 1000 * kMillisecond;
 
 class Staging : public ::testing::Test {
  protected:

@@ -9,17 +9,16 @@
 #include <fstream>
 #include <string>
 
+#include "tests/actors/node/clients/units.h"
+
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr TimeNs kSecond = 1000 * kMillisecond;
-
-class StagingOfANode : public testing::Test {
+class StagingOfANode : public ::testing::Test {
  protected:
   static StagingLimits two_ranks() {
     StagingLimits limits;
@@ -120,7 +119,7 @@ TEST_F(StagingOfANode, AsksForIdleSlabsWhereTheHostIsShort) {
 }
 
 TEST(MemoryOfThisHost, KeepsAReserveButNotOfTheLastSixtyFourMebibytes) {
-  const std::string path = testing::TempDir() + "/meminfo-" + std::to_string(::getpid());
+  const std::string path = ::testing::TempDir() + "/meminfo-" + std::to_string(::getpid());
   const auto left = [&](uint64_t available) {
     std::ofstream(path) << "MemAvailable: " << available / 1024 << " kB\n";
     return memory_of_this_host(0, base::MemoryFiles{"/nonexistent", "/nonexistent", path}).free_bytes;

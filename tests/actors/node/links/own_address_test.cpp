@@ -6,7 +6,7 @@
 namespace shoal::actors {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 transport::NetworkOptions at(const std::string& interface) {
   transport::NetworkOptions out;

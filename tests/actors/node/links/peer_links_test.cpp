@@ -193,7 +193,7 @@ TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
 Bytes of(actors::LinkMessage word) {
   return actors::encode_link(word);
 }
-transport::Identity process(uint8_t number) {
+transport::Identity identity_of(uint8_t number) {
   transport::Identity identity = identity_in_epoch(1);
   identity.incarnation.bytes[0] = std::byte{number};
   return identity;
@@ -204,14 +204,14 @@ class LinksOfACoordinator : public ::testing::Test {
  protected:
   LinksOfACoordinator() {
     links_.serve(heard_);
-    links_.on_peer_up(7, process(1));
-    links_.on_peer_up(8, process(2));
+    links_.on_peer_up(7, identity_of(1));
+    links_.on_peer_up(8, identity_of(2));
     EXPECT_EQ(transport_.last<actors::link::ServeAsRelay>().first, 7u);
     EXPECT_EQ(transport_.last<actors::link::UseRelay>().first, 8u);
     EXPECT_EQ(transport_.last<actors::link::UseRelay>().second.address, "") << "not ready yet";
     links_.on_peer_lost(8, kGone);
     links_.on_message(7, of(actors::link::RelayReady{"relay:1", 10}));
-    links_.on_peer_up(9, process(2));
+    links_.on_peer_up(9, identity_of(2));
     EXPECT_EQ(transport_.last<actors::link::UseRelay>().second.address, "relay:1");
     EXPECT_THAT(heard_.up, ElementsAre(16)) << "roles hear nothing of who is sent on";
   }
@@ -221,7 +221,7 @@ class LinksOfACoordinator : public ::testing::Test {
 };
 
 TEST_F(LinksOfACoordinator, KnowChildrenByNumbersOfTheirOwnAndReachThemThroughTheirRelay) {
-  links_.on_message(7, of(actors::link::ChildUp{5, "b", process(2).incarnation}));
+  links_.on_message(7, of(actors::link::ChildUp{5, "b", identity_of(2).incarnation}));
   ASSERT_EQ(heard_.up.size(), 2u);
   actors::NodeId child = heard_.up.back();
   EXPECT_NE(child, 16u);
@@ -241,7 +241,7 @@ TEST_F(LinksOfACoordinator, KnowChildrenByNumbersOfTheirOwnAndReachThemThroughTh
 }
 
 TEST_F(LinksOfACoordinator, LoseTheChildrenOfARelayThatIsLost) {
-  links_.on_message(7, of(actors::link::ChildUp{5, "b", process(2).incarnation}));
+  links_.on_message(7, of(actors::link::ChildUp{5, "b", identity_of(2).incarnation}));
   actors::NodeId child = heard_.up.back();
   links_.on_peer_lost(7, kGone);
   EXPECT_THAT(heard_.lost, ElementsAre(16, child));
@@ -249,7 +249,7 @@ TEST_F(LinksOfACoordinator, LoseTheChildrenOfARelayThatIsLost) {
 }
 
 TEST_F(LinksOfACoordinator, DropAChildThatSendsNonsenseAndNotItsRelay) {
-  links_.on_message(7, of(actors::link::ChildUp{5, "b", process(2).incarnation}));
+  links_.on_message(7, of(actors::link::ChildUp{5, "b", identity_of(2).incarnation}));
   links_.on_message(7, of(actors::link::FromChild{5, Bytes(16, std::byte{0xff})}));
   EXPECT_TRUE(transport_.disconnected.empty());
   EXPECT_EQ(transport_.last<actors::link::DropChild>().second.child, 5u);

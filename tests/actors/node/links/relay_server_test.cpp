@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kRelayPatience{20};
 
 actors::WireMessage pending(uint64_t step) {
   return {actors::RoleKind::coordinator, actors::RoleKind::shard_writer,
@@ -42,7 +42,7 @@ class Coordinator {
   std::vector<Word> wait_for(size_t count) {
     std::unique_lock lock(mutex_);
     std::vector<Word> found;
-    changed_.wait_for(lock, kPatience, [&] {
+    changed_.wait_for(lock, kRelayPatience, [&] {
       found.clear();
       for (const actors::LinkMessage& each : heard_) {
         if (const auto* word = std::get_if<Word>(&each)) found.push_back(*word);
@@ -82,7 +82,7 @@ class Child final : public transport::TransportHandler {
   void on_peer_lost(transport::PeerId, const Status& why) override { note("lost: " + why.message()); }
   std::string wait_for(size_t count) {
     std::unique_lock lock(mutex_);
-    bool came = changed_.wait_for(lock, kPatience, [&] { return notes_.size() >= count; });
+    bool came = changed_.wait_for(lock, kRelayPatience, [&] { return notes_.size() >= count; });
     return came ? notes_[count - 1] : "nothing";
   }
 
@@ -182,7 +182,7 @@ TEST_F(Relay, HoldsBackWhatTheCoordinatorHasNoRoomForUpToItsBound) {
   Child a(transport_options("a"));
   a.connect(address_);
   coordinator_.wait_for<actors::link::ChildUp>(1);
-  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  auto deadline = std::chrono::steady_clock::now() + kRelayPatience;
   // RelayReady and ChildUp are heard before they give back their places.
   while (relay_.counts().messages_up < 2 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::yield();

@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kSharingPatience{20};
 constexpr actors::wire::LoadId kLoad{false, 7, 0, 0};
 
 actors::WireMessage between_loaders(actors::WireBody body) {
@@ -65,7 +65,7 @@ class SharingNode {
   };
   std::vector<Heard> wait_for(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [&] { return heard_.size() >= count; });
+    changed_.wait_for(lock, kSharingPatience, [&] { return heard_.size() >= count; });
     EXPECT_GE(heard_.size(), count);
     std::vector<Heard> out = heard_;
     out.resize(count);
@@ -73,14 +73,14 @@ class SharingNode {
   }
   template <class Until>
   actors::SharingCounts counts_when(Until until) {
-    auto deadline = std::chrono::steady_clock::now() + kPatience;
+    auto deadline = std::chrono::steady_clock::now() + kSharingPatience;
     while (!until(links_.counts()) && came_to(deadline)) {
     }
     return links_.counts();
   }
   std::vector<actors::SendId> wait_left(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [&] { return left_.size() >= count; });
+    changed_.wait_for(lock, kSharingPatience, [&] { return left_.size() >= count; });
     return left_;
   }
   std::vector<actors::SendId> left() {
@@ -154,7 +154,7 @@ class Visitor final : public transport::TransportHandler {
   }
   Status wait_lost() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [&] { return !lost_.ok(); });
+    changed_.wait_for(lock, kSharingPatience, [&] { return !lost_.ok(); });
     return lost_;
   }
 
@@ -241,7 +241,7 @@ TEST(SharingLinks, HoldNothingForAPeerThatTakesNothingInOnceItsSessionHasEnded) 
     if (ends_it) a.links().end_session(from, Status(Code::unavailable, "takes nothing in"));
     EXPECT_EQ(a.wait_left(kSends).size(), kSends);
     EXPECT_EQ(a.counts_when([](const actors::SharingCounts& now) { return now.sessions == 0; }).sessions, 0u);
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto deadline = std::chrono::steady_clock::now() + kSharingPatience;
     while (chunk.use_count() != 1 && came_to(deadline)) {  // the sender may be about to encode one
     }
     EXPECT_EQ(chunk.use_count(), 1);

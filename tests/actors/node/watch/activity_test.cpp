@@ -7,15 +7,15 @@
 namespace shoal::actors {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr TimeNs kSecond = 1000 * kMillisecond;
 constexpr uint32_t kGeneration = 3;
 const AttemptKey kKey = {kGeneration, 10, 1};
 
-class ActivityTest : public testing::Test {
+class ActivityTest : public ::testing::Test {
  protected:
   void attach(ClientId client, Rank rank, uint32_t world_size = 4) {
     local::Attach attach;

@@ -20,9 +20,9 @@
 namespace shoal::actors {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 NodeMetrics sample_metrics() {
   NodeMetrics metrics;
@@ -73,7 +73,7 @@ TEST(MetricsText, IsReadWithNothingCountedYet) {
   EXPECT_FALSE(parsed->contains("shoal_catalog_recorded_total")) << "this node has no catalog";
 }
 
-class MetricsServerTest : public testing::Test {
+class MetricsServerTest : public ::testing::Test {
  protected:
   void SetUp() override { begin(kMetricsClientTimeoutMs); }
   void begin(int client_timeout_ms) {
@@ -115,7 +115,7 @@ TEST_F(MetricsServerTest, RefusesAnythingElse) {
     EXPECT_THAT(ask(request), StartsWith("HTTP/1.1 400 ")) << request;
   }
   EXPECT_THAT(ask("GET /metrics HTTP/1.1\r\nA: " + std::string(2 * kMaxMetricsRequestBytes, 'a')),
-              testing::AnyOf(StartsWith("HTTP/1.1 431 "), ""));  // it may close on what it has not read
+              ::testing::AnyOf(StartsWith("HTTP/1.1 431 "), ""));  // it may close on what it has not read
 }
 
 TEST_F(MetricsServerTest, ReadsARequestThatComesInPieces) {

@@ -6,7 +6,7 @@
 namespace shoal::actors {
 namespace {
 
-using testing::Optional;
+using ::testing::Optional;
 
 const Status kWrongToken(Code::refused, "another token");
 const Status kFlood(Code::busy, "connections that prove nothing: 300 were closed");
@@ -33,8 +33,8 @@ TEST(RefusalLines, OfAFloodAreFewToo) {
   for (TimeNs now = 1; now < 100 * TimeNs{kRefusalLineMs} * kMillisecond; now += 1000 * kMillisecond) {
     const auto line = lines.line(now, "", kFlood);
     if (!line) continue;
-    EXPECT_THAT(*line,
-                testing::StartsWith("refused at the listener of the relay: connections that prove nothing"));
+    EXPECT_THAT(
+        *line, ::testing::StartsWith("refused at the listener of the relay: connections that prove nothing"));
     ++written;
   }
   EXPECT_LE(written, 110);
