@@ -16,8 +16,9 @@
 
 namespace shoal::sim {
 
-// Prefetches the cache lines of these bytes. `from` may be null.
+// Prefetches the cache lines of these bytes. `from` may be null: nothing is prefetched then.
 inline void fetch_lines(const void* from, size_t bytes) {
+  if (from == nullptr) return;
   constexpr size_t kLine = 64;
   const auto* first = static_cast<const std::byte*>(from);
   for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(first + i);

@@ -18,8 +18,7 @@
 
 namespace shoal::testing {
 
-constexpr std::chrono::seconds kPatience{
-    20};  // of a loaded machine; a test that passes never waits so long
+constexpr std::chrono::seconds kPatience{20};  // of a loaded machine; a test that passes never waits so long
 
 class RecordingHandler : public transport::TransportHandler {
  public:
