@@ -245,10 +245,11 @@ TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
   std::set<std::string> known;
   for (const local::Setting& setting : local::all_settings()) known.insert(setting.variable());
   for (const local::OtherVariable& other : local::other_variables()) known.insert(other.name);
-  // Variables for building and testing Shoal.
-  for (const char* name : {"SHOAL_REQUIRE_PEERS", "SHOAL_BENCH_BYTES", "SHOAL_CHECK", "SHOAL_WERROR",
-                           "SHOAL_SANITIZE", "SHOAL_TESTS", "SHOAL_CUDA"}) {
-    known.insert(name);
+  // Variables for testing Shoal, and those of its build.
+  for (const char* name : {"SHOAL_REQUIRE_PEERS", "SHOAL_BENCH_BYTES", "SHOAL_CHECK"}) known.insert(name);
+  for (const char* file :
+       {SHOAL_SOURCE_FOLDER "/CMakeLists.txt", SHOAL_SOURCE_FOLDER "/cmake/ShoalCuda.cmake"}) {
+    known.merge(matches(text_of(file), R"((?:option|set)\((SHOAL_[A-Z_]+) )"));
   }
   std::vector<std::string> files{SHOAL_SOURCE_FOLDER "/README.md"};
   for (const auto& entry : fs::recursive_directory_iterator(SHOAL_SOURCE_FOLDER "/docs")) {
