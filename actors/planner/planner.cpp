@@ -59,6 +59,7 @@ class Planner final : public Role {
     ClientId client = 0;  // 0: the client is gone; its layout stays part of the job
     LayoutPtr layout;
     SaveOptions options;
+    bool is_named = false;  // to this coordinator: by JoinRanks, or by RanksEnded of the ShardWriter
   };
 
   // --- where the coordinator is ---
@@ -66,7 +67,7 @@ class Planner final : public Role {
   void on_coordinator_lost(TimeNs now, EffectWriter& out) {
     coordinator_lost_ = true;
     look_up(now, std::nullopt, out);
-    if (!is_joining()) return;
+    if (!sends_joins()) return;
     backoff_.reset();
     out.set_timer(kJoinTimer, now + backoff_.next());
   }
@@ -74,7 +75,9 @@ class Planner final : public Role {
   void on_coordinator_up(TimeNs now, EffectWriter& out) {
     coordinator_lost_ = false;
     out.cancel_timer(kEpochTimer);
-    if (!is_joining()) return;
+    // The ShardWriter tells the coordinator which ranks are attached now.
+    for (auto& [rank, local] : ranks_) local.is_named = local.is_named && local.client != 0;
+    if (!sends_joins()) return;
     backoff_.reset();
     join(now, out);
   }
@@ -118,7 +121,7 @@ class Planner final : public Role {
   // --- joining ---
 
   void on(JoiningTrigger trigger) { joining_.on(trigger, counts_); }
-  bool is_joining() const { return joining_.is(JoiningState::joining); }
+  bool sends_joins() const { return joining_.is(JoiningState::joining) || joining_.is(JoiningState::adding); }
 
   void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
     std::visit(
@@ -163,6 +166,7 @@ class Planner final : public Role {
       out.to_client(client, local::Failed{refused_});
     } else if (world_) {
       answer(rank, local, out);
+      name_late_ranks(now, out);
     } else {
       out.set_timer(kJoinTimer,
                     all_local_known() ? now : now + config_.timeouts.join_gather_ms * kMillisecond);
@@ -187,10 +191,11 @@ class Planner final : public Role {
 
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
     std::visit(
-        Overloaded{[&](const wire::RosterUpdate& roster) { on_roster(roster, out); },
+        Overloaded{[&](const wire::RosterUpdate& roster) { on_roster(now, roster, out); },
                    [&](const wire::LayoutRequest& request) { send_layouts(from, request, out); },
                    [&](const wire::JoinRejected& rejected) {
-                     if (!world_) refuse(Status(Code::refused, rejected.cause), out);
+                     if (!world_) return refuse(Status(Code::refused, rejected.cause), out);
+                     if (joining_.is(JoiningState::adding)) stop_joining(out);
                    },
                    [&](const wire::Superseded& superseded) {
                      if (superseded.epoch > epoch_) look_up(now, superseded, out);
@@ -225,8 +230,12 @@ class Planner final : public Role {
     return before == received_before_.end() ? nullptr : before->second;
   }
 
-  void on_roster(const wire::RosterUpdate& report, EffectWriter& out) {
-    if (world_ && world_->roster.id() == report.world->roster.id()) return;  // a repetition
+  void on_roster(TimeNs now, const wire::RosterUpdate& report, EffectWriter& out) {
+    if (world_ && world_->roster.id() == report.world->roster.id()) {  // a repetition
+      if (!joining_.is(JoiningState::adding)) return;
+      stop_joining(out);
+      return name_late_ranks(now, out);
+    }
     if (report.rule_version != kRuleVersion) {
       refuse(Status(Code::version, "the coordinator plans by rule version " +
                                        std::to_string(report.rule_version) + ", but this node by version " +
@@ -234,15 +243,38 @@ class Planner final : public Role {
              out);
       return;
     }
-    on(JoiningTrigger::roster);
+    stop_joining(out);
     world_ = report.world;
     options_ = report.options;
-    out.cancel_timer(kJoinTimer);
     out.to_role(RoleKind::shard_writer, event::WorldKnown{world_, options_, std::nullopt});
     out.to_role(RoleKind::loader, event::WorldKnown{world_, options_, std::nullopt});
     for (const auto& [rank, local] : ranks_) {
       if (local.layout && local.client != 0) answer(rank, local, out);
     }
+    name_late_ranks(now, out);
+  }
+
+  void stop_joining(EffectWriter& out) {
+    on(JoiningTrigger::roster);
+    out.cancel_timer(kJoinTimer);
+  }
+
+  // After the node before has stopped or was lost, the coordinator waits for each of its ranks by name.
+  void name_late_ranks(TimeNs now, EffectWriter& out) {
+    if (!joining_.is(JoiningState::known)) return;
+    const bool all_named = std::none_of(ranks_.begin(), ranks_.end(), [this](const auto& each) {
+      return can_be_named(each.first, each.second) && !each.second.is_named;
+    });
+    if (all_named) return;
+    on(JoiningTrigger::ranks_unnamed);
+    backoff_.reset();
+    out.set_timer(kJoinTimer, now + config_.timeouts.join_gather_ms * kMillisecond);
+  }
+
+  // Precondition: there is a roster. Its other clients have received an error.
+  bool can_be_named(Rank rank, const LocalRank& local) const {
+    return local.layout && local.client != 0 && local.options == options_ &&
+           rank < world_->roster.world_size();
   }
 
   // A client whose layout is not in the roster gets no answer: it stages all that it holds, and the
@@ -293,30 +325,51 @@ class Planner final : public Role {
   }
 
   void join(TimeNs now, EffectWriter& out) {
-    if (!is_joining()) return;
+    if (!sends_joins()) return;
     wire::JoinRanks body;
     body.host = config_.host;
     body.world_size = world_size_;
-    bool first = true;
-    for (const auto& [rank, local] : ranks_) {
-      if (!local.layout) continue;
-      if (first) {
-        body.options = local.options;
-        first = false;
-      } else if (local.options != body.options) {
-        refuse(Status(Code::invalid_argument, "rank " + std::to_string(rank) +
-                                                  " saves with other options than rank " +
-                                                  std::to_string(body.ranks.front().rank)),
-               out);
-        return;
-      }
-      body.ranks.push_back({rank, local.layout->id()});
+    if (joining_.is(JoiningState::adding)) {
+      name_attached(body);
+      if (body.ranks.empty()) return stop_joining(out);
+    } else if (!name_all(body, out)) {
+      return;
     }
     backoff_.spread_over(config_.timeouts, world_size_,
                          std::max(config_.expected_ranks.size(), ranks_.size()),
                          config_.timeouts.attempt_deadline_ms * kMillisecond / 2);
     out.send(kCoordinatorNode, RoleKind::coordinator, std::move(body));
     out.set_timer(kJoinTimer, now + backoff_.next());
+  }
+
+  void name(Rank rank, LocalRank& local, wire::JoinRanks& body) {
+    local.is_named = true;
+    body.ranks.push_back({rank, local.layout->id()});
+  }
+
+  void name_attached(wire::JoinRanks& body) {
+    body.options = options_;
+    for (auto& [rank, local] : ranks_) {
+      if (can_be_named(rank, local)) name(rank, local, body);
+    }
+  }
+
+  // False: the ranks contradict each other, and all of them are refused.
+  bool name_all(wire::JoinRanks& body, EffectWriter& out) {
+    for (auto& [rank, local] : ranks_) {
+      if (!local.layout) continue;
+      if (body.ranks.empty()) {
+        body.options = local.options;
+      } else if (local.options != body.options) {
+        refuse(Status(Code::invalid_argument, "rank " + std::to_string(rank) +
+                                                  " saves with other options than rank " +
+                                                  std::to_string(body.ranks.front().rank)),
+               out);
+        return false;
+      }
+      name(rank, local, body);
+    }
+    return true;
   }
 
   const NodeConfig config_;

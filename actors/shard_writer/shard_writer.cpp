@@ -68,6 +68,8 @@ void ShardWriter::on_pending(TimeNs now, const AttemptKey& key, EffectWriter& ou
 void ShardWriter::on_peer_up(TimeNs now, NodeId node, EffectWriter& out) {
   if (node != kCoordinatorNode) return;
   coordinator_lost_ = false;
+  // RanksEnded names the ranks that are attached now. Others are introduced when they come back.
+  std::erase_if(introduced_, [this](Rank rank) { return !attached_.contains(rank); });
   resend_all(now, out);
   if (saves_.empty() && ended_.empty() && attached_.empty() && !drain_.have_ranks_ended()) return;
   send_ended(out);

@@ -1,0 +1,156 @@
+// The Planner of a node that replaces another: the roster exists, and its clients come back one by one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "actors/coordinator/roster_gathering.h"
+#include "tests/actors/role_by_itself.h"
+#include "tests/sim/support/job_layouts.h"
+
+namespace shoal::actors {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint32_t kRanks = 4;
+constexpr TimeNs kLong = 60'000 * kMillisecond;
+
+NodeConfig one_host() {
+  NodeConfig config;
+  config.generation = 1;
+  config.epoch = 1;
+  config.job_id = "job-1";
+  config.host = "host0";
+  config.world_size = kRanks;
+  config.expected_ranks = {0, 1, 2, 3};
+  return config;
+}
+
+class ThePlanner : public ::testing::Test {
+ protected:
+  void comes(Rank rank, const SaveOptions& options = {}) {
+    local::Attach attach;
+    attach.rank = rank;
+    attach.world_size = kRanks;
+    planner_.from_client(client_of(rank), attach);
+    planner_.from_client(client_of(rank), local::LayoutUpdate{layouts_[rank], options});
+  }
+  void goes(Rank rank) { planner_.handle(event::ClientLost{client_of(rank)}); }
+  void roster_arrives() {
+    RosterGathering gathering;
+    wire::JoinRanks all{"host0", kRanks, {}, {}};
+    for (Rank rank = 0; rank < kRanks; ++rank) all.ranks.push_back({rank, layouts_[rank]->id()});
+    ASSERT_TRUE(gathering.add(all).ok());
+    for (const LayoutPtr& layout : layouts_) gathering.add_layout(layout);
+    auto world = gathering.make_world();
+    ASSERT_TRUE(world.ok()) << world.status().to_string();
+    planner_.receive(kCoordinatorNode, RoleKind::coordinator, wire::RosterUpdate{*world, {}, kRuleVersion});
+  }
+  // The ranks that each JoinRanks has named since the last call.
+  std::vector<std::vector<Rank>> joined_within(TimeNs duration) {
+    planner_.pass(duration);
+    std::vector<std::vector<Rank>> named;
+    for (const auto& join : planner_.sent<wire::JoinRanks>(kCoordinatorNode)) {
+      named.emplace_back();
+      for (const wire::RankLayout& each : join.ranks) named.back().push_back(each.rank);
+    }
+    planner_.sends.clear();
+    return named;
+  }
+  // Ranks 0 and 1 join, and the coordinator answers.
+  void two_join() {
+    comes(0);
+    comes(1);
+    EXPECT_THAT(joined_within(kMillisecond * NodeConfig{}.timeouts.join_gather_ms),
+                ElementsAre(ElementsAre(0, 1)));
+    roster_arrives();
+    EXPECT_THAT(joined_within(kLong), IsEmpty());
+  }
+  static ClientId client_of(Rank rank) { return rank + 10; }
+
+  const std::vector<LayoutPtr> layouts_ = sim::flat_job(kRanks, 0);
+  RoleByItself planner_{make_planner(one_host())};
+};
+
+// Otherwise the coordinator counts them as lost, or as ended with the node before, and aborts the next save.
+TEST_F(ThePlanner, NamesRanksToTheCoordinatorThatCameAfterTheRoster) {
+  two_join();
+  comes(2);
+  comes(3);
+  EXPECT_THAT(joined_within(kLong), Contains(ElementsAre(0, 1, 2, 3)));
+  roster_arrives();
+  EXPECT_THAT(joined_within(kLong), IsEmpty()) << "the coordinator has answered";
+}
+
+TEST_F(ThePlanner, NamesRanksThatCameBetweenItsMessageAndTheRoster) {
+  comes(0);
+  EXPECT_THAT(joined_within(kMillisecond * NodeConfig{}.timeouts.join_gather_ms),
+              ElementsAre(ElementsAre(0)));
+  comes(1);
+  roster_arrives();
+  EXPECT_THAT(joined_within(kLong), Contains(ElementsAre(0, 1)));
+}
+
+TEST_F(ThePlanner, RepeatsLateRanksUntilTheCoordinatorAnswers) {
+  two_join();
+  comes(2);
+  EXPECT_GT(joined_within(kLong).size(), 2u);
+  planner_.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "closed")});
+  joined_within(0);
+  planner_.handle(event::PeerUp{kCoordinatorNode});
+  EXPECT_THAT(joined_within(0), ElementsAre(ElementsAre(0, 1, 2)));
+}
+
+TEST_F(ThePlanner, NamesNoRankAgainThatComesBackToTheSameCoordinator) {
+  two_join();
+  goes(1);
+  comes(1);
+  EXPECT_THAT(joined_within(kLong), IsEmpty());
+}
+
+// The ShardWriter tells a new coordinator which ranks are attached (RanksEnded). Rank 1 is not among them.
+TEST_F(ThePlanner, NamesRanksThatComeBackAfterTheSessionBeganAnew) {
+  two_join();
+  goes(1);
+  planner_.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "closed")});
+  planner_.handle(event::PeerUp{kCoordinatorNode});
+  EXPECT_THAT(joined_within(kLong), IsEmpty());
+  comes(1);
+  EXPECT_THAT(joined_within(kLong), Contains(ElementsAre(0, 1)));
+}
+
+TEST_F(ThePlanner, NamesNoLateRankWhoseClientIsGone) {
+  two_join();
+  comes(2);
+  goes(2);
+  comes(3);
+  EXPECT_THAT(joined_within(kLong), Contains(ElementsAre(0, 1, 3)));
+  roster_arrives();
+  goes(3);
+  EXPECT_THAT(joined_within(kLong), IsEmpty());
+}
+
+TEST_F(ThePlanner, RejectsALateRankWithOtherOptionsAlone) {
+  two_join();
+  SaveOptions other;
+  other.dedupe = Dedupe::lowest_rank;
+  comes(2, other);
+  EXPECT_EQ(planner_.notified<local::Failed>(client_of(2)).size(), 1u);
+  EXPECT_THAT(joined_within(kLong), IsEmpty());
+  comes(3);
+  EXPECT_THAT(joined_within(kLong), Contains(ElementsAre(0, 1, 3)));
+  EXPECT_THAT(planner_.notified<local::Failed>(client_of(0)), IsEmpty());
+}
+
+TEST_F(ThePlanner, KeepsItsRosterIfTheCoordinatorRejectsLateRanks) {
+  two_join();
+  comes(2);
+  EXPECT_THAT(joined_within(kLong), Contains(ElementsAre(0, 1, 2)));
+  planner_.receive(kCoordinatorNode, RoleKind::coordinator, wire::JoinRejected{"another world"});
+  EXPECT_THAT(joined_within(kLong), IsEmpty());
+  EXPECT_THAT(planner_.notified<local::Failed>(client_of(0)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace shoal::actors
