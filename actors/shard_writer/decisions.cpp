@@ -59,8 +59,13 @@ void ShardWriter::publish_failed(TimeNs now, const operation::PublishDecision& m
 }
 
 Status ShardWriter::not_decided(const NodeSave& save, const Status& why) {
-  const Status& first = save.has_failed() ? save.failure() : !save.undecided.ok() ? save.undecided : why;
-  return Status(first.code(), "not decided: " + first.message());
+  return not_decided(save.has_failed() ? save.failure() : !save.undecided.ok() ? save.undecided : why);
+}
+
+// Code::aborted would state that the save will never be committed.
+Status ShardWriter::not_decided(const Status& why) {
+  const Code code = why.code() == Code::aborted ? Code::unavailable : why.code();
+  return Status(code, "not decided: " + why.message());
 }
 
 void ShardWriter::notify_undecidable(const AttemptKey& key, NodeSave& save, const Status& why,

@@ -176,8 +176,7 @@ void ShardWriter::abort_unopened(const AttemptKey& key, Rank rank, ClientId clie
                     [this, key, client, why](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       if (!decision.ok()) {
                         then_out.warning(to_string(key) + ": " + decision.status().to_string());
-                        return notify_outcome(client, key,
-                                              Status(why.code(), "not decided: " + why.message()), then_out);
+                        return notify_outcome(client, key, not_decided(why), then_out);
                       }
                       notify_as_read(key, {client}, Outcome{NodeSaveState::unknown, why}, decision, then_out);
                     });

@@ -185,6 +185,7 @@ class ShardWriter final : public Role {
   void publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
                       EffectWriter& out);
   static Status not_decided(const NodeSave& save, const Status& why);
+  static Status not_decided(const Status& why);
   // For a root in which no decision can be published. Informs the clients, once, that the fate of the save is
   // unknown; they receive nothing more about it.
   void notify_undecidable(const AttemptKey& key, NodeSave& save, const Status& why, EffectWriter& out);

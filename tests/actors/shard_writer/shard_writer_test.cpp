@@ -579,6 +579,17 @@ TEST_F(AShardWriterByItself, TellsARankWhoseBytesWereDroppedThatItsSaveIsCommitt
   EXPECT_THAT(notified(1), ElementsAre(ok_status()));
 }
 
+// Code::aborted states that a tombstone exists.
+TEST_F(AShardWriterByItself, NotifiesNoRankOfAnAbortThatItCannotPublish) {
+  world_known();
+  attach(1);
+  role_.from_client(kClient + 1, local::NotStaged{5, 1, Status(Code::aborted, "a node dropped it")});
+  role_.receive(kCoordinatorNode, RoleKind::coordinator,
+                wire::Undecided{{1, 5, 1}, Status(Code::no_space, "the disk is full")});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(Status(Code::no_space, "the disk is full")));
+  EXPECT_THAT(notified(1), ElementsAre(Status(Code::unavailable, "not decided: a node dropped it")));
+}
+
 TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   world_known();
   options_.mode = SaveMode::rank_local;
