@@ -69,6 +69,8 @@ inline constexpr auto kAttemptTransitions = [] {
       {S::gathering, T::roster_known, S::awaiting_reports},
       {S::gathering, T::all_reported, S::checking_files},
       {S::gathering, T::given_up, S::aborting},
+      {S::gathering, T::committed, S::committed},
+      {S::gathering, T::aborted, S::aborted},
       {S::gathering, T::superseded, S::left},
       {S::gathering, T::handed_over, S::left},
       {S::publishing_roster, T::roster_known, S::awaiting_reports},
@@ -78,6 +80,8 @@ inline constexpr auto kAttemptTransitions = [] {
       {S::publishing_roster, T::handed_over, S::left},
       {S::awaiting_reports, T::all_reported, S::checking_files},
       {S::awaiting_reports, T::given_up, S::aborting},
+      {S::awaiting_reports, T::committed, S::committed},
+      {S::awaiting_reports, T::aborted, S::aborted},
       {S::awaiting_reports, T::superseded, S::left},
       {S::awaiting_reports, T::handed_over, S::left},
       {S::checking_files, T::files_match, S::committing},
@@ -182,8 +186,9 @@ class Attempt {
   // --- news: what moves the deadline ---
   TimeNs begun() const { return begun_; }
   TimeNs last_news() const { return last_news_; }
-  uint64_t news() const { return news_; }   // how often there were news
-  std::optional<uint64_t> news_at_warning;  // of the newest warning that it waits long
+  uint64_t news() const { return news_; }                       // how often there were news
+  std::optional<uint64_t> news_at_warning;                      // of the newest warning that it waits long
+  bool has_warned() const { return news_at_warning == news_; }  // since the last news
   // There are news: a further rank was heard of, or a node still writes.
   void on_news(TimeNs now) {
     last_news_ = now;

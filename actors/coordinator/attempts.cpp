@@ -30,7 +30,7 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
   if (attempts_.size() >= kMaxAttemptsInFlight) return {};  // reports are sent again
   const AttemptId id{key, ++attempts_opened_};
   Attempt& attempt = attempts_.try_emplace(key, id, now, config_.timeouts, attempt_counts_).first->second;
-  await_news(attempt, out);
+  await_news(now, attempt, out);
   // An earlier coordinator or a node may have decided it.
   operations_.start(operation::ReadDecision{key}, out,
                     [this, id](TimeNs then_now, Result<DecisionPtr> decision, EffectWriter& then_out) {
@@ -46,15 +46,32 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
 
 // --- deadlines ---
 
-// Fires at half the deadline first, to warn of what is missing.
-void Coordinator::await_news(Attempt& attempt, EffectWriter& out) {
+// Fires every host_lost_ms to look into the root, at half the deadline to warn of what is missing, and at the
+// deadline.
+void Coordinator::await_news(TimeNs now, Attempt& attempt, EffectWriter& out) {
   const TimeNs deadline = config_.timeouts.attempt_deadline_ms * kMillisecond;
-  const bool has_warned = attempt.news_at_warning == attempt.news();
-  attempt.deadline =
-      timers_.set(attempt.last_news() + (has_warned ? deadline : deadline / 2), out,
-                  [this, id = attempt.id()](TimeNs now, EffectWriter& then_out) {
-                    with_attempt(id, [&](Attempt& opened) { deadline_passed(now, opened, then_out); });
-                  });
+  const TimeNs look_at = now + config_.timeouts.host_lost_ms * kMillisecond;
+  const TimeNs act_at = attempt.last_news() + (attempt.has_warned() ? deadline : deadline / 2);
+  attempt.deadline = timers_.set(
+      std::min(look_at, act_at), out, [this, id = attempt.id()](TimeNs then_now, EffectWriter& then_out) {
+        with_attempt(id, [&](Attempt& opened) { no_news(then_now, opened, then_out); });
+      });
+}
+
+// Nodes that have lost this coordinator for host_lost_ms decide their saves themselves. They report nothing
+// about them any more.
+void Coordinator::look_into_root(Attempt& attempt, EffectWriter& out) {
+  if (!attempt.may(AttemptTrigger::committed) || !attempt.takes_reports()) return;
+  operations_.start(operation::ReadDecision{attempt.key()}, out,
+                    [this, id = attempt.id()](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
+                      if (!decision.ok()) return;  // none, or the root cannot be read: the deadline holds
+                      with_attempt(id, [&](Attempt& opened) {
+                        const bool is_committed = (*decision)->was_committed();
+                        if (!opened.may(is_committed ? AttemptTrigger::committed : AttemptTrigger::aborted))
+                          return;
+                        decided(opened, *decision, then_out);
+                      });
+                    });
 }
 
 void Coordinator::send_pending(TimeNs now, NodeId to, const Attempt& attempt, EffectWriter& out) {
@@ -75,14 +92,15 @@ void Coordinator::on_progress(TimeNs now, NodeId from, const wire::SaveProgress&
   if (is_new) look_for_ended(now, *attempt, out);
 }
 
-void Coordinator::deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out) {
+void Coordinator::no_news(TimeNs now, Attempt& attempt, EffectWriter& out) {
   attempt.deadline = 0;
   const uint64_t deadline_ms = config_.timeouts.attempt_deadline_ms;
   const TimeNs deadline = deadline_ms * kMillisecond;
   const TimeNs waited = now - attempt.last_news();
   if (waited < deadline) {
-    if (waited >= deadline / 2) warn_of_wait(waited, attempt, out);
-    return await_news(attempt, out);
+    if (waited >= deadline / 2 && !attempt.has_warned()) warn_of_wait(waited, attempt, out);
+    look_into_root(attempt, out);
+    return await_news(now, attempt, out);
   }
   abort(attempt, GiveUp::deadline,
         what_is_missing(attempt).cause("within " + human_seconds(deadline_ms / 1e3) + " of the last report"),

@@ -129,8 +129,9 @@ class Coordinator final : public Role {
   // Sends the decision if it is in memory. Returns false if this coordinator knows none.
   bool answer_decided(NodeId to, const AttemptKey& key, EffectWriter& out);
   Opened open(TimeNs now, const AttemptKey& key, EffectWriter& out);
-  void await_news(Attempt& attempt, EffectWriter& out);
-  void deadline_passed(TimeNs now, Attempt& attempt, EffectWriter& out);
+  void await_news(TimeNs now, Attempt& attempt, EffectWriter& out);
+  void no_news(TimeNs now, Attempt& attempt, EffectWriter& out);
+  void look_into_root(Attempt& attempt, EffectWriter& out);
   // Half the deadline is over.
   void warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out);
   Missing what_is_missing(const Attempt& attempt) const;

@@ -103,7 +103,13 @@ class Planner final : public Role {
   // Redirects to this coordinator. If it is the one already followed, the node connects to it again.
   void follow(uint32_t epoch, const std::string& address, EffectWriter& out) {
     if (epoch < epoch_) return;
-    if (epoch > epoch_) coordinator_lost_ = true;  // until a session with it exists
+    if (epoch > epoch_ && !std::exchange(coordinator_lost_, true)) {  // until a session with it exists
+      // The coordinator before may be on this node: then no session with it ends.
+      out.to_role(RoleKind::shard_writer,
+                  event::PeerLost{kCoordinatorNode,
+                                  Status(Code::unavailable, "a later coordinator has taken over, and " +
+                                                                address + " has not answered")});
+    }
     epoch_ = epoch;
     out.redirect(epoch, address);
   }

@@ -24,6 +24,7 @@ class RoleByItself {
   std::vector<effect::Start> starts;  // operations that are not carried out yet
   std::vector<effect::Send> sends;
   std::vector<effect::SendTo> sent_to;
+  std::vector<effect::ToRole> to_roles;
   std::vector<effect::EndSession> ended;
   std::vector<std::pair<ClientId, local::LocalMessage>> received;
   std::vector<std::string> log;
@@ -140,6 +141,7 @@ class RoleByItself {
       if (send->id != 0) leaving_.emplace_back(send->to, send->id);
     }
     if (const auto* send = std::get_if<effect::SendTo>(&each)) sent_to.push_back(*send);
+    if (const auto* event = std::get_if<effect::ToRole>(&each)) to_roles.push_back(*event);
     if (const auto* end = std::get_if<effect::EndSession>(&each)) ended.push_back(*end);
     if (const auto* to = std::get_if<effect::ToClient>(&each))
       received.emplace_back(to->client, *to->message);

@@ -112,6 +112,40 @@ TEST_F(ACoordinatorByItself, WarnsAtHalfTheDeadlineOnceOfTheRankThatASaveWaitsFo
   EXPECT_EQ(role_.log.size(), 1u);
 }
 
+// It stalled. Meanwhile the other nodes lost it, and committed what the root proved complete. They report
+// nothing more, and this node waits for the coordinator's decision.
+TEST_F(ACoordinatorByItself, FindsTheDecisionThatNodesMadeWithoutIt) {
+  roster_exists();
+  const AttemptKey committed{1, 5, 1}, aborted{1, 6, 1};
+  role_.receive(kNode, RoleKind::shard_writer, report(committed, 0));
+  role_.receive(kNode, RoleKind::shard_writer, report(aborted, 0));
+  while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
+  }
+  role_.pass(16'000 * kMillisecond);
+  storage::Decision manifest;
+  manifest.key = committed;
+  manifest.body = storage::Manifest{};
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(
+      OperationResult(std::make_shared<const storage::Decision>(manifest))));
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(Status(Code::unavailable, "the root is away")));
+  role_.pass(16'000 * kMillisecond);
+  storage::Decision tombstone;
+  tombstone.key = aborted;
+  tombstone.body = storage::Tombstone{storage::Tombstone::Reason::aborted, "rank 1 was lost"};
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(
+      OperationResult(std::make_shared<const storage::Decision>(tombstone))));
+  while (role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}))) {
+  }
+  const auto decided = role_.sent<wire::Decided>(kNode);
+  ASSERT_EQ(decided.size(), 2u);
+  EXPECT_EQ(decided[0].key, committed);
+  EXPECT_TRUE(decided[0].committed);
+  EXPECT_EQ(decided[1].key, aborted);
+  EXPECT_FALSE(decided[1].committed);
+  role_.pass(120'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+}
+
 TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
   roster_exists();
   role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));

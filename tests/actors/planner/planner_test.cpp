@@ -143,6 +143,22 @@ TEST_F(ThePlanner, RejectsALateRankWithOtherOptionsAlone) {
   EXPECT_THAT(planner_.notified<local::Failed>(client_of(0)), IsEmpty());
 }
 
+// The coordinator before was on this node, so that no session ended. The ShardWriter waits no longer for the
+// later one than for one whose session ended.
+TEST_F(ThePlanner, TellsTheShardWriterThatNobodyHasReachedALaterCoordinator) {
+  two_join();
+  planner_.to_roles.clear();
+  planner_.receive(kThisNode, RoleKind::coordinator, wire::Superseded{2, "node1:7000"});
+  ASSERT_TRUE(planner_.answer<operation::ReadEpoch>(OperationResult(
+      std::make_shared<const storage::EpochRecord>(storage::EpochRecord{2, "node1:7000", "job-1", {}, 1}))));
+  ASSERT_EQ(planner_.to_roles.size(), 1u);
+  EXPECT_EQ(planner_.to_roles[0].to, RoleKind::shard_writer);
+  const auto* lost = std::get_if<event::PeerLost>(&planner_.to_roles[0].event);
+  ASSERT_NE(lost, nullptr);
+  EXPECT_EQ(lost->node, kCoordinatorNode);
+  EXPECT_FALSE(planner_.redirects.empty());
+}
+
 TEST_F(ThePlanner, KeepsItsRosterIfTheCoordinatorRejectsLateRanks) {
   two_join();
   comes(2);
