@@ -136,7 +136,10 @@ void CountedTrainers::staged(Rank rank, const Assignment& assignment) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
   const uint32_t slab = ++trainer.last_slab;
-  if (job_.keeps_offers) trainer.undecided[trainer.save] = {assignment, slab, false, std::nullopt};
+  if (job_.keeps_offers) {
+    trainer.undecided[trainer.save] = {assignment, slab, false, std::nullopt};
+    trainer.at_node.push_back(slab);
+  }
   if (job_.payload != nullptr) {
     job_.payload->stage(client_of(rank), slab, job_.layout_of(rank), rank, assignment.pieces);
   }
@@ -222,6 +225,7 @@ void CountedTrainers::trainers_return(size_t node) {
     Trainer& trainer = trainers_[rank];
     if (node_of(rank) != node || !trainer.alive) continue;
     trainer.is_attached = false;
+    drop_decided_slabs(rank);
     const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
     const auto later = static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most)));
     events_.schedule(
@@ -298,13 +302,33 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
     if (std::exchange(offer->second.is_freed, true)) return;  // an earlier process has freed it
     offer->second.durable = free.durable;
   }
-  --trainer.slabs_in_use;
-  if (job_.payload != nullptr) job_.payload->free(client_of(rank), free.slab_id);
-  if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
+  if (job_.keeps_offers && std::erase(trainer.at_node, free.slab_id) == 0) return;  // it was dropped
   ++milestones_;
   TrainerTimings& times = times_[free.step - 1];
   if (free.durable) times.written[rank] = events_.now() - times.called[rank];
+  slab_is_free(rank, free.slab_id);
+}
+
+void CountedTrainers::slab_is_free(Rank rank, uint32_t slab) {
+  Trainer& trainer = trainers_[rank];
+  --trainer.slabs_in_use;
+  if (job_.payload != nullptr) job_.payload->free(client_of(rank), slab);
+  if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
+}
+
+// No node reports on them any more. A live client replaces these slabs (client/session/link.cpp).
+void CountedTrainers::drop_decided_slabs(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  std::vector<uint32_t> dropped;
+  std::erase_if(trainer.at_node, [&](uint32_t slab) {
+    const bool is_offered =
+        std::any_of(trainer.undecided.begin(), trainer.undecided.end(),
+                    [&](const auto& each) { return each.second.slab == slab && !each.second.is_freed; });
+    if (!is_offered) dropped.push_back(slab);
+    return !is_offered;
+  });
+  for (uint32_t slab : dropped) slab_is_free(rank, slab);
 }
 
 void CountedTrainers::give_up(size_t node) {

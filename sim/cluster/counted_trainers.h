@@ -116,6 +116,7 @@ class CountedTrainers {
     bool is_attached = true;                   // attached to the process that serves its host now
     uint32_t returns = 0;                      // how often it had to find another process
     base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers
+    std::vector<uint32_t> at_node;             // slabs that it has staged and no node freed; likewise
     uint32_t last_slab = 0;
     uint32_t let_continue_after = 0;  // the newest save that returned
     uint32_t decided = 0;             // number of saves whose decision it received
@@ -132,6 +133,8 @@ class CountedTrainers {
   void ask(Rank rank);
   void notify_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
   void send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab, bool again);
+  void drop_decided_slabs(Rank rank);
+  void slab_is_free(Rank rank, uint32_t slab);
   void let_continue(Rank rank);
   void go_on();  // if every living rank has returned from the save
   void forget_rank(Rank rank);
