@@ -172,10 +172,11 @@ class RunWatch {
       facts.faults_end = std::max(facts.faults_end, ends);
     }
     const actors::Timeouts timeouts = cluster_.timeouts();
-    facts.save_deadline =
-        (longest_wait_ms(scenario_, timeouts) + kSaveMarginMs +
-         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000)) *
-        actors::kMillisecond;
+    const actors::TimeNs margin_ms =
+        kSaveMarginMs +
+        static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
+    facts.save_deadline = (longest_wait_ms(scenario_, timeouts) + margin_ms) * actors::kMillisecond;
+    facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
     facts.needs_no_abort = needs_no_abort(scenario_.failures, timeouts);
     facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {

@@ -56,6 +56,7 @@ class CountedRoot final : public RootView {
   std::optional<AttemptKey> latest() const override;
   std::vector<AttemptKey> committed() const override;
 
+  bool has_roster() const override { return rosters_.contains(first_roster_); }
   // Bytes of all records (decisions, rosters, rank manifests) created so far.
   uint64_t record_bytes() const { return record_bytes_; }
 

@@ -36,7 +36,9 @@ void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
 actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs now) const {
   const actors::TimeNs writing = facts_.writing ? facts_.writing(number) : 0;
   const actors::TimeNs received = facts_.notified_at ? facts_.notified_at(number) : save.began;
-  return std::max(received < 0 ? now : received, facts_.faults_end) + facts_.save_deadline + writing;
+  const actors::TimeNs deadline =
+      root_.has_roster() ? facts_.save_deadline : std::max(facts_.save_deadline, facts_.first_deadline);
+  return std::max(received < 0 ? now : received, facts_.faults_end) + deadline + writing;
 }
 
 void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::Decision>& decision) {

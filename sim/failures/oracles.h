@@ -44,6 +44,7 @@ class RootView {
   virtual std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const = 0;
   virtual std::optional<AttemptKey> latest() const = 0;  // the checkpoint that a load would choose
   virtual std::vector<AttemptKey> committed() const = 0;
+  virtual bool has_roster() const = 0;  // the first one of the run
 };
 
 class Oracles {
@@ -56,6 +57,8 @@ class Oracles {
     // Longest time until the last rank is notified of a save. It begins when the first node receives a
     // message of the save, or when the last fault ends.
     actors::TimeNs save_deadline = 0;
+    // Likewise while the root has no roster: a coordinator does not know which ranks it waits for.
+    actors::TimeNs first_deadline = 0;
     std::function<actors::TimeNs(uint32_t save)>
         notified_at;  // when the first node received one; negative: none has
     std::function<bool(Rank)> lives;

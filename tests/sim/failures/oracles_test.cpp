@@ -21,6 +21,7 @@ struct FakeRoot final : RootView {
   std::map<AttemptKey, std::shared_ptr<const storage::Decision>> decisions;
   std::map<std::pair<Rank, uint32_t>, uint64_t> files;
   std::optional<AttemptKey> names_latest;
+  bool roster = true;
 
   std::shared_ptr<const storage::Decision> decision(const AttemptKey& key) const override {
     auto found = decisions.find(key);
@@ -32,6 +33,7 @@ struct FakeRoot final : RootView {
     return found->second;
   }
   std::optional<AttemptKey> latest() const override { return names_latest; }
+  bool has_roster() const override { return roster; }
   std::vector<AttemptKey> committed() const override {
     std::vector<AttemptKey> keys;
     for (const auto& [key, decision] : decisions) {
@@ -65,6 +67,7 @@ class AnOracle : public ::testing::Test {
     Oracles::Facts facts;
     facts.ranks = kRanks;
     facts.save_deadline = kDeadline;
+    facts.first_deadline = 2 * kDeadline;
     facts.notified_at = std::move(notified_at);
     facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
     facts.share_bytes = [](const storage::Manifest&, Rank) { return uint64_t{100}; };
@@ -296,6 +299,14 @@ TEST_F(AnOracle, CountsFromWhenANodeHearsOfASave) {
   EXPECT_FALSE(all.stops(99 + 6 * kDeadline));
   EXPECT_TRUE(all.stops(100 + 6 * kDeadline));
   expect(all, "ends-in-time", "ranks 0, 1, 2, 3 are not notified");
+}
+
+TEST_F(AnOracle, GivesASaveLongerWhileNoCoordinatorCanKnowItsRanks) {
+  root_.roster = false;
+  Oracles all = oracles();
+  all.save_begins(100, 1);
+  EXPECT_FALSE(all.stops(99 + 2 * kDeadline));
+  EXPECT_TRUE(all.stops(100 + 2 * kDeadline));
 }
 
 TEST_F(AnOracle, SeesASaveOfWhichALivingRankIsNotTold) {
