@@ -38,6 +38,7 @@ void Coordinator::await_lost(TimeNs now, EffectWriter& out) {
 }
 
 void Coordinator::abort_lost(TimeNs now, EffectWriter& out) {
+  if (is_superseded()) return;  // the nodes have left for the later coordinator
   if (rank_local_) send_lost(now, out);
   for (auto& [key, attempt] : attempts_) {
     if (auto cause = why_host_never_reports(now, attempt)) abort(attempt, GiveUp::host_lost, *cause, out);
@@ -60,6 +61,7 @@ std::string Coordinator::why_lost(const std::vector<Rank>& ranks) const {
 }
 
 void Coordinator::send_lost(TimeNs now, EffectWriter& out) {
+  if (is_superseded()) return;
   std::vector<Rank> lost = presence_.lost_by(now, world_size());
   if (!lost.empty()) lost = presence_.lost_by(now + kOneLoss, world_size());
   if (lost == lost_sent_) return;

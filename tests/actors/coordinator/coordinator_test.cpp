@@ -146,6 +146,36 @@ TEST_F(ACoordinatorByItself, FindsTheDecisionThatNodesMadeWithoutIt) {
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
 }
 
+// Mode rank-local. The nodes have left this coordinator for the later one.
+TEST_F(ACoordinatorByItself, CallsNoRankLostOnceALaterOneHasReplacedIt) {
+  auto losses = [&] {
+    std::vector<event::RanksLost> found;
+    for (const effect::ToRole& each : role_.to_roles) {
+      if (const auto* lost = std::get_if<event::RanksLost>(&each.event)) found.push_back(*lost);
+    }
+    return found;
+  };
+  wire::RanksEnded here;
+  here.host = "host1";
+  here.here = {1};
+  here.rank_local = true;
+  role_.receive(kOther, RoleKind::shard_writer, here);
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "closed by the peer")});
+  role_.pass(16'000 * kMillisecond);
+  in_office();
+  ASSERT_EQ(losses().size(), 1u);
+  EXPECT_THAT(losses()[0].ranks, ::testing::ElementsAre(1));
+  role_.receive(kOther + 1, RoleKind::shard_writer, here);
+  role_.handle(event::PeerLost{kOther + 1, Status(Code::unavailable, "closed by the peer")});
+  role_.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(
+      std::make_shared<const storage::EpochRecord>(storage::EpochRecord{2, "node1", "job-1", {}, 1}))));
+  ASSERT_TRUE(role_.retired_by.has_value());
+  role_.pass(60'000 * kMillisecond);
+  ASSERT_GE(losses().size(), 2u);
+  EXPECT_TRUE(losses().back().ranks.empty()) << "the ShardWriter forgets what this one called lost";
+}
+
 TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
   roster_exists();
   role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
