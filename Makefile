@@ -1,7 +1,8 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps peers build python demo demo-torch test test-python bench gpu-build gpu-test gpu-bench
+.PHONY: help deps peers build environment python demo demo-torch test test-python bench
+.PHONY: tried-environment gpu-build gpu-test gpu-bench
 .PHONY: asan tsan fuzz format format-check lint clean
 SHELL := /bin/bash
 
@@ -16,21 +17,22 @@ CMAKE_ARGS ?=
 
 CONFIGURE = cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) --preset
 COMPILE = cmake --build -j $(JOBS) --preset
+# Expanded where a recipe begins: a target that makes the environment must be a prerequisite.
 WITH_PYTHON = $(if $(shell test -x build/venv/bin/python && echo yes),-DSHOAL_PYTHON=ON \
   -DPython_EXECUTABLE=$(CURDIR)/build/venv/bin/python)
 
 help:
 	@echo 'make demo          two nodes, four trainers: save, kill, commit, load; then 4,096 ranks simulated'
-	@echo 'make test          build and run every test'
+	@echo 'make demo-torch    PyTorch: FSDP2 on four ranks, killed in a save and continued, bit for bit'
+	@echo 'make test          build and run every test; those of the Python package if PyTorch can be installed'
 	@echo 'make bench         run every benchmark; prints docs/explanation/performance.md'
 	@echo 'make gpu-test      the tests of gpu/ alone: needs a compiler, CMake, GoogleTest and, for a GPU, nvcc'
 	@echo 'make gpu-bench     measure kernels and copies on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
-	@echo 'make demo-torch    the demo that this package is to pass: FSDP2 on four ranks, killed and continued'
-	@echo 'make python        build the unfinished Python package into build/release/python'
-	@echo 'make test-python   build it and run its tests'
+	@echo 'make python        build the Python package into build/release/python'
+	@echo 'make test-python   build it and run its tests alone'
 	@echo 'make deps          install the Debian packages that are missing'
-	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without'
+	@echo 'make peers         install Open MPI, Slurm and PyTorch; without them some tests are skipped'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers (by clang)'
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
@@ -49,11 +51,13 @@ peers:
 	@tools/timed 'launchers and peers' tools/install_peers
 
 build: deps
-	@tools/timed configure $(CONFIGURE) release
+	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
 	@tools/timed build $(COMPILE) release
 
-python: deps
+environment: deps
 	@tools/timed 'Python environment' tools/python_environment
+
+python: environment
 	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
 	@tools/timed build $(COMPILE) release --target python
 
@@ -72,8 +76,13 @@ demo: deps
 	@tools/timed simulation build/release/cli/shoal sim --ranks 4096 --arrival-skew-ms 500 --sweep mode=all
 	@tools/timed --summary
 
+tried-environment: deps
+	@tools/timed 'Python environment' tools/python_environment || \
+	  { echo 'The tests of the Python package and of PyTorch are skipped: it is not installed (see above).'; \
+	    [ -z "$$SHOAL_REQUIRE_PEERS" ]; }
+
 # ctest's own lines close it.
-test: build
+test: tried-environment build
 	@tools/timed --summary
 	@ctest --preset release -j $(JOBS)
 

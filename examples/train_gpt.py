@@ -69,10 +69,11 @@ def shard(model: Gpt, how: str, ranks: int) -> None:
     fully_shard(model, mesh=mesh)
 
 
-def batch_of(text: torch.Tensor, step: int, rank: int, ranks: int, size: int = 8, length: int = 64):
-    """The batch of a rank is a function of the step, so that a run that continues sees the same data."""
+def batch_of(text: torch.Tensor, step: int, part: int, parts: int, size: int = 8, length: int = 64):
+    """One of `parts` parts of the batch of a step: a function of the step alone, so that a run that continues
+    sees the same data."""
     generator = torch.Generator().manual_seed(step)
-    starts = torch.randint(len(text) - length - 1, (size,), generator=generator)[rank::ranks]
+    starts = torch.randint(len(text) - length - 1, (size,), generator=generator)[part::parts]
     rows = torch.stack([text[start : start + length + 1] for start in starts]).long()
     return rows[:, :-1], rows[:, 1:]
 
@@ -101,6 +102,9 @@ def main() -> None:
     with open(options.text, "rb") as file:
         text = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
 
+    # The two ranks of a pair with tensor parallelism train on the same data.
+    pair = 2 if options.parallel == "tp" else 1
+
     state = {"model": model, "optim": optimizer, "extra": {"step": 0}}
     ck = shoal.Checkpointer(options.root)  # Shoal: finds or starts the node of this host
     ck.load_or_start(into=state)  # Shoal: continues from the latest checkpoint, if there is one
@@ -108,7 +112,7 @@ def main() -> None:
         print(f"continues after step {state['extra']['step']}", flush=True)
 
     for step in range(state["extra"]["step"] + 1, options.steps + 1):
-        tokens, targets = batch_of(text, step, rank, ranks)
+        tokens, targets = batch_of(text, step, rank // pair, ranks // pair)
         loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
         loss.backward()
         optimizer.step()
