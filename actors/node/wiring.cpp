@@ -209,13 +209,22 @@ bool NodeWiring::received(NodeId from, WireMessage message, size_t encoded_bytes
 
 void NodeWiring::peer_up(NodeId node, const transport::Identity& identity) {
   if (protocol_) protocol_->peer_up(now(), node, identity.name);
+  {
+    std::lock_guard lock(mutex_);
+    peer_names_[node] = identity.name;
+  }
   log_.info(fmt::format("{} {} is up", node == kCoordinatorNode ? "coordinator" : "node", identity.name));
   if (node == kCoordinatorNode) host_.load()->post_all(event::PeerUp{node});
 }
 
 void NodeWiring::peer_lost(NodeId node, const Status& why) {
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto known = peer_names_.extract(node)) name = " " + known.mapped();
+  }
   std::string line =
-      fmt::format("{} lost: {}", node == kCoordinatorNode ? "coordinator" : "node", why.to_string());
+      fmt::format("{}{} lost: {}", node == kCoordinatorNode ? "coordinator" : "node", name, why.to_string());
   if (why.message().ends_with(kCoordinatorNotReady)) {  // usual while a job starts
     log_.info(line);
   } else {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -105,6 +106,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::set<RoleKind> drained_;
+  std::map<NodeId, std::string> peer_names_;  // "host:pid", of nodes that are up
   std::optional<storage::EpochRecord> superseded_by_;
 };
 

@@ -122,6 +122,10 @@ std::string root_text(const RootView& root) {
   } else {
     out += "no checkpoint yet\n";
   }
+  if (root.last_abort) {
+    out += fmt::format("aborted: {}; the newest is {}: {}\n", admin::counted(root.aborted, "attempt"),
+                       to_string(root.last_abort->key), root.last_abort->cause);
+  }
   for (const UndecidedView& one : root.undecided) {
     out += fmt::format("undecided: {}, {} in its folder\n", to_string(one.key), human_bytes(one.bytes));
   }

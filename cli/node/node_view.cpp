@@ -30,6 +30,9 @@ Result<RootView> view_root(const std::string& path) {
       out.latest = attempt.key;
       out.latest_unix_time_ns = attempt.decision->unix_time_ns;
       out.latest_payload_bytes = attempt.decision->manifest().payload_bytes;
+    } else if (attempt.info.state == storage::AttemptInfo::State::aborted) {
+      ++out.aborted;
+      if (attempt.decision) out.last_abort = {attempt.key, attempt.decision->tombstone().cause};
     } else if (attempt.info.state == storage::AttemptInfo::State::undecided) {
       out.undecided.push_back({attempt.key, attempt.info.files_bytes});
     }
@@ -186,6 +189,11 @@ nlohmann::ordered_json root_json(const RootView& root) {
     out["latest"]["payload_bytes"] = root.latest_payload_bytes;
   }
   if (!root.latest_unknown.ok()) out["latest_unknown"] = root.latest_unknown.message();
+  out["aborted"] = root.aborted;
+  if (root.last_abort) {
+    out["last_abort"] = key_json(root.last_abort->key);
+    out["last_abort"]["cause"] = root.last_abort->cause;
+  }
   out["undecided"] = nlohmann::ordered_json::array();
   for (const UndecidedView& one : root.undecided) {
     out["undecided"].push_back(key_json(one.key));

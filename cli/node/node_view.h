@@ -31,9 +31,14 @@ struct UndecidedView {
   AttemptKey key;
   uint64_t bytes = 0;
 };
+struct AbortView {
+  AttemptKey key;
+  std::string cause;
+};
 struct RootView {  // contents of the root's files, whether a node runs or not
   std::string path;
-  size_t attempts = 0, checkpoints = 0;
+  size_t attempts = 0, checkpoints = 0, aborted = 0;
+  std::optional<AbortView> last_abort;  // the newest attempt that was aborted
   std::optional<AttemptKey> latest;
   Status latest_unknown;  // why `latest` is unknown: a newer decision is damaged
   int64_t latest_unix_time_ns = 0;

@@ -244,6 +244,8 @@ nlohmann::ordered_json attempt_json(const admin::OpenRoot& root, const storage::
     out["cause"] = view.decision->tombstone().cause;
   } else if (!view.damage.ok()) {
     out["cause"] = view.damage.message();
+  } else if (!view.proof.empty()) {
+    out["cause"] = view.proof;
   }
   return out;
 }

@@ -15,8 +15,8 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
+#include "tests/golden_copy.h"
 #include "tests/temporary_folder.h"
 
 namespace shoal::cli {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
+#include "tests/golden_copy.h"
 #include "tests/temporary_folder.h"
 
 namespace shoal::cli {

@@ -13,8 +13,8 @@
 
 #include "base/host_port.h"
 #include "tests/actors/node/watch/prometheus_text.h"
-#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
+#include "tests/golden_copy.h"
 #include "tests/loopback.h"
 #include "tests/temporary_folder.h"
 

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/build_info.h"
-#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
+#include "tests/golden_copy.h"
 
 namespace shoal::cli {
 namespace {
@@ -228,6 +228,18 @@ TEST(Show, TellsTheCauseOfAnAbort) {
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("aborted"));
   EXPECT_THAT(end.out, HasSubstr("host-2 was not heard"));
+  end = run_shoal({"show", kGolden, "--step", "2", "--attempt", "g1a1", "--json"});
+  EXPECT_EQ(json::parse(end.out)["cause"], "rank 2: host-2 was not heard for 60 s");
+}
+
+TEST(Status, TellsOfAbortsWhenNoNodeRuns) {
+  ProcessEnd end = run_shoal({"status", kGolden});
+  EXPECT_THAT(end.out,
+              HasSubstr("aborted: 1 attempt; the newest is step 2 (g1a1): rank 2: host-2 was not heard"));
+  const json root = json::parse(run_shoal({"status", kGolden, "--json"}).out)["root"];
+  EXPECT_EQ(root["aborted"], 1);
+  EXPECT_EQ(root["last_abort"]["step"], 2);
+  EXPECT_EQ(root["last_abort"]["cause"], "rank 2: host-2 was not heard for 60 s");
 }
 
 TEST(Verify, FindsTheGoldenRootSound) {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/golden_copy.h"
 #include "tests/cli/process.h"
+#include "tests/golden_copy.h"
 
 namespace shoal::cli {
 namespace {

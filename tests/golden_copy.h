@@ -10,7 +10,7 @@
 
 #include "tests/temporary_folder.h"
 
-namespace shoal::cli {
+namespace shoal {
 
 inline void flip_bit_at(const std::string& path, int64_t offset, std::ios::seekdir from = std::ios::beg) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -36,4 +36,4 @@ class GoldenCopy {
   TemporaryFolder folder_;
 };
 
-}  // namespace shoal::cli
+}  // namespace shoal
