@@ -16,6 +16,7 @@ using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
 constexpr AttemptKey kFirst{1, 1, 1}, kAborted{1, 2, 1}, kNewest{2, 4, 1}, kUndecided{2, 5, 2};
+const std::vector<storage::RetentionPlan::Item> kDeletesFirst{{kFirst, "keep_last"}};
 
 // The golden root: checkpoints at steps 1 and 4, step 2 aborted with a leftover, step 3 deleted, step 5
 // undecided.
@@ -26,8 +27,8 @@ class ACollector : public ::testing::Test {
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     root_ = std::move(*opened);
   }
-  storage::RetentionPlan plan(const storage::RetentionPolicy& policy = {}) {
-    auto made = storage::plan_retention(*root_.storage, policy, unix_time_now_ns(), nullptr);
+  storage::RetentionPlan plan() {
+    auto made = storage::plan_retention(*root_.storage, {}, unix_time_now_ns(), nullptr);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     return *made;
   }
@@ -49,33 +50,29 @@ class ACollector : public ::testing::Test {
   Collected out_;
 };
 
-TEST_F(ACollector, DeletesWhatThePlanRemovesAndCountsTheBytes) {
-  const storage::RetentionPlan made = plan({.keep_last = 1});
-  ASSERT_THAT(made.remove, SizeIs(1));
-  collector().delete_all(made.remove, &out_);
+TEST_F(ACollector, DeletesCheckpointsAndCountsTheBytes) {
+  collector().delete_all(kDeletesFirst, &out_);
   ASSERT_THAT(out_.deleted, SizeIs(1));
   EXPECT_EQ(out_.deleted[0].key, kFirst);
   EXPECT_GT(out_.deleted[0].bytes, 0u);
   EXPECT_EQ(out_.freed_bytes(), out_.deleted[0].bytes);
-  EXPECT_EQ(state(kFirst), "deleted");
+  EXPECT_EQ(out_.deleted[0].why, "keep_last");
+  EXPECT_EQ(state(kFirst), "gone");
   EXPECT_EQ(state(kNewest), "committed");
   EXPECT_FALSE(fs::exists(copy_.path("step-00000001/g1a1/rank-00000.safetensors")));
 }
 
 TEST_F(ACollector, DeletesNothingTwice) {
-  const storage::RetentionPlan made = plan({.keep_last = 1});
-  collector().delete_all(made.remove, &out_);
+  collector().delete_all(kDeletesFirst, &out_);
   Collected again;
-  collector().delete_all(made.remove, &again);
-  ASSERT_THAT(again.deleted, SizeIs(1));
+  collector().delete_all(kDeletesFirst, &again);
   EXPECT_EQ(again.freed_bytes(), 0u);
-  EXPECT_THAT(again.failed, IsEmpty());
+  EXPECT_EQ(state(kNewest), "committed");
 }
 
 TEST_F(ACollector, KeepsACheckpointThatWasPinnedAfterThePlanWasMade) {
-  const storage::RetentionPlan made = plan({.keep_last = 1});
   pin(kFirst, std::string(32, 'a'), false);
-  collector().delete_all(made.remove, &out_);
+  collector().delete_all(kDeletesFirst, &out_);
   EXPECT_THAT(out_.deleted, IsEmpty());
   ASSERT_EQ(out_.kept.size() + out_.held.size(), 1u);
   EXPECT_EQ(state(kFirst), "committed");
@@ -84,8 +81,8 @@ TEST_F(ACollector, KeepsACheckpointThatWasPinnedAfterThePlanWasMade) {
 
 TEST_F(ACollector, ReportsWhatItCannotDeleteAndGoesOn) {
   collector().delete_all({{{1, 99, 1}, "no such checkpoint"}, {kFirst, "test"}}, &out_);
-  EXPECT_EQ(state(kFirst), "deleted");
-  EXPECT_EQ(out_.deleted.size() + out_.failed.size() + out_.kept.size(), 2u);
+  EXPECT_EQ(state(kFirst), "gone");
+  EXPECT_EQ(out_.deleted.size() + out_.failed.size() + out_.kept.size(), 2u) << "each is reported";
 }
 
 TEST_F(ACollector, SweepsLeftoversOfAnAbort) {
