@@ -1,44 +1,52 @@
 #!/usr/bin/env bash
-# Trains examples/train_gpt.py on four ranks under torchrun, kills all of them with SIGKILL while a checkpoint
-# is being saved, and continues. The losses must be, bit for bit, those of a run that nothing has interrupted.
-# `make demo-torch` builds what it needs.
+# Trains examples/train_gpt.py on four ranks under torchrun. One run is undisturbed. A second one is killed with
+# SIGKILL twice while a checkpoint is being saved, and continues. A third continues the second one on two ranks.
+# examples/compare_runs.py compares their losses and states, and draws the curves. `make demo-torch` builds what
+# this needs.
 #
-#   examples/demo_torch.sh BUILD-FOLDER [fsdp|hsdp|tp]
+#   examples/demo_torch.sh BUILD-FOLDER [fsdp|hsdp|tp]...
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly build=$1 parallel=${2:-fsdp}
-readonly steps=20 killed_at=10
+readonly build=$1
+readonly steps=20
 work=$(mktemp -d /tmp/shoal-demo-torch.XXXXXX)
-
 export PYTHONPATH=$build/python OMP_NUM_THREADS=1
-train() { # train ROOT LOSSES RANKS ARGUMENT...
-  build/venv/bin/torchrun --standalone --nproc-per-node "$3" examples/train_gpt.py --parallel "$parallel" \
-    --root "$1" --text ARCHITECTURE.md --losses "$2" --steps $steps --save-every 5 "${@:4}" 2>>"$work/log"
+
+train() { # train NAME RANKS ARGUMENT...
+  build/venv/bin/python -m torch.distributed.run --standalone --nproc-per-node "$2" examples/train_gpt.py \
+    --parallel "$parallel" --root "$folder/$1" --losses "$folder/$1.jsonl" --text ARCHITECTURE.md \
+    --steps $steps --save-every 5 "${@:3}" 2>>"$work/log"
 }
 
-mkdir "$work/undisturbed" "$work/killed"
-echo "One run of $steps steps on 4 ranks ($parallel), for comparison ..."
-train "$work/undisturbed" "$work/undisturbed.jsonl" 4
-echo "The same run, which ends with SIGKILL on all ranks while step $killed_at is being saved ..."
-if train "$work/killed" "$work/killed.jsonl" 4 --kill-at $killed_at; then
-  echo "the ranks were not killed" >&2
-  exit 1
-fi
-echo "Its root then holds:"
-"$build/python/shoal/bin/shoal" ls "$work/killed"
-echo "Again, without the kill ..."
-train "$work/killed" "$work/killed.jsonl" 4
+train_and_be_killed() {
+  if train "$@"; then
+    echo "the ranks were not killed" >&2
+    exit 1
+  fi
+  "$build/python/shoal/bin/shoal" ls "$folder/$1"
+}
 
-build/venv/bin/python - "$work/undisturbed.jsonl" "$work/killed.jsonl" <<'PYTHON'
-import json
-import sys
+demo() { # demo HOW-TO-SHARD
+  parallel=$1 folder=$work/$1
+  mkdir -p "$folder/undisturbed" "$folder/killed"
+  echo "== $parallel: one run of $steps steps, for comparison"
+  train undisturbed 4
+  echo "-- the same, and SIGKILL to each rank once it has staged step 10: the node completes the checkpoint"
+  train_and_be_killed killed 4 --kill-at 10
+  cp -r "$folder/killed" "$folder/two-ranks"
+  echo "-- again, and SIGKILL at step 15, to one rank before it has staged: step 15 is not committed"
+  train_and_be_killed killed 4 --lose-rank-at 15
+  echo "-- again, to the end"
+  train killed 4
+  echo "-- from step 10 to the end on two ranks"
+  train two-ranks 2
+  build/venv/bin/python examples/compare_runs.py "$folder"
+}
 
-undisturbed, killed = ([json.loads(line) for line in open(name)] for name in sys.argv[1:])
-expected = {line["step"]: line["loss"] for line in undisturbed}
-differing = [line for line in killed if expected[line["step"]] != line["loss"]]
-if differing or killed[-1]["step"] != undisturbed[-1]["step"]:
-    sys.exit(f"the losses differ: {differing[:3]}")
-print(f"All {len(killed)} losses of the killed run are bit for bit those of the undisturbed one;")
-print(f"the last is {killed[-1]['loss']:.4f}, the first was {undisturbed[0]['loss']:.4f}.")
-PYTHON
-echo "Look at $work: the roots, the losses, and the log."
+trap '[[ $? == 0 ]] || echo "Failed: look at $work/log." >&2' EXIT
+for each in "${@:2}"; do
+  demo "$each"
+done
+echo
+echo "Look at $work: of each run its root (shoal ls, shoal inspect) and its losses,"
+echo "the curves (*/losses.svg), and the log of torchrun, which reports the kills."

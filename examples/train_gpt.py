@@ -1,12 +1,13 @@
 """A small GPT in PyTorch that is sharded over ranks, saves every few steps, and continues where it was.
 
-    torchrun --nproc-per-node 4 examples/train_gpt.py --root /tmp/run --text README.md --steps 40
+    torchrun --nproc-per-node 4 examples/train_gpt.py --root /tmp/run --text README.md --losses /tmp/losses
 
-Three lines are Shoal's: they are marked. The losses go to --losses, one line of JSON a step, so that runs can
-be compared bit for bit: examples/demo_torch.sh does so.
+Three lines are Shoal's: they are marked. The losses go to --losses, one line of JSON a step, and the digests of
+the state at each save and load, so that runs can be compared bit for bit: examples/demo_torch.sh does so.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shoal
@@ -69,48 +71,77 @@ def shard(model: Gpt, how: str, ranks: int) -> None:
     fully_shard(model, mesh=mesh)
 
 
-def batch_of(text: torch.Tensor, step: int, part: int, parts: int, size: int = 8, length: int = 64):
-    """One of `parts` parts of the batch of a step: a function of the step alone, so that a run that continues
-    sees the same data."""
+def batch_of(text: torch.Tensor, step: int, rank: int, ranks: int, size: int = 8, length: int = 64):
+    """The batch of a data-parallel rank is a function of the step, so that a run that continues sees the same
+    data."""
     generator = torch.Generator().manual_seed(step)
-    starts = torch.randint(len(text) - length - 1, (size,), generator=generator)[part::parts]
+    starts = torch.randint(len(text) - length - 1, (size,), generator=generator)[rank::ranks]
     rows = torch.stack([text[start : start + length + 1] for start in starts]).long()
     return rows[:, :-1], rows[:, 1:]
 
 
-def main() -> None:
+def digest_of(model: Gpt, optimizer: torch.optim.Optimizer) -> str:
+    """The digest of every whole tensor, which does not depend on how they are sharded. For the comparison of
+    runs: the collectives in it are not needed to save."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        for tensor in (parameter, *(value for _, value in sorted(optimizer.state[parameter].items()))):
+            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            digest.update(name.encode() + whole.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+class Journal:
+    """The file of losses and digests, which rank 0 writes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def add(self, **line: object) -> None:
+        if dist.get_rank() == 0:
+            with open(self.path, "a") as file:
+                print(json.dumps(line), file=file)
+
+
+def options_of_the_command_line() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--root", required=True, help="directory of the checkpoints")
     parser.add_argument("--text", required=True, help="file with the text to learn")
-    parser.add_argument("--losses", required=True, help="file for the losses")
+    parser.add_argument("--losses", required=True, help="file for losses and digests")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--save-every", type=int, default=5)
     parser.add_argument("--parallel", choices=("fsdp", "hsdp", "tp"), default="fsdp")
+    parser.add_argument("--kill-at", type=int, help="SIGKILL to each rank once it has staged this step")
     parser.add_argument(
-        "--kill-at", type=int, default=0, help="SIGKILL to itself while this step is being saved"
+        "--lose-rank-at", type=int, help="SIGKILL to each rank at this step, to the last before it has staged"
     )
-    options = parser.parse_args()
+    return parser.parse_args()
 
+
+def main() -> None:
+    options = options_of_the_command_line()
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     model = Gpt()
     shard(model, options.parallel, ranks)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    journal = Journal(options.losses)
     with open(options.text, "rb") as file:
         text = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
-
-    # The two ranks of a pair with tensor parallelism train on the same data.
-    pair = 2 if options.parallel == "tp" else 1
 
     state = {"model": model, "optim": optimizer, "extra": {"step": 0}}
     ck = shoal.Checkpointer(options.root)  # Shoal: finds or starts the node of this host
     ck.load_or_start(into=state)  # Shoal: continues from the latest checkpoint, if there is one
+    if state["extra"]["step"]:
+        journal.add(loaded=state["extra"]["step"], ranks=ranks, digest=digest_of(model, optimizer))
     if rank == 0:
-        print(f"continues after step {state['extra']['step']}", flush=True)
+        print(f"{ranks} ranks continue after step {state['extra']['step']}", flush=True)
 
+    # A pair of tensor-parallel ranks computes one batch.
+    pair = 2 if options.parallel == "tp" else 1
     for step in range(state["extra"]["step"] + 1, options.steps + 1):
         tokens, targets = batch_of(text, step, rank // pair, ranks // pair)
         loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
@@ -119,13 +150,14 @@ def main() -> None:
         optimizer.zero_grad()
         mean = loss.detach().clone()
         dist.all_reduce(mean)
-        if rank == 0:
-            with open(options.losses, "a") as file:
-                print(json.dumps({"step": step, "loss": (mean / ranks).item()}), file=file)
+        journal.add(step=step, loss=(mean / ranks).item())
         state["extra"]["step"] = step
         if step % options.save_every == 0:
+            journal.add(saved=step, digest=digest_of(model, optimizer))
+            if step == options.lose_rank_at and rank == ranks - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
             ck.save(step, state)  # Shoal: returns when the state is copied
-            if step == options.kill_at:
+            if step in (options.kill_at, options.lose_rank_at):
                 os.kill(os.getpid(), signal.SIGKILL)
     ck.close()
     dist.destroy_process_group()

@@ -39,3 +39,11 @@ def test_stages_of_a_pipeline(root, python_environment):
 def test_a_rank_that_cannot_save_aborts_the_save_of_the_others(root, python_environment):
     root.mkdir()
     run_ranks("sharded_states", "raising_rank", 2, python_environment, root)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"), [("raise_on_rank_1", "rank 1, exit status 1"), ("killed", "rank 0, exit status -9")]
+)
+def test_a_rank_that_fails_fails_its_test(python_environment, function, says):
+    with pytest.raises(AssertionError, match=says):
+        run_ranks("sharded_states", function, 2, python_environment)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import torch
@@ -183,3 +185,11 @@ def raising_rank(root: str) -> None:
             error.handle.committed(120)
         else:
             raise AssertionError("the failure of step 1 was lost")
+
+
+def raise_on_rank_1() -> None:
+    assert rank_and_world()[0] != 1
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
