@@ -44,7 +44,7 @@ def compare(folder: pathlib.Path) -> None:
     if differing or killed[-1][0] != last or len(steps) != 2:
         sys.exit(f"killed: loaded {steps}; losses that differ: {differing[:3]}")
     print(f"Four ranks, killed twice: continued after steps {steps}; all {len(killed)} losses are bit for")
-    print(f"bit those of the undisturbed run: {expected[1]:.4f} in step 1, {expected[last]:.4f} in step {last}.")
+    print(f"bit those of the undisturbed run: {expected[1]:.4f} in step 1, {expected[last]:.4f} in {last}.")
 
     steps = check_states("two-ranks", runs["two-ranks"], saved)
     two = losses_of(runs["two-ranks"])
