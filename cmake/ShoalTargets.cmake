@@ -80,7 +80,7 @@ endfunction()
 if(SHOAL_TESTS)
   include(GoogleTest)
   cmake_host_system_information(RESULT SHOAL_ALL_PROCESSORS QUERY NUMBER_OF_LOGICAL_CORES)
-  set(SHOAL_PEERS "${PROJECT_SOURCE_DIR}/build/peers") # tools/install_peers
+  set(SHOAL_PEERS "${PROJECT_SOURCE_DIR}/build/venv") # tools/python_environment
   add_custom_target(unit_tests)
   add_custom_target(process_tests)
 endif()

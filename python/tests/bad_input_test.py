@@ -174,8 +174,8 @@ def test_ctrl_c_interrupts_a_wait(root, python_environment):
         import sys, numpy as np, shoal
         ck = shoal.Checkpointer(sys.argv[1], rank=0, world_size=2, job_id="two")
         h = ck.save(1, {"x": np.zeros(10)})  # the other rank never comes
-        print("waits", flush=True)
         try:
+            print("waits", flush=True)
             h.committed()
         except KeyboardInterrupt:
             print("interrupted", flush=True)
