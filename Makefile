@@ -1,8 +1,8 @@
 # The commands of the tree; `make` alone lists them. Each does all that it needs on a bare Debian 12 or 13.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps peers build environment python demo demo-torch test test-python bench
-.PHONY: tried-environment gpu-build gpu-test gpu-bench
+.PHONY: help deps peers python-environment build python demo demo-torch test test-environment test-python
+.PHONY: bench gpu-build gpu-test gpu-bench
 .PHONY: asan tsan fuzz format format-check lint clean
 SHELL := /bin/bash
 
@@ -12,27 +12,31 @@ JOBS ?= $(shell nproc)
 WERROR ?= $(if $(CI),ON,OFF)
 # Of make asan and make tsan: unit, or all for the tests that start nodes and trainers too.
 SCOPE ?= unit
+# OFF leaves out the Python package, with its tests.
+PYTORCH ?= ON
 # Further arguments to CMake's configuration, e.g. CMAKE_ARGS=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache.
 CMAKE_ARGS ?=
 
 CONFIGURE = cmake -DSHOAL_WERROR=$(WERROR) $(CMAKE_ARGS) --preset
 COMPILE = cmake --build -j $(JOBS) --preset
-# Expanded where a recipe begins: a target that makes the environment must be a prerequisite.
-WITH_PYTHON = $(if $(shell test -x build/venv/bin/python && echo yes),-DSHOAL_PYTHON=ON \
-  -DPython_EXECUTABLE=$(CURDIR)/build/venv/bin/python)
+# The package of python/ is built where its environment is complete (recipes expand this when they begin).
+HAS_PYTHON = $(filter ON,$(PYTORCH))$(shell tools/python_environment --check && echo :complete)
+WITH_PYTHON = $(if $(filter ON:complete,$(HAS_PYTHON)),-DSHOAL_PYTHON=ON \
+  -DPython_EXECUTABLE=$(CURDIR)/build/venv/bin/python,-DSHOAL_PYTHON=OFF)
+CONFIGURE_RELEASE = $(CONFIGURE) release $(WITH_PYTHON)
 
 help:
 	@echo 'make demo          two nodes, four trainers: save, kill, commit, load; then 4,096 ranks simulated'
-	@echo 'make demo-torch    PyTorch: FSDP2 on four ranks, killed in a save and continued, bit for bit'
-	@echo 'make test          build and run every test; those of the Python package if PyTorch can be installed'
+	@echo 'make test          build and run every test; PYTORCH=OFF leaves out those that need PyTorch'
 	@echo 'make bench         run every benchmark; prints docs/explanation/performance.md'
 	@echo 'make gpu-test      the tests of gpu/ alone: needs a compiler, CMake, GoogleTest and, for a GPU, nvcc'
 	@echo 'make gpu-bench     measure kernels and copies on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
 	@echo 'make python        build the Python package into build/release/python'
-	@echo 'make test-python   build it and run its tests alone'
+	@echo 'make test-python   build it and run its tests alone, which make test runs too'
+	@echo 'make demo-torch    PyTorch on four ranks (FSDP2, HSDP, TP): killed while saving, and continued'
 	@echo 'make deps          install the Debian packages that are missing'
-	@echo 'make peers         install Open MPI, Slurm and PyTorch; without them some tests are skipped'
+	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without them'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers (by clang)'
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
@@ -41,7 +45,7 @@ help:
 	@echo 'make lint          check the house rules: who includes whom, length of lines'
 	@echo 'make clean         remove build/'
 	@echo
-	@echo 'Variables: JOBS=$(JOBS) WERROR=$(WERROR) SCOPE=$(SCOPE) CMAKE_ARGS=$(CMAKE_ARGS)'
+	@echo 'Variables: JOBS=$(JOBS) WERROR=$(WERROR) SCOPE=$(SCOPE) PYTORCH=$(PYTORCH) CMAKE_ARGS=$(CMAKE_ARGS)'
 
 deps:
 	@tools/timed --begin
@@ -51,38 +55,40 @@ peers:
 	@tools/timed 'launchers and peers' tools/install_peers
 
 build: deps
-	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
+	@tools/timed configure $(CONFIGURE_RELEASE)
 	@tools/timed build $(COMPILE) release
 
-environment: deps
+python-environment: deps
 	@tools/timed 'Python environment' tools/python_environment
 
-python: environment
-	@tools/timed configure $(CONFIGURE) release $(WITH_PYTHON)
+python: python-environment
+	@tools/timed configure $(CONFIGURE_RELEASE)
 	@tools/timed build $(COMPILE) release --target python
 
 demo-torch: python
-	@tools/timed demo examples/demo_torch.sh build/release
+	@tools/timed demo examples/demo_torch.sh build/release fsdp hsdp tp
 
 test-python: python
 	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q
 
 # Builds only what the demo runs.
 demo: deps
-	@tools/timed configure $(CONFIGURE) release
+	@tools/timed configure $(CONFIGURE_RELEASE)
 	@tools/timed build $(COMPILE) release --target cli/all examples/all
 	@tools/timed demo examples/demo.sh build/release
 	@printf '\nSimulated: a save of llama3-405b by 4,096 ranks that come to it up to half a second apart:\n'
 	@tools/timed simulation build/release/cli/shoal sim --ranks 4096 --arrival-skew-ms 500 --sweep mode=all
 	@tools/timed --summary
 
-tried-environment: deps
-	@tools/timed 'Python environment' tools/python_environment || \
-	  { echo 'The tests of the Python package and of PyTorch are skipped: it is not installed (see above).'; \
-	    [ -z "$$SHOAL_REQUIRE_PEERS" ]; }
+# Where PyTorch cannot be installed, the tests of the Python package are left out, except with peers required.
+test-environment: deps
+	@[ $(PYTORCH) != ON ] || tools/timed 'Python environment' tools/python_environment || \
+	  { [ -z "$$SHOAL_REQUIRE_PEERS" ] && echo 'The tests of the Python package are left out.'; }
 
 # ctest's own lines close it.
-test: tried-environment build
+test: test-environment
+	@tools/timed configure $(CONFIGURE_RELEASE)
+	@tools/timed build $(COMPILE) release
 	@tools/timed --summary
 	@ctest --preset release -j $(JOBS)
 
@@ -90,7 +96,7 @@ test: tried-environment build
 bench:
 	@tools/install_deps >&2
 	@tools/install_deps libbenchmark-dev bindfs >&2
-	@$(CONFIGURE) release >&2
+	@$(CONFIGURE_RELEASE) >&2
 	@$(COMPILE) release --target benchmarks cli/all >&2
 	@bench/run build/release
 

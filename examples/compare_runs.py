@@ -3,8 +3,8 @@
     python examples/compare_runs.py FOLDER
 
 FOLDER has the journals (examples/train_gpt.py) undisturbed.jsonl, killed.jsonl and two-ranks.jsonl. On as
-many ranks all losses must be equal bit for bit. On two ranks the loaded state must be, and the losses may
-differ by TOLERANCE, because the ranks add the same numbers in another order.
+many ranks all losses must be equal bit for bit. On two ranks the loaded state must be equal bit for bit, and
+the losses may differ by TOLERANCE, because the ranks add the same numbers in another order.
 """
 
 import json
@@ -43,16 +43,16 @@ def compare(folder: pathlib.Path) -> None:
     differing = [(step, loss, expected[step]) for step, loss in killed if loss != expected[step]]
     if differing or killed[-1][0] != last or len(steps) != 2:
         sys.exit(f"killed: loaded {steps}; losses that differ: {differing[:3]}")
-    print(f"Four ranks, killed twice: continued after steps {steps}; all {len(killed)} losses are bit for")
-    print(f"bit those of the undisturbed run: {expected[1]:.4f} in step 1, {expected[last]:.4f} in {last}.")
+    print(f"Four ranks, killed twice: continued after steps {steps}. All {len(killed)} losses are, bit for")
+    print(f"bit, those of the undisturbed run: {expected[1]:.4f} first, {expected[last]:.4f} in step {last}.")
 
     steps = check_states("two-ranks", runs["two-ranks"], saved)
     two = losses_of(runs["two-ranks"])
     largest = max(abs(loss - expected[step]) for step, loss in two)
     if largest > TOLERANCE or two[-1][0] != last or len(steps) != 1:
         sys.exit(f"two-ranks: loaded {steps}; the losses differ by up to {largest}, {TOLERANCE} is allowed")
-    print(f"Two ranks: the state loaded from step {steps[0]} is bit for bit the one that four ranks saved;")
-    print(f"the losses differ by at most {largest:.1e} (allowed: {TOLERANCE}).")
+    print(f"Two ranks: the state loaded from step {steps[0]} is, bit for bit, the one that four ranks saved.")
+    print(f"The losses differ by at most {largest:.1e} (allowed: {TOLERANCE}).")
 
 
 def draw(folder: pathlib.Path) -> None:

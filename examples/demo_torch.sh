@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Trains examples/train_gpt.py on four ranks under torchrun. One run is undisturbed. A second one is killed
-# with SIGKILL twice while a checkpoint is being saved, and continues. A third continues the second one on
-# two ranks. examples/compare_runs.py compares their losses and states, and draws the curves.
-# `make demo-torch` builds what this needs.
+# with SIGKILL twice while a checkpoint is being saved, and continues. A third continues the second one on two
+# ranks. examples/compare_runs.py compares their losses and states, and draws the curves. `make demo-torch`
+# builds what this needs.
 #
 #   examples/demo_torch.sh BUILD-FOLDER [fsdp|hsdp|tp]...
 set -euo pipefail

@@ -2,9 +2,8 @@
 
     torchrun --nproc-per-node 4 examples/train_gpt.py --root /tmp/run --text README.md --losses /tmp/losses
 
-Three lines are Shoal's: they are marked. The losses go to --losses, one line of JSON a step, and the
-digests of the state at each save and load, so that runs can be compared bit for bit: examples/demo_torch.sh
-does so.
+Three lines are Shoal's: they are marked. The losses go to --losses, one line of JSON a step, with the
+digests of the state at each save and load. examples/demo_torch.sh compares runs by them, bit for bit.
 """
 
 import argparse
