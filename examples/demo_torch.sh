@@ -48,5 +48,5 @@ for each in "${@:2}"; do
   demo "$each"
 done
 echo
-echo "Look at $work: of each run its root (shoal ls, shoal inspect) and its losses,"
+echo "Look at $work: of each run its root (shoal ls, shoal show) and its losses,"
 echo "the curves (*/losses.svg), and the log of torchrun, which reports the kills."
