@@ -14,6 +14,8 @@ WERROR ?= $(if $(CI),ON,OFF)
 SCOPE ?= unit
 # OFF leaves out the Python package, with its tests.
 PYTORCH ?= ON
+# Of make demo-torch: how it shards.
+PARALLEL ?= fsdp hsdp tp
 # Further arguments to CMake's configuration, e.g. CMAKE_ARGS=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache.
 CMAKE_ARGS ?=
 
@@ -35,6 +37,7 @@ help:
 	@echo 'make python        build the Python package into build/release/python'
 	@echo 'make test-python   build it and run its tests alone, which make test runs too'
 	@echo 'make demo-torch    PyTorch on four ranks (FSDP2, HSDP, TP): killed while saving, and continued'
+	@echo '                   with PARALLEL=fsdp, hsdp or tp only one of them'
 	@echo 'make deps          install the Debian packages that are missing'
 	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without them'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers (by clang)'
@@ -66,7 +69,7 @@ python: python-environment
 	@tools/timed build $(COMPILE) release --target python
 
 demo-torch: python
-	@tools/timed demo examples/demo_torch.sh build/release fsdp hsdp tp
+	@tools/timed demo examples/demo_torch.sh build/release $(PARALLEL)
 
 test-python: python
 	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q

@@ -102,6 +102,11 @@ Status Checkpointer::close(std::optional<std::chrono::milliseconds> timeout) {
   return wait_all();
 }
 
+void Checkpointer::abandon() {
+  if (std::exchange(impl_->is_closed, true)) return;
+  impl_->session->end();
+}
+
 std::optional<SaveHandle> Checkpointer::last_save() const {
   return impl_->last_save;
 }

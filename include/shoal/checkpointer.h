@@ -265,6 +265,10 @@ class Checkpointer {
   // Does wait_all, then detaches; later calls fail. After Code::deadline_exceeded the Checkpointer is still
   // open.
   Status close(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  // Ends the session without waiting, as if the process had died: the node still writes what is staged, and
+  // commits the saves that all ranks have staged. The handles of undecided saves return Code::unavailable.
+  // For a program that ends after an error, when other ranks may never come to a save.
+  void abandon();
   // Fills the state from a checkpoint. Verifies every byte against its digest before it places the byte.
   // After an error some tensors may be overwritten; objects are unchanged. First waits until the saves of
   // this rank are decided. One thread of a process at a time may load; another one gets Code::refused.

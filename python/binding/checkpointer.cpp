@@ -266,7 +266,8 @@ void bind_checkpointer(nb::module_& module) {
           [](const Client& it, const Seconds& timeout) {
             wait_all_with_signals(timeout, [&](auto slice) { return it.get().close(slice); });
           },
-          nb::arg("timeout").none());
+          nb::arg("timeout").none())
+      .def("abandon", [](const Client& it) { unlocked([&] { it.get().abandon(); }); });
 }
 
 }  // namespace shoal::python

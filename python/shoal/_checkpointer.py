@@ -13,7 +13,7 @@ import weakref
 
 import numpy as np
 
-from . import _arrays, _client, _handle, _steady, _tree, _values
+from . import _arguments, _arrays, _client, _handle, _steady, _tree, _values
 from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound
 from ._handle import SaveHandle
 
@@ -43,7 +43,10 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
             instead[variable] = str(value)
     options = _client.Options.from_environment(instead)
     options.node_program = given.pop("node_program", None) or _program()
-    for name, value in (given.pop("node", None) or {}).items():
+    node = given.pop("node", None) or {}
+    if not isinstance(node, typing.Mapping):
+        raise InvalidArgument(f"node is {node!r}: a dict of settings is needed, such as {{'keep_last': 5}}")
+    for name, value in node.items():
         options.set_node(name, value)
     for name in ("dedupe", "on_busy", "on_failed"):
         value = given.pop(name, None)
@@ -183,19 +186,20 @@ class Checkpointer:
         was staged nevertheless, and the error's `handle` is its handle.
         """
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
+        number, texts = _arguments.step_to_save(step), _arguments.texts(metadata, "metadata")
         with self._lock:
             packed = self._pack(_dict(state), allow)
             try:
-                handle = SaveHandle(self._client.save(int(step), packed.state, dict(metadata or {})))
+                handle = SaveHandle(self._client.save(number, packed.state, texts))
             except EarlierSaveFailed as error:
                 last = self._client.last_save()
-                if last is not None and last.step == step:
+                if last is not None and last.step == number:
                     error.handle = SaveHandle(last)
                 raise
         stats = handle.stats
         logger.info(
             "step %d is staged: %.1f MiB in %.1f ms",
-            step,
+            number,
             stats.bytes_staged / 2**20,
             stats.seconds_blocked * 1e3,
         )
@@ -244,7 +248,7 @@ class Checkpointer:
         """Waits until all saves of this Checkpointer are decided. Raises the first failure that nothing has
         reported yet, or DeadlineExceeded."""
         with self._lock:
-            self._client.wait_all(timeout)
+            self._client.wait_all(_arguments.timeout_s(timeout))
 
     # ---- loading ----
 
@@ -296,14 +300,16 @@ class Checkpointer:
         Raises NotFound if the root has no such checkpoint, KeyMismatch if keys, shapes or types differ.
         """
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
-        wanted = _step(step)
+        wanted = _arguments.step_to_load(step)
         with self._lock:
             if into is None:
                 if policies is not None:
                     raise InvalidArgument("policies apply to a load into a state: pass `into` too")
                 with self._reader(wanted, fallback) as checkpoint:
                     return checkpoint.tree(allow_pickle=allow)
-            return self._load_into(_dict(into), wanted, policies or {}, fallback, method, allow)
+            return self._load_into(
+                _dict(into), wanted, _arguments.texts(policies, "policies"), fallback, method, allow
+            )
 
     def load_or_start(
         self, into: State, *, fallback: typing.Literal["none", "previous"] | None = None
@@ -408,14 +414,14 @@ class Checkpointer:
     def list(self, newest: int = 100) -> "typing.List[_client.CheckpointInfo]":
         """The newest attempts to save, ascending, each with its state: 'committed' is a checkpoint."""
         with self._lock:
-            return self._client.list(newest)
+            return self._client.list(_arguments.count(newest, "newest"))
 
     def open(
         self, step: Step = "latest", *, fallback: typing.Literal["none", "previous"] | None = None
     ) -> "Checkpoint":
         """Opens a checkpoint to read single values. It is not deleted while it is open."""
         with self._lock:
-            return self._reader(_step(step), fallback)
+            return self._reader(_arguments.step_to_load(step), fallback)
 
     def _reader(self, step: int | None, fallback: str | None) -> "Checkpoint":
         checkpoint = Checkpoint(self, self._client.open_checkpoint(step, fallback))
@@ -430,8 +436,13 @@ class Checkpointer:
         with self._lock:
             for checkpoint in list(self._readers):
                 checkpoint.close()
-            self._client.close(timeout)
+            self._client.close(_arguments.timeout_s(timeout))
             _open.discard(self)
+
+    def _abandon(self) -> None:
+        """Ends without waiting: the node completes the saves that all ranks have staged."""
+        self._client.abandon()
+        _open.discard(self)
 
     def __enter__(self) -> "Checkpointer":
         return self
@@ -441,11 +452,10 @@ class Checkpointer:
             self.close()
             return
         try:
-            self.close(
-                0
-            )  # the error of the body counts: saves that other ranks cannot complete may take long
+            self.close(0)  # the error of the body counts, and other ranks may never come to these saves
         except Error as failed:
             logger.warning("%s", failed)
+            self._abandon()
 
 
 class Checkpoint:
@@ -514,7 +524,7 @@ class Checkpoint:
     ) -> typing.Any:
         """Reads an array, or the box of it that begins at `offsets`. What torch saved is a torch tensor."""
         dtype, shape = self.about(name)
-        box = None if offsets is None or sizes is None else (list(offsets), list(sizes))
+        box = _arguments.box(offsets, sizes, name)
         if box is not None:
             shape = tuple(box[1])
         kind = self.structure().find(name) or "numpy"
@@ -576,18 +586,10 @@ def _dict(state: typing.Any) -> typing.Any:
     return state
 
 
-def _step(step: typing.Any) -> int | None:
-    if step == "latest":
-        return None
-    if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and step >= 0:
-        return int(step)
-    raise InvalidArgument(f"the step is {step!r}: 'latest' or a number of at least 0 is needed")
-
-
 @atexit.register
 def _close_at_exit() -> None:
-    """Reports the saves that nobody has asked about. After an uncaught exception it does not wait until saves
-    are committed: the other ranks may have ended."""
+    """Waits for saves, and reports those that failed. After an uncaught exception or Ctrl-C it does not wait,
+    because other ranks may have ended: the node completes what all ranks have staged."""
     failed = getattr(sys, "last_value", None) is not None
     for checkpointer in list(_open):
         if checkpointer._pid != os.getpid():
@@ -596,4 +598,5 @@ def _close_at_exit() -> None:
             checkpointer.close(0 if failed else _EXIT_TIMEOUT_S)
         except (Error, KeyboardInterrupt) as error:
             _handle.report_at_exit(error)
+            checkpointer._abandon()
     _handle.end_watchers()

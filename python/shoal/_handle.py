@@ -8,8 +8,8 @@ import sys
 import threading
 import typing
 
-from . import _client
-from ._errors import Error
+from . import _arguments, _client
+from ._errors import Error, InvalidArgument
 
 logger = logging.getLogger("shoal")
 
@@ -60,7 +60,7 @@ class SaveHandle:
         Raises the error of a save that has failed, and DeadlineExceeded if the save is undecided after
         `timeout` seconds. Ctrl-C interrupts the wait.
         """
-        return self._handle.wait_committed(timeout)
+        return self._handle.wait_committed(_arguments.timeout_s(timeout))
 
     def exception(self) -> Error | None:
         """The error of a save that has failed; None if it is committed or in flight. Does not wait."""
@@ -75,6 +75,8 @@ class SaveHandle:
     def add_done_callback(self, callback: typing.Callable[[SaveHandle], object]) -> None:
         """Calls `callback(handle)` once the save is decided, in a thread of Shoal. Exceptions of the callback
         are logged."""
+        if not callable(callback):
+            raise InvalidArgument(f"the callback is {callback!r}: a function of a handle is needed")
         with self._lock:
             if self._callbacks is not None:
                 self._callbacks.append(callback)

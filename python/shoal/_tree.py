@@ -157,7 +157,7 @@ class Walker:
     def _leaf(self, node: Node) -> Node:
         other = self._by_name.setdefault(node.name, node)
         if other is not node or not node.name:
-            what = f"two values have the name '{node.name}'" if node.name else "a state must be a dict"
+            what = f"two values have the name '{node.name}'" if node.name else "a name is empty"
             raise InvalidArgument(
                 f"{what}: keys are joined with dots to make names, and names must be unique"
             )
@@ -183,7 +183,10 @@ def encode_object(node: Node, allow_pickle: bool) -> bytes:
 def encode_per_rank(node: Node, allow_pickle: bool) -> bytes:
     """One object of a whole subtree: the tensors in it must be whole on this rank."""
     walker = Walker(0, False, allow_pickle)
-    root = walker.walk({"value": node.value.value})
+    try:
+        root = walker.walk({"value": node.value.value})
+    except InvalidArgument as error:
+        raise InvalidArgument(f"in the per_rank value '{node.name}': {error}") from None
     objects: dict[str, str] = {}
     arrays: list[tuple[str, tuple[int, ...], memoryview]] = []
     numbers: dict[int, int] = {}

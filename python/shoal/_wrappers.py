@@ -8,6 +8,8 @@ import typing
 
 import numpy as np
 
+from ._errors import InvalidArgument
+
 
 class PerRank:
     """A value that each rank has of its own. A load puts it into `value`, or into what `value` holds."""
@@ -92,4 +94,9 @@ def ranks_of_group(group: typing.Any) -> list[int]:
             return typing.cast("list[int]", group.mesh.flatten().tolist())
         if isinstance(group, torch.distributed.ProcessGroup):
             return list(torch.distributed.get_process_group_ranks(group))
-    return [int(rank) for rank in group]
+    if isinstance(group, (list, tuple, range)) and all(type(rank) is int for rank in group):
+        return list(group)
+    raise InvalidArgument(
+        f"the ranks of the group {group!r} are unknown: pass a list of ranks, a torch process group, a "
+        "DeviceMesh or None"
+    )

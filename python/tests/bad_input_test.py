@@ -28,6 +28,11 @@ def run_python(program: str, environment: dict, *arguments: str) -> subprocess.C
     )
 
 
+def run_shoal(*arguments: str) -> str:
+    program = os.path.join(os.path.dirname(shoal.__file__), "bin", "shoal")
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60).stdout
+
+
 @pytest.mark.parametrize(
     ("state", "says"),
     [
@@ -66,6 +71,63 @@ def test_a_read_only_array_cannot_be_filled(checkpointer):
 def test_a_step_is_a_number_or_latest(checkpointer, step):
     with pytest.raises(shoal.InvalidArgument, match="latest"):
         checkpointer.load(step)
+
+
+@pytest.fixture(scope="module")
+def has_step_1(tmp_path_factory):
+    with shoal.Checkpointer(tmp_path_factory.mktemp("root")) as checkpointer:
+        checkpointer.save(1, {"x": np.zeros((2, 3)), "o": 1}).committed()
+        yield checkpointer
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda ck: ck.save("7", {}), "the step is '7'"),
+        (lambda ck: ck.save(1.5, {}), "the step is 1.5"),
+        (lambda ck: ck.save(True, {}), "the step is True"),
+        (lambda ck: ck.save(-1, {}), "the step is -1"),
+        (lambda ck: ck.save(2**64, {}), r"a number from 0 to 2\*\*64 - 1"),
+        (lambda ck: ck.save(2, None), "must be a dict"),
+        (lambda ck: ck.save(2, {"": 1}), "a name is empty"),
+        (lambda ck: ck.save(2, {"a": shoal.per_rank({"b": object()})}), "per_rank value 'a': 'value.b'"),
+        (lambda ck: ck.save(2, {"a": shoal.replicated(np.ones(2), group=object())}), "group .* unknown"),
+        (lambda ck: ck.save(2, {"a": shoal.replicated(np.ones(2), group=[5, 6])}), "not in the mesh"),
+        (lambda ck: ck.save(2, {}, metadata={1: "x"}), "metadata is {1: 'x'}"),
+        (lambda ck: ck.save(2, {}, metadata="x"), "metadata is 'x'"),
+        (lambda ck: ck.save(2, {}).committed("soon"), "the timeout is 'soon'"),
+        (lambda ck: ck.save(2, {}).committed(float("nan")), "the timeout is nan"),
+        (lambda ck: ck.save(2, {}).add_done_callback(3), "the callback is 3"),
+        (lambda ck: ck.wait_all("x"), "the timeout is 'x'"),
+        (lambda ck: ck.close("x"), "the timeout is 'x'"),
+        (lambda ck: ck.list(-1), "newest is -1"),
+        (lambda ck: ck.load(1, into=[1]), "must be a dict"),
+        (lambda ck: ck.load(1, into={}, policies="strict"), "policies is 'strict'"),
+        (lambda ck: ck.load(1, into={}, policies={"": "odd"}), "the policy 'odd'"),
+        (lambda ck: ck.load(1, policies={"": "strict"}), "pass `into` too"),
+        (lambda ck: ck.load(1, fallback="never"), "none or previous"),
+        (lambda ck: ck.load(1, into={}, method="fast"), "automatic, direct or two-stage"),
+        (lambda ck: ck.open(1).read("x", [0]), "for a box pass both"),
+        (lambda ck: ck.open(1).read("x", [-1, 0], [1, 1]), "for a box pass both"),
+        (lambda ck: ck.open(1).read("x", [0, 0], ["a", 1]), "for a box pass both"),
+        (lambda ck: ck.open(1).read("x", [0, 0], [9, 9]), "exceeds the tensor's size"),
+        (lambda ck: ck.open(1).read("o"), "is an object"),
+        (lambda ck: shoal.Checkpointer(ck.root, node=[1]), "a dict of settings"),
+        (lambda ck: shoal.Checkpointer(ck.root, rank="a"), "RANK is 'a'"),
+        (lambda ck: shoal.Checkpointer(ck.root, rank=5, world_size=2), "WORLD_SIZE is 2"),
+    ],
+)
+def test_a_wrong_argument_is_named(has_step_1, call, says):
+    with pytest.raises(shoal.InvalidArgument, match=says):
+        call(has_step_1)
+    has_step_1.save(3, {"x": 1}).committed()
+
+
+def test_waits_may_be_of_any_length(checkpointer):
+    handle = checkpointer.save(1, {"x": 1})
+    for timeout in (1e300, float("inf"), np.float32(60)):
+        assert handle.committed(timeout).step == 1
+    assert handle.committed(-1).step == 1
 
 
 def test_options_that_do_not_exist(root):
@@ -166,6 +228,42 @@ def test_an_interpreter_that_raises_ends(root, python_environment):
     )
     assert ended.returncode == 1
     assert "ValueError: of the trainer" in ended.stderr
+    deadline = time.monotonic() + 60
+    while "committed" not in run_shoal("ls", str(root)):  # the node has gone on
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "ends", ["raise ValueError('of the trainer')", "os.kill(os.getpid(), signal.SIGINT)"]
+)
+def test_an_interpreter_that_raises_does_not_wait_for_other_ranks(root, python_environment, ends):
+    root.mkdir()
+    program = f"""
+        import os, signal, sys, shoal
+        ck = shoal.Checkpointer(sys.argv[1], rank=0, world_size=2, job_id="two that raise")
+        handle = ck.save(1, {{"x": 1}})  # the other rank never comes
+        {ends}
+    """
+    begun = time.monotonic()
+    ended = run_python(program, python_environment, str(root))
+    assert time.monotonic() - begun < 60  # the node aborts the save after 120 s
+    assert ended.returncode in (1, -signal.SIGINT)
+    assert "of the trainer" in ended.stderr or "KeyboardInterrupt" in ended.stderr
+    assert "step 1 (g1a1) is still undecided" in ended.stderr
+
+
+def test_a_block_that_raises_does_not_wait_for_other_ranks(root):
+    root.mkdir()
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match="of the trainer"):
+        with shoal.Checkpointer(root, rank=0, world_size=2, job_id="a block that raises") as checkpointer:
+            handle = checkpointer.save(1, {"x": 1})
+            raise ValueError("of the trainer")
+    with pytest.raises(shoal.Unavailable, match="closed before the node reported"):
+        handle.committed()
+    del checkpointer, handle
+    assert time.monotonic() - begun < 60  # the node aborts the save after 120 s
 
 
 def test_ctrl_c_interrupts_a_wait(root, python_environment):

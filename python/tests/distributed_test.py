@@ -7,7 +7,7 @@ from ranks import run_ranks
 
 torch = pytest.importorskip("torch")
 
-LAYOUTS = ["fsdp", "tp", "hsdp", "fsdp_tp"]
+LAYOUTS = ["fsdp", "tp", "hsdp", "fsdp_tp", "mixed"]
 
 
 @pytest.mark.parametrize("saved", LAYOUTS)
@@ -18,11 +18,15 @@ def test_a_layout_is_loaded_as_every_other(root, python_environment, saved):
         run_ranks("sharded_states", "load", 4 if loaded != "tp" else 2, python_environment, root, loaded, 1)
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 8), (3, 1), (8, 2), (5, 4)])
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 8), (3, 1), (8, 2), (5, 4), (6, 7), (7, 6)])
 def test_other_numbers_of_ranks(root, python_environment, before, after):
     root.mkdir()
     run_ranks("sharded_states", "save", before, python_environment, root, "fsdp", 1)
-    run_ranks("sharded_states", "load", after, python_environment, root, "fsdp", 1)
+    run_ranks("sharded_states", "load", after, python_environment, root, "mixed", 1)
+
+
+def test_the_calls_of_dcp_need_no_collective(root, python_environment):
+    run_ranks("sharded_states", "save_and_load_by_dcp_calls", 4, python_environment, root)
 
 
 def test_stages_of_a_pipeline(root, python_environment):

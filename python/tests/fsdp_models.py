@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shoal
+import shoal.torch
 from ranks import rank_and_world
 
 
@@ -90,4 +93,47 @@ def load(root: str, store_file: str, parallel: str, tolerance: str) -> None:
     losses = train(model, optimizer, 3)
     for ours, theirs in zip(losses, expected["losses"]):
         assert abs(ours - theirs) <= float(tolerance), (losses, expected["losses"])
+    dist.destroy_process_group()
+
+
+def state_of(model: Model, optimizer: torch.optim.Optimizer) -> dict:
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optim": optimizer_state}
+
+
+def dcp_save(root: str, store_file: str, parallel: str) -> None:
+    """DCP's own calls, with its planners and its collectives."""
+    rank, world_size = start_gloo(store_file)
+    model, optimizer = build(parallel, world_size, seed=1)
+    train(model, optimizer, 2)
+    state = state_of(model, optimizer)
+    dcp.save(state, storage_writer=shoal.torch.StorageWriter(f"{root}/step-2"))
+    response = dcp.async_save(state, storage_writer=shoal.torch.StorageWriter(f"{root}/step-3"))
+    response.result()
+    wholes = {name: whole(value).detach() for name, value in model.state_dict().items()}
+    losses = train(model, optimizer, 3)
+    if rank == 0:
+        torch.save({"model": wholes, "losses": losses}, root + "/expected.pt")
+    dist.destroy_process_group()
+
+
+def dcp_load(root: str, store_file: str, parallel: str, tolerance: str) -> None:
+    """Loads step 2 by DCP's call, and step 3 by that of shoal.torch."""
+    _, world_size = start_gloo(store_file)
+    expected = torch.load(root + "/expected.pt")
+    for step, load_step in (
+        (2, lambda state, path: dcp.load(state, storage_reader=shoal.torch.StorageReader(path))),
+        (3, lambda state, path: shoal.torch.load(state, checkpoint_id=path)),
+    ):
+        model, optimizer = build(parallel, world_size, seed=step)
+        state = state_of(model, optimizer)
+        load_step(state, f"{root}/step-{step}")
+        set_state_dict(
+            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"]
+        )
+        for name, value in model.state_dict().items():
+            assert torch.equal(whole(value), expected["model"][name]), (step, name)
+        losses = train(model, optimizer, 3)
+        for ours, theirs in zip(losses, expected["losses"]):
+            assert abs(ours - theirs) <= float(tolerance), (step, losses, expected["losses"])
     dist.destroy_process_group()

@@ -22,3 +22,15 @@ def test_training_continues_on_other_ranks(root, tmp_path, python_environment, s
     root.mkdir()
     run_ranks("fsdp_models", "save", 4, python_environment, root, tmp_path / "store1", saved)
     run_ranks("fsdp_models", "load", ranks, python_environment, root, tmp_path / "store2", loaded, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded", "ranks", "tolerance"), [("fsdp", "fsdp", 4, 0), ("hsdp", "fsdp_tp", 2, 1e-5)]
+)
+def test_dcp_saves_and_loads_sharded_models_through_the_storages(
+    root, tmp_path, python_environment, saved, loaded, ranks, tolerance
+):
+    root.mkdir()
+    run_ranks("fsdp_models", "dcp_save", 4, python_environment, root, tmp_path / "store1", saved)
+    arguments = (root, tmp_path / "store2", loaded, tolerance)
+    run_ranks("fsdp_models", "dcp_load", ranks, python_environment, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import math
 import threading
 
 import torch
@@ -47,11 +48,31 @@ def start_raising_group() -> tuple[int, int]:
         "raising", lambda store, rank, size, timeout: RaisingGroup(rank, size), devices=["cpu"]
     )
     dist.init_process_group("raising", rank=rank, world_size=world_size, store=dist.HashStore())
-    try:
-        dist.all_reduce(torch.ones(1))
-    except Exception:  # as it must
-        return rank, world_size
-    raise AssertionError("the process group has a working collective")
+    for name, collective in collectives(rank, world_size).items():
+        try:
+            collective()
+        except Exception:  # as it must
+            continue
+        raise AssertionError(f"the collective {name} of the process group works")
+    return rank, world_size
+
+
+def collectives(rank: int, world_size: int) -> dict:
+    """What a save or a load could have called."""
+    one, mesh = torch.ones(1), DeviceMesh("cpu", torch.arange(world_size), _init_backend=False)
+    sharded = distribute_tensor(torch.ones(2 * world_size), mesh, [Shard(0)], src_data_rank=None)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(one),
+        "broadcast": lambda: dist.broadcast(one, 0),
+        "barrier": dist.barrier,
+        "all_gather": lambda: dist.all_gather([one.clone() for _ in range(world_size)], one),
+        "all_gather_object": lambda: dist.all_gather_object([None] * world_size, "x"),
+        "broadcast_object_list": lambda: dist.broadcast_object_list(["x"], 0),
+        "send": lambda: dist.send(one, (rank + 1) % world_size),
+    }
+    if world_size > 1:
+        calls["full_tensor"] = sharded.full_tensor
+    return calls
 
 
 SHAPES = {
@@ -60,6 +81,7 @@ SHAPES = {
     "b.weight": (7, 5),
     "b.bias": (3,),
     "c": (2, 8, 4),
+    "d": (2, 4),
     "scalar": (),
 }
 
@@ -83,6 +105,13 @@ def placements_of(layout: str, world_size: int, shape: tuple[int, ...]) -> tuple
     grid = torch.arange(world_size).reshape(-1, inner)
     flat = torch.arange(world_size)
     last = max(len(shape) - 1, 0)
+    if layout == "mixed":  # another one for each tensor, and meshes of some of the ranks
+        chosen = ["fsdp", "hsdp", "half", "tp", "fsdp_tp", "other half"][math.prod(shape) % 6]
+        return placements_of(chosen, world_size, shape)
+    if layout == "half":
+        return DeviceMesh("cpu", flat[: (world_size + 1) // 2], _init_backend=False), [shard(0)]
+    if layout == "other half":
+        return DeviceMesh("cpu", flat[world_size // 2 :], _init_backend=False), [shard(0)]
     if layout == "fsdp":
         return DeviceMesh("cpu", flat, _init_backend=False), [shard(0)]
     if layout == "tp":
@@ -193,3 +222,23 @@ def raise_on_rank_1() -> None:
 
 def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def save_and_load_by_dcp_calls(root: str) -> None:
+    """The calls of shoal.torch with DCP's signatures need no collective either."""
+    import shoal.torch
+
+    _, world_size = start_raising_group()
+    state = {"model": sharded("mixed", world_size, 1), "step": 1}
+    shoal.torch.save(state, checkpoint_id=f"{root}/step-1")
+    response = shoal.torch.async_save(
+        {"model": sharded("fsdp", world_size, 2), "step": 2}, checkpoint_id=f"{root}/step-2"
+    )
+    response.upload_completion.result(120)
+    for step, layout in ((1, "fsdp"), (2, "mixed")):
+        into = {"model": sharded(layout, world_size, 0), "step": 0}
+        shoal.torch.load(into, checkpoint_id=f"{root}/step-{step}")
+        wanted = sharded(layout, world_size, step)
+        assert into["step"] == step
+        for name, value in into["model"].items():
+            assert torch.equal(value.to_local(), wanted[name].to_local()), (step, name)

@@ -415,6 +415,22 @@ TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
   EXPECT_EQ(saved.wait_committed().status().code(), Code::unavailable);
 }
 
+TEST_F(Save, IsNotWaitedForWhenTheCheckpointerIsAbandoned) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  SaveHandle saved = checkpointer_->save(1, state).value();
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::Staged>();
+  checkpointer_->abandon();
+  EXPECT_FALSE(node_.is_connected());  // without Detach: the node takes the trainer for dead
+  EXPECT_EQ(saved.wait_committed().status().code(), Code::unavailable);
+  EXPECT_EQ(checkpointer_->save(2, state).status().code(), Code::refused);
+  checkpointer_->abandon();
+  checkpointer_.reset();
+}
+
 TEST_F(Save, GoesOnWhileItsNodeReportsProgress) {
   open();
   std::vector<uint16_t> values = numbers(8);

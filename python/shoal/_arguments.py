@@ -1,0 +1,72 @@
+"""Checks of arguments: a wrong one is an InvalidArgument that says what to pass instead."""
+
+from __future__ import annotations
+
+import numbers
+import typing
+
+from ._errors import InvalidArgument
+
+_LARGEST_STEP = 2**64 - 1
+_LARGEST_TIMEOUT_S = 1e9  # some 30 years
+
+
+def step_to_save(step: typing.Any) -> int:
+    if _is_number(step, 0, _LARGEST_STEP):
+        return int(step)
+    raise InvalidArgument(f"the step is {step!r}: a number from 0 to 2**64 - 1 is needed")
+
+
+def step_to_load(step: typing.Any) -> int | None:
+    """None: the latest."""
+    if isinstance(step, str) and step == "latest":
+        return None
+    if _is_number(step, 0, _LARGEST_STEP):
+        return int(step)
+    raise InvalidArgument(f"the step is {step!r}: 'latest' or a number from 0 to 2**64 - 1 is needed")
+
+
+def timeout_s(timeout: typing.Any) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, numbers.Real) and not isinstance(timeout, bool) and timeout == timeout:
+        return min(max(float(timeout), 0.0), _LARGEST_TIMEOUT_S)
+    raise InvalidArgument(f"the timeout is {timeout!r}: seconds as a number, or None, are needed")
+
+
+def count(value: typing.Any, name: str) -> int:
+    if _is_number(value, 0, 2**32 - 1):
+        return int(value)
+    raise InvalidArgument(f"{name} is {value!r}: a number from 0 to 2**32 - 1 is needed")
+
+
+def texts(given: typing.Any, name: str) -> dict[str, str]:
+    """A dict of strings."""
+    if given is None:
+        return {}
+    if isinstance(given, typing.Mapping):
+        wrong = [item for item in given.items() if not all(isinstance(each, str) for each in item)]
+        if not wrong:
+            return dict(given)
+        given = {wrong[0][0]: wrong[0][1]}
+    raise InvalidArgument(f"{name} is {given!r}: a dict with str as keys and values is needed")
+
+
+def box(offsets: typing.Any, sizes: typing.Any, name: str) -> tuple[list[int], list[int]] | None:
+    """Both or neither: a box of an array."""
+    if offsets is None and sizes is None:
+        return None
+    try:
+        given = (list(offsets), list(sizes))
+    except TypeError:
+        given = None
+    if given and all(_is_number(each, 0, 2**63 - 1) for side in given for each in side):
+        return [int(each) for each in given[0]], [int(each) for each in given[1]]
+    raise InvalidArgument(
+        f"'{name}': offsets are {offsets!r} and sizes are {sizes!r}: for a box pass both, as lists with one "
+        "number of at least 0 for each dimension"
+    )
+
+
+def _is_number(value: typing.Any, least: int, largest: int) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= largest
