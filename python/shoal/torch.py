@@ -38,7 +38,16 @@ from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument
 from ._handle import SaveHandle
 
-__all__ = ["AsyncSave", "StorageReader", "StorageWriter", "async_save", "checkpointer", "load", "save"]
+__all__ = [
+    "AsyncSave",
+    "StorageReader",
+    "StorageWriter",
+    "async_save",
+    "checkpointer",
+    "import_dcp",
+    "load",
+    "save",
+]
 
 logger = logging.getLogger("shoal")
 
@@ -175,6 +184,39 @@ def load(
     _reject(storage_reader=storage_reader, planner=planner, process_group=process_group)
     root, step = _split(checkpoint_id)
     checkpointer(root).load("latest" if step is None else step, into=state_dict)
+
+
+# ---- folders of DCP ----
+
+
+def import_dcp(
+    folder: str | os.PathLike[str],
+    root: str | os.PathLike[str],
+    step: int,
+    *,
+    allow_pickle: bool = False,
+) -> _client.Metadata:
+    """Saves a folder that DCP's FileSystemWriter has written as the checkpoint of a step, and waits until it
+    is committed. All ranks of the job call this; each writes its part, and none waits for another.
+
+    Tensors keep their names, shapes, dtypes and bits; the names and the nesting of the values are those of
+    the state that DCP saved, so that every kind of load of Shoal reads them. The files are mapped, and the
+    memory for staged bytes is what `staging_bytes_max` and `--staging-memory` allow, however large the
+    folder is. A tensor that was saved with other strides than row-major ones passes through a temporary
+    file. DCP's files have no digests: damage within the bytes of a tensor is not found.
+
+    No code in the folder runs. A pickle that names anything but the parts of DCP's format is rejected with an
+    error that has the name. An object becomes JSON if that can express it; else its bytes stay as they are,
+    if torch.load reads them with weights_only=True.
+
+    allow_pickle: other objects are imported too, unread. Loading them then needs allow_pickle=True.
+
+    Raises NotFound, Corrupt, TooLarge or InvalidArgument, with the file and the value; the same on all ranks
+    for what `.metadata` and the sizes of the files show. Blocks; any thread may call it.
+    """
+    from ._dcp_import import import_folder
+
+    return import_folder(folder, checkpointer(root), step, allow_pickle)
 
 
 # ---- DCP's own calls ----
