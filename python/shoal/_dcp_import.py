@@ -179,7 +179,8 @@ class _Folder:
         if any(name.startswith("__") and name.endswith(METADATA) for name in names):
             return (
                 f"{self._metadata_path} does not exist: this checkpoint was saved with "
-                "use_collectives=False, which leaves one metadata file for each rank. Load it with DCP and save it again"
+                "use_collectives=False, which leaves one metadata file for each rank. Load it with "
+                "DCP and save it again"
             )
         if any(name.endswith(".distcp") for name in names):
             return f"{self._metadata_path} does not exist: the save that wrote this folder did not finish"
@@ -525,7 +526,7 @@ def _address(data: memoryview) -> int:
     return int(np.frombuffer(data, np.uint8).ctypes.data) if len(data) else 0
 
 
-def _pack(folder: _Folder, mapped: _Mapped, ck: "Checkpointer", allow_pickle: bool) -> tuple[typing.Any, int]:
+def _pack(folder: _Folder, mapped: _Mapped, ck: Checkpointer, allow_pickle: bool) -> tuple[typing.Any, int]:
     """A State of the client with this rank's share, and its bytes."""
     state, size = _client.State(), 0
     own = _client.Mesh.from_ranks([1], [ck.rank])
@@ -552,7 +553,7 @@ def _pack(folder: _Folder, mapped: _Mapped, ck: "Checkpointer", allow_pickle: bo
 
 
 def import_folder(
-    folder: "str | os.PathLike[str]", ck: "Checkpointer", step: int, allow_pickle: bool
+    folder: str | os.PathLike[str], ck: Checkpointer, step: int, allow_pickle: bool
 ) -> _client.Metadata:
     """See shoal.torch.import_dcp."""
     opened = _Folder(os.path.abspath(os.fspath(folder)))

@@ -44,6 +44,7 @@ __all__ = [
     "StorageWriter",
     "async_save",
     "checkpointer",
+    "export_dcp",
     "import_dcp",
     "load",
     "save",
@@ -217,6 +218,36 @@ def import_dcp(
     from ._dcp_import import import_folder
 
     return import_folder(folder, checkpointer(root), step, allow_pickle)
+
+
+def export_dcp(
+    root: str | os.PathLike[str],
+    step: int | typing.Literal["latest"],
+    folder: str | os.PathLike[str],
+    *,
+    allow_pickle: bool = False,
+    timeout: float = 3600.0,
+) -> None:
+    """Writes a checkpoint as a folder that dcp.load of PyTorch reads. All ranks of the job call this with the
+    same arguments; each writes one file, and rank 0 then writes `.metadata`, which makes the folder complete.
+    It exists on every rank when the call returns. The ranks see each other's files in the folder, which must
+    be on storage that they share; no collective is called.
+
+    Values have the names that DCP gives to those of the same state, so that the state which was saved is one
+    that dcp.load fills, with plain tensors or DTensors. The bits are the same. numpy arrays and numpy scalars
+    become tensors. A value of `per_rank` is an object for each rank, named NAME@rankN. Each block that is
+    read is verified against its digest. A rank holds at most 64 MiB of tensors at a time, and one object, or
+    one tuple with the tensors in it, which DCP stores as one object.
+
+    allow_pickle: objects that Shoal stored as pickles are loaded, which can run code, to be written again.
+    timeout: how many seconds to wait for other ranks.
+
+    Raises NotFound, Corrupt (a block is damaged), AlreadyExists (the folder has a `.metadata`) or
+    DeadlineExceeded, which names the rank. After an error the folder has no `.metadata`, and may be removed.
+    """
+    from ._dcp_export import export_folder
+
+    export_folder(checkpointer(root), step, folder, allow_pickle, timeout)
 
 
 # ---- DCP's own calls ----

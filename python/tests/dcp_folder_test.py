@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp  # noqa: E402
 
 import shoal.torch  # noqa: E402
-from dcp_folders import DTYPES, bits, every_kind_of_value, same_tensors, save_sharded  # noqa: E402,F401
+from dcp_folders import bits, every_kind_of_value, same_tensors  # noqa: E402
 from ranks import run_ranks  # noqa: E402
 
 
@@ -197,3 +197,123 @@ def test_metadata_that_contradicts_itself_is_rejected(folder, root):
     changed(
         lambda it: [setattr(i, "transform_descriptors", ["zstd"]) for i in it.storage_data.values()], "zstd"
     )
+
+
+# ---- export ----
+
+
+def save_and_export(state, root, folder):
+    shoal.torch.save(state, checkpoint_id=root / "step-1")
+    shoal.torch.export_dcp(root, 1, folder)
+
+
+def loaded_by_dcp(like, folder):
+    """What dcp.load makes of a state with the same tensors, zeroed, and other plain values."""
+
+    def emptied(value):
+        if isinstance(value, torch.Tensor):
+            return torch.zeros_like(value)
+        if isinstance(value, dict):
+            return {key: emptied(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [emptied(each) for each in value]
+        return None
+
+    state = emptied(like)
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    return state
+
+
+def test_export_is_read_by_dcp_bit_for_bit(folder, root):
+    state = every_kind_of_value()
+    del state["odd"]
+    state["nested"] |= {
+        "lists": [[1, 2], [3]],
+        "tuple": (torch.arange(4), "x"),
+        "tuples": [(torch.arange(2), 1)],
+        "tied": state["tensors"]["float32"],
+        "deep": {"list": [torch.ones(2), [torch.zeros(1)]]},
+    }
+    save_and_export(state, root, folder)
+    loaded = loaded_by_dcp(state, folder)
+    same_tensors(loaded["tensors"], state["tensors"])
+    assert loaded["plain"] == state["plain"]
+    nested, expected = loaded["nested"], state["nested"]
+    assert nested["lists"] == [[1, 2], [3]] and nested["list"][1] == {"b": 2}
+    assert torch.equal(nested["list"][0]["a"], expected["list"][0]["a"])
+    assert torch.equal(nested["tuple"][0], torch.arange(4)) and nested["tuple"][1] == "x"
+    assert type(nested["tuples"][0]) is tuple and torch.equal(nested["tuples"][0][0], torch.arange(2))
+    assert torch.equal(nested["tied"], expected["tied"])
+    assert torch.equal(nested["deep"]["list"][1][0], torch.zeros(1))
+    assert sorted(os.listdir(folder)) == [".metadata", "__0_0.distcp"]
+
+
+def test_names_and_paths_are_those_of_dcp(folder, root, tmp_path):
+    state = every_kind_of_value()
+    del state["odd"], state["tensors"]["parameter"]  # DCP keeps requires_grad, which has no effect
+    save_and_export(state, root, folder)
+    dcp_save(state, tmp_path / "own")
+    ours, own = metadata_of(folder), metadata_of(tmp_path / "own")
+    assert ours.planner_data == own.planner_data
+    assert ours.state_dict_metadata == own.state_dict_metadata
+
+
+def test_import_then_export_keeps_all(folder, root, tmp_path):
+    state = every_kind_of_value()
+    dcp_save(state, folder)
+    shoal.torch.import_dcp(folder, root, 1)
+    shoal.torch.export_dcp(root, "latest", tmp_path / "again")
+    loaded = loaded_by_dcp(state, tmp_path / "again")
+    same_tensors(loaded["tensors"], state["tensors"])
+    assert loaded["plain"] == state["plain"] and loaded["odd"] == state["odd"]
+
+
+def test_large_tensors_are_cut_into_chunks(folder, root, monkeypatch):
+    monkeypatch.setattr("shoal._dcp_export.CHUNK_BYTES_MAX", 100)
+    state = {
+        "rows": torch.arange(60).reshape(20, 3),
+        "deep": torch.arange(3 * 2 * 30, dtype=torch.int16).reshape(3, 2, 30),
+        "line": torch.arange(1000, dtype=torch.uint8),
+        "odd": torch.arange(2 * 5 * 7 * 2, dtype=torch.float64).reshape(2, 5, 7, 2),
+        "empty": torch.empty(0, 1000),
+    }
+    save_and_export(state, root, folder)
+    about = metadata_of(folder).state_dict_metadata
+    assert len(about["line"].chunks) == 10 and len(about["rows"].chunks) == 5
+    assert all(
+        chunk.sizes.numel() * about[name].properties.dtype.itemsize <= 100
+        for name in state
+        for chunk in about[name].chunks
+    )
+    same_tensors(loaded_by_dcp(state, folder), state)
+
+
+def test_per_rank_values_are_exported_by_rank(folder, root):
+    save_and_export({"seed": shoal.per_rank({"a": torch.arange(3), "n": 4})}, root, folder)
+    state = {"seed@rank0": None}
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    assert torch.equal(state["seed@rank0"]["a"], torch.arange(3)) and state["seed@rank0"]["n"] == 4
+
+
+def test_export_does_not_overwrite_and_names_damage(folder, root, tmp_path):
+    save_and_export({"a": torch.arange(1000)}, root, folder)
+    with pytest.raises(shoal.AlreadyExists, match=r"\.metadata exists"):
+        shoal.torch.export_dcp(root, 1, folder)
+    with pytest.raises(shoal.NotFound):
+        shoal.torch.export_dcp(root, 2, tmp_path / "other")
+    (shard,) = root.glob("step-*/*/rank-*.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[-8] ^= 1
+    os.chmod(shard, 0o600)
+    shard.write_bytes(data)
+    with pytest.raises(shoal.Corrupt, match=r"rank-00000\.safetensors"):
+        shoal.torch.export_dcp(root, 1, tmp_path / "other")
+    assert not (tmp_path / "other" / ".metadata").exists()
+
+
+@pytest.mark.parametrize("exporters, loaders", [(4, 1), (2, 3)])
+def test_export_by_ranks_is_read_by_ranks_of_dcp(exporters, loaders, folder, root, python_environment):
+    run_ranks("dcp_folders", "save_and_export", exporters, python_environment, root, folder)
+    names = {f"__{rank}_0.distcp" for rank in range(exporters)}
+    assert set(os.listdir(folder)) == {".metadata"} | names
+    run_ranks("dcp_folders", "load_by_dcp", loaders, python_environment, folder)

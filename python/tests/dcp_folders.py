@@ -129,3 +129,18 @@ def load_imported(root):
     state = sharded_state(zero=True)
     shoal.torch.load(state, checkpoint_id=f"{root}/step-3")
     check_sharded(state)
+
+
+def save_and_export(root, folder):
+    os.environ["SHOAL_TEST_STORE"] = f"{folder}.save.store"
+    shoal.torch.save(sharded_state(), checkpoint_id=f"{root}/step-3")
+    dist.destroy_process_group()  # the export needs none
+    shoal.torch.export_dcp(root, 3, folder)
+    assert os.path.exists(f"{folder}/.metadata")
+
+
+def load_by_dcp(folder):
+    os.environ["SHOAL_TEST_STORE"] = f"{folder}.load.store"
+    state = sharded_state(zero=True)
+    dcp.load(state, checkpoint_id=folder)
+    check_sharded(state)
