@@ -144,3 +144,8 @@ def load_by_dcp(folder):
     state = sharded_state(zero=True)
     dcp.load(state, checkpoint_id=folder)
     check_sharded(state)
+
+
+def save_sharded_here(root):
+    os.environ["SHOAL_TEST_STORE"] = f"{root}.save.store"
+    shoal.torch.save(sharded_state(), checkpoint_id=f"{root}/step-3")
