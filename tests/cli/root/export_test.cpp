@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/cli/golden_copy.h"
+#include "tests/golden_copy.h"
 #include "tests/cli/process.h"
 
 namespace shoal::cli {
