@@ -20,8 +20,8 @@ import typing
 import jax
 import numpy as np
 
-from . import _arrays, _client, _tree
-from ._checkpointer import Checkpointer, _step
+from . import _arguments, _arrays, _client, _tree
+from ._checkpointer import Checkpointer
 from ._errors import EarlierSaveFailed, InvalidArgument, KeyMismatch
 from ._handle import SaveHandle
 
@@ -53,6 +53,7 @@ def save(
     Checkpointer.save does. Blocks until the arrays are computed and copied. Any thread may call it.
     """
     _check_process(checkpointer)
+    number, texts = _arguments.step_to_save(step), _arguments.texts(metadata, "metadata")
     with checkpointer._lock:
         tree, _, _ = _nested(state)
         walker = _Walker(checkpointer._rank, False, checkpointer._allow_pickle)
@@ -70,10 +71,10 @@ def save(
                 content = _tree.encode_object(node, checkpointer._allow_pickle)
                 packed.add_bytes(node.name, content, group)
         try:
-            return SaveHandle(checkpointer._client.save(int(step), packed, dict(metadata or {})))
+            return SaveHandle(checkpointer._client.save(number, packed, texts))
         except EarlierSaveFailed as error:
             last = checkpointer._client.last_save()
-            if last is not None and last.step == step:
+            if last is not None and last.step == number:
                 error.handle = SaveHandle(last)
             raise
 
@@ -100,11 +101,12 @@ def load(
     such checkpoint, and KeyMismatch if names, shapes or types differ. Any thread may call it.
     """
     _check_process(checkpointer)
+    wanted, settled = _arguments.step_to_load(step), _arguments.texts(policies, "policies")
     with checkpointer._lock:
         tree, paths, treedef = _nested(like)
         walker = _Walker(checkpointer._rank, True, checkpointer._allow_pickle)
         root = walker.walk(tree)
-        settled = {**(policies or {}), _tree.STRUCTURES: "skip"}
+        settled[_tree.STRUCTURES] = "skip"
         pending = _tree.Pending(checkpointer._world, checkpointer._position, checkpointer._allow_pickle)
         for node in walker.leaves:
             if node.kind == "per_rank" and not node.value.required:
@@ -112,7 +114,7 @@ def load(
             pending.add(node)
         client = checkpointer._client
         try:
-            result = client.load(pending.state, _step(step), settled, fallback, "automatic")
+            result = client.load(pending.state, wanted, settled, fallback, "automatic")
         except KeyMismatch as error:
             error.report = client.load_report()
             raise

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/golden_copy.h"
 #include "tests/cli/process.h"
+#include "tests/golden_copy.h"
 
 namespace shoal::cli {
 namespace {
