@@ -38,7 +38,17 @@ from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument
 from ._handle import SaveHandle
 
-__all__ = ["AsyncSave", "StorageReader", "StorageWriter", "async_save", "checkpointer", "load", "save"]
+__all__ = [
+    "AsyncSave",
+    "StorageReader",
+    "StorageWriter",
+    "async_save",
+    "checkpointer",
+    "export_dcp",
+    "import_dcp",
+    "load",
+    "save",
+]
 
 logger = logging.getLogger("shoal")
 
@@ -175,6 +185,69 @@ def load(
     _reject(storage_reader=storage_reader, planner=planner, process_group=process_group)
     root, step = _split(checkpoint_id)
     checkpointer(root).load("latest" if step is None else step, into=state_dict)
+
+
+# ---- folders of DCP ----
+
+
+def import_dcp(
+    folder: str | os.PathLike[str],
+    root: str | os.PathLike[str],
+    step: int,
+    *,
+    allow_pickle: bool = False,
+) -> _client.Metadata:
+    """Saves a folder that DCP's FileSystemWriter has written as the checkpoint of a step, and waits until it
+    is committed. All ranks of the job call this; each writes its part, and none waits for another.
+
+    Tensors keep their names, shapes, dtypes and bits; the names and the nesting of the values are those of
+    the state that DCP saved, so that every kind of load of Shoal reads them. The files are mapped, and the
+    memory for staged bytes is what `staging_bytes_max` and `--staging-memory` allow, however large the
+    folder is. A tensor that was saved with other strides than row-major ones passes through a temporary
+    file. DCP's files have no digests: damage within the bytes of a tensor is not found.
+
+    No code in the folder runs. A pickle that names anything but the parts of DCP's format is rejected with an
+    error that has the name. An object becomes JSON if that can express it; else its bytes stay as they are,
+    if torch.load reads them with weights_only=True.
+
+    allow_pickle: other objects are imported too, unread. Loading them then needs allow_pickle=True.
+
+    Raises NotFound, Corrupt, TooLarge or InvalidArgument, with the file and the value; the same on all ranks
+    for what `.metadata` and the sizes of the files show. Blocks; any thread may call it.
+    """
+    from ._dcp_import import import_folder
+
+    return import_folder(folder, checkpointer(root), step, allow_pickle)
+
+
+def export_dcp(
+    root: str | os.PathLike[str],
+    step: int | typing.Literal["latest"],
+    folder: str | os.PathLike[str],
+    *,
+    allow_pickle: bool = False,
+    timeout: float = 3600.0,
+) -> None:
+    """Writes a checkpoint as a folder that dcp.load of PyTorch reads. All ranks of the job call this with the
+    same arguments; each writes one file, and rank 0 then writes `.metadata`, which makes the folder complete.
+    It exists on every rank when the call returns. The ranks see each other's files in the folder, which must
+    be on storage that they share; no collective is called.
+
+    Values have the names that DCP gives to those of the same state, so that the state which was saved is one
+    that dcp.load fills, with plain tensors or DTensors. The bits are the same. numpy arrays and numpy scalars
+    become tensors. A value of `per_rank` is an object for each rank, named NAME@rankN. Each block that is
+    read is verified against its digest. A rank holds at most 64 MiB of tensors at a time, and one object, or
+    one tuple with the tensors in it, which DCP stores as one object.
+
+    allow_pickle: objects that Shoal stored as pickles are loaded, which can run code, to be written again.
+    timeout: how many seconds to wait for other ranks.
+
+    Raises NotFound, Corrupt (a block is damaged), AlreadyExists (the folder has a `.metadata`) or
+    DeadlineExceeded, which names the rank. After an error the folder has no `.metadata`, and may be removed.
+    """
+    from ._dcp_export import export_folder
+
+    export_folder(checkpointer(root), step, folder, allow_pickle, timeout)
 
 
 # ---- DCP's own calls ----

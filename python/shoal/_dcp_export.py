@@ -1,0 +1,360 @@
+"""export_dcp: writes a checkpoint as a folder that torch.distributed.checkpoint (DCP) reads.
+
+Each rank writes `__<rank>_0.distcp`: archives of torch.save, one after another, each with one chunk of a
+tensor or one object. DCP resolves any target against chunks of any shape, so that a tensor is cut into chunks
+that are small enough to hold in memory. When its file is durable, a rank publishes a list of what is in it.
+The first rank waits for the lists of all ranks, writes `.metadata`, which makes the folder a checkpoint, and
+removes the lists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import os
+import pickle
+import time
+import typing
+
+import torch
+from torch.distributed.checkpoint import filesystem as dcp_filesystem
+from torch.distributed.checkpoint import metadata as dcp_metadata
+
+from . import _arrays, _tree, _values
+from ._dcp_import import METADATA
+from ._errors import AlreadyExists, Corrupt, DeadlineExceeded, InvalidArgument
+
+if typing.TYPE_CHECKING:
+    from ._checkpointer import Checkpoint, Checkpointer
+
+logger = logging.getLogger("shoal")
+
+CHUNK_BYTES_MAX = 64 << 20  # a rank holds one chunk at a time
+_LIST_SUFFIX = ".shoal-export"
+_LIST_POLL_S = 0.05
+
+Path = tuple[typing.Any, ...]
+
+
+@dataclasses.dataclass(slots=True)
+class _Value:
+    """A tensor, or an object (shape None), under its name in DCP."""
+
+    fqn: str
+    path: Path
+    source: str  # its name in the checkpoint
+    dtype: torch.dtype | None = None
+    shape: tuple[int, ...] | None = None
+    tree: _tree.Json = None  # of an object that is a container here: its structure
+
+    @property
+    def item_bytes(self) -> int:
+        return torch.empty((), dtype=self.dtype).element_size()
+
+
+@dataclasses.dataclass(slots=True)
+class _Part:
+    """What one archive holds. Of an object, offsets is None."""
+
+    value: _Value
+    offsets: tuple[int, ...] | None
+    sizes: tuple[int, ...]
+    bytes: int
+
+
+# ---- what there is to write ----
+
+
+class _Flattened:
+    """The values of a checkpoint under the names that DCP's planner gives to the values of the same state."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self.values: list[_Value] = []
+        self.aliases: list[tuple[_Value, str]] = []  # with the name of the tensor that it equals
+        self._walk(checkpoint.structure().root, (), "", False)
+
+    def _walk(self, node: _tree.Json, path: Path, name: str, of_list: bool) -> None:
+        if isinstance(node, str):
+            return self._leaf(node, path, name)
+        if "alias" in node:
+            return self._alias(node["alias"], path, name)
+        is_dict = "dict" in node or "items" in node
+        if path and not is_dict and not _is_traversed(node):
+            self.values.append(_Value(_joined(path), path, name, tree=node))
+            return None
+        for key, child in _tree._children(node):
+            below = f"{name}.{key}" if name else str(key)
+            self._walk(child, (*path, str(key) if is_dict else key), below, not is_dict)
+        return None
+
+    def _leaf(self, kind: str, path: Path, name: str) -> None:
+        if kind == "per_rank":
+            for each in self._checkpoint:
+                rank = each.removeprefix(f"{name}@rank")
+                if each != rank and rank.isdigit():
+                    own = (*path[:-1], f"{path[-1]}@rank{rank}")
+                    self.values.append(_Value(_joined(own), own, each))
+        elif name in self._checkpoint:
+            self.values.append(self._value(name, path, name))
+
+    def _value(self, source: str, path: Path, name: str) -> _Value:
+        is_object, dtype, shape = self._checkpoint._find(source)
+        if is_object:
+            return _Value(_joined(path), path, source)
+        torch_dtype = getattr(torch, _arrays._TORCH_DTYPE_NAMES.get(dtype, dtype), None)
+        if not isinstance(torch_dtype, torch.dtype):
+            raise InvalidArgument(f"'{name}' has the dtype {dtype}, which this torch does not have")
+        return _Value(_joined(path), path, source, torch_dtype, shape)
+
+    def _alias(self, source: str, path: Path, name: str) -> None:
+        if source in self._checkpoint:
+            self.aliases.append((self._value(source, path, name), source))
+
+
+def _joined(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+def _is_traversed(node: _tree.Json) -> bool:
+    """Whether DCP gives names to the elements of a list, and not one name to the whole: DCP's rule in
+    torch/distributed/checkpoint/_traverse.py. A tuple is always one value."""
+    if "list" not in node:
+        return False
+    for child in node["list"]:
+        if isinstance(child, str):
+            if child in ("torch", "numpy", "scalar"):
+                return True
+        elif "alias" in child or "dict" in child or "items" in child or _is_traversed(child):
+            return True
+    return False
+
+
+def _chunks(shape: tuple[int, ...], item_bytes: int) -> typing.Iterator[tuple[Path, tuple[int, ...]]]:
+    """Offsets and sizes of boxes of at most CHUNK_BYTES_MAX that cover a tensor, in row-major order."""
+    if math.prod(shape) * item_bytes <= CHUNK_BYTES_MAX:
+        yield (0,) * len(shape), shape
+        return
+    inner, dim = item_bytes, len(shape)  # bytes of one index of dimension `dim`
+    while inner * shape[dim - 1] <= CHUNK_BYTES_MAX:
+        dim -= 1
+        inner *= shape[dim]
+    dim -= 1
+    step = max(1, CHUNK_BYTES_MAX // inner)
+    for outer in range(math.prod(shape[:dim])):
+        index, rest = [0] * dim, outer
+        for i in reversed(range(dim)):
+            rest, index[i] = divmod(rest, shape[i])
+        for at in range(0, shape[dim], step):
+            sizes = (*[1] * dim, min(step, shape[dim] - at), *shape[dim + 1 :])
+            yield (*index, at, *[0] * (len(shape) - dim - 1)), sizes
+
+
+def _parts(values: typing.Iterable[_Value]) -> list[_Part]:
+    parts = []
+    for value in values:
+        if value.shape is None:
+            parts.append(_Part(value, None, (), 0))
+            continue
+        for offsets, sizes in _chunks(value.shape, value.item_bytes):
+            parts.append(_Part(value, offsets, sizes, math.prod(sizes) * value.item_bytes))
+    return parts
+
+
+def _share_of(parts: list[_Part], position: int, ranks: int) -> list[_Part]:
+    """A run of neighbours, of about the same bytes on each rank; an object counts like a small tensor."""
+    weights = [part.bytes + 4096 for part in parts]
+    total, before, share = sum(weights), 0, []
+    for part, weight in zip(parts, weights):
+        if min((2 * before + weight) * ranks // (2 * total), ranks - 1) == position:
+            share.append(part)
+        before += weight
+    return share
+
+
+# ---- writing ----
+
+
+def _container_of(checkpoint: Checkpoint, value: _Value, allow_pickle: bool) -> typing.Any:
+    """The value of a list or a tuple that DCP stores as one object."""
+    pending = _tree.Pending(checkpoint._checkpointer._world, checkpoint._checkpointer._position, allow_pickle)
+    node = _tree.whole(value.tree, value.source, pending, checkpoint, {})
+    assert node is not None
+    with checkpoint._checkpointer._lock:
+        checkpoint._reader.load(pending.state, {"": "allow_unexpected"})
+    pending.finish(())
+    return _tree.value_of_whole(node, value.tree)
+
+
+def _write_part(checkpoint: Checkpoint, part: _Part, stream: typing.IO[bytes], allow_pickle: bool) -> None:
+    value = part.value
+    if part.offsets is not None:
+        assert value.shape is not None
+        chunk = torch.empty(part.sizes, dtype=value.dtype)
+        with checkpoint._checkpointer._lock:
+            box = (list(part.offsets), list(part.sizes))
+            checkpoint._reader.read_into(value.source, box, chunk.data_ptr(), chunk.nbytes)
+        torch.save(chunk, stream)
+        return
+    if value.tree is not None:
+        torch.save(_container_of(checkpoint, value, allow_pickle), stream)
+        return
+    with checkpoint._checkpointer._lock:
+        content = checkpoint._reader.read(value.source)
+    if content[:1] == _values._TORCH:
+        stream.write(content[1:])  # torch.save has written it: its bytes stay as they are, unread
+    else:
+        torch.save(_values.decode(content, value.source, allow_pickle), stream)
+
+
+def _list_name(position: int) -> str:
+    return f"__{position}{_LIST_SUFFIX}"
+
+
+def _publish(path: str, write: typing.Callable[[typing.IO[bytes]], object]) -> None:
+    """Creates or replaces a file durably, all of it at once."""
+    with open(path + ".partial", "wb") as stream:
+        write(stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.rename(path + ".partial", path)
+    _sync_folder(os.path.dirname(path))
+
+
+def _sync_folder(folder: str) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+class _Export:
+    def __init__(self, ck: Checkpointer, checkpoint: Checkpoint, folder: str, timeout: float) -> None:
+        self._ck, self._checkpoint, self._folder = ck, checkpoint, folder
+        self._deadline = time.monotonic() + timeout
+        about = checkpoint.metadata
+        # The lists of another export into the same folder have other identities.
+        self._identity = [
+            ck._client.options.job_id,
+            about.step,
+            about.generation,
+            about.attempt,
+            ck.world_size,
+        ]
+        self._values = _Flattened(checkpoint)
+
+    def run(self, allow_pickle: bool) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        if os.path.exists(self._path(METADATA)):
+            raise AlreadyExists(
+                f"{self._path(METADATA)} exists: export to another folder, or remove this one"
+            )
+        position = self._ck._position
+        name = f"__{position}_0.distcp"
+        rows = []
+
+        def write(stream: typing.IO[bytes]) -> None:
+            for part in _share_of(_parts(self._values.values), position, self._ck.world_size):
+                at = stream.tell()
+                _write_part(self._checkpoint, part, stream, allow_pickle)
+                rows.append([part.value.fqn, part.offsets, part.sizes, name, at, stream.tell() - at])
+
+        _publish(self._path(name), write)
+        content = json.dumps({"export": self._identity, "rows": rows}).encode()
+        _publish(self._path(_list_name(position)), lambda stream: stream.write(content))
+        if position == 0:
+            self._finish()
+        else:
+            self._wait(lambda: os.path.exists(self._path(METADATA)), "rank 0", "writes .metadata")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _wait(self, done: typing.Callable[[], typing.Any], who: str, what: str) -> typing.Any:
+        while True:
+            found = done()
+            if found:
+                return found
+            if time.monotonic() > self._deadline:
+                raise DeadlineExceeded(
+                    f"the export to {self._folder} waited for {who} until it {what}, in vain"
+                )
+            time.sleep(_LIST_POLL_S)
+
+    def _list_of(self, position: int) -> typing.Any:
+        try:
+            with open(self._path(_list_name(position)), "rb") as stream:
+                found = json.load(stream)
+        except FileNotFoundError:
+            return None
+        return found["rows"] or [None] if found["export"] == self._identity else None
+
+    def _finish(self) -> None:
+        chunks: dict[str, list[typing.Any]] = {}
+        storage: dict[typing.Any, typing.Any] = {}
+        by_fqn = {value.fqn: value for value in self._values.values}
+        for position in range(self._ck.world_size):
+            rows = self._wait(
+                lambda position=position: self._list_of(position), f"rank {position}", "writes its file"
+            )
+            for row in filter(None, rows):
+                fqn, offsets, sizes, name, at, length = row
+                chunks.setdefault(fqn, []).append((offsets, sizes))
+                index = dcp_metadata.MetadataIndex(fqn, offsets, len(chunks[fqn]) - 1)
+                storage[index] = dcp_filesystem._StorageInfo(name, at, length)
+        metadata = self._metadata(by_fqn, chunks, storage)
+        _publish(self._path(METADATA), lambda stream: pickle.dump(metadata, stream))
+        for position in range(self._ck.world_size):
+            os.unlink(self._path(_list_name(position)))
+
+    def _metadata(self, by_fqn: typing.Any, chunks: typing.Any, storage: typing.Any) -> typing.Any:
+        values: dict[str, typing.Any] = {}
+        for fqn, value in by_fqn.items():
+            if fqn not in chunks:
+                raise Corrupt(f"no rank has written '{fqn}': the ranks exported different checkpoints")
+            values[fqn] = _about(value, chunks[fqn])
+        for alias, source in self._values.aliases:  # the same place twice: stored once
+            values[alias.fqn] = _about(alias, chunks[source])
+            for i, (offsets, _) in enumerate(chunks[source]):
+                place = storage[dcp_metadata.MetadataIndex(source, offsets, i)]
+                storage[dcp_metadata.MetadataIndex(alias.fqn, offsets, i)] = place
+        everything = [*self._values.values, *(alias for alias, _ in self._values.aliases)]
+        return dcp_metadata.Metadata(
+            values,
+            planner_data={value.fqn: value.path for value in everything},
+            storage_data=storage,
+            storage_meta=dcp_metadata.StorageMeta(checkpoint_id=self._folder),
+            version=dcp_filesystem.CURRENT_DCP_VERSION,
+        )
+
+
+def _about(value: _Value, chunks: list[typing.Any]) -> typing.Any:
+    if value.shape is None:
+        return dcp_metadata.BytesStorageMetadata()
+    assert value.dtype is not None
+    return dcp_metadata.TensorStorageMetadata(
+        properties=dcp_metadata.TensorProperties(dtype=value.dtype),
+        size=torch.Size(value.shape),
+        chunks=[
+            dcp_metadata.ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+            for offsets, sizes in chunks
+        ],
+    )
+
+
+def export_folder(
+    ck: Checkpointer,
+    step: int | typing.Literal["latest"],
+    folder: str | os.PathLike[str],
+    allow_pickle: bool,
+    timeout: float,
+) -> None:
+    """See shoal.torch.export_dcp."""
+    begun = time.monotonic()
+    path = os.path.abspath(os.fspath(folder))
+    with ck.open(step) as checkpoint:
+        _Export(ck, checkpoint, path, timeout).run(allow_pickle)
+        logger.info("step %d is exported to %s in %.2f s", checkpoint.step, path, time.monotonic() - begun)

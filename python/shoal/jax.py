@@ -1,0 +1,283 @@
+"""JAX arrays under any sharding: save and load pytrees, several devices a process.
+
+    import shoal, shoal.jax
+
+    ck = shoal.Checkpointer("/checkpoints/run7")
+    handle = shoal.jax.save(ck, step, {"params": params, "opt": opt_state})
+    state = shoal.jax.load(ck, "latest", like={"params": params, "opt": opt_state})
+
+Each process writes shards of the devices that it addresses. A shard that devices of several processes hold is
+written once: every process computes from the shardings which of them writes it, so that their bytes are even,
+and calls no collective. A load reads what the devices of this process need under the sharding of `like`,
+whatever the sharding and the number of processes of the save.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+
+import jax
+import numpy as np
+
+from . import _arguments, _arrays, _client, _tree
+from ._checkpointer import Checkpointer
+from ._errors import EarlierSaveFailed, InvalidArgument, KeyMismatch
+from ._handle import SaveHandle
+
+__all__ = ["load", "save"]
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
+
+
+def save(
+    checkpointer: Checkpointer,
+    step: int,
+    state: typing.Any,
+    *,
+    metadata: typing.Mapping[str, str] | None = None,
+) -> SaveHandle:
+    """Copies a pytree and returns; the node then writes it, and the checkpoint is committed.
+
+    The arrays may be donated as soon as save has returned. Every process of the job calls save with a state
+    of the same structure and shardings. The name of a leaf is its path, joined with dots, as in
+    params.dense.kernel; elements of sequences have their index. Leaves are jax.Arrays, and all that
+    Checkpointer.save accepts. In a job of several processes an array that is on devices of one process
+    alone is a plain value of the whole job: one process writes it. Wrap it in shoal.per_rank if it differs
+    between processes.
+
+    checkpointer: its rank must be jax.process_index(), in a job of several processes.
+    metadata: text that is stored with the checkpoint; equal on all processes.
+
+    Raises InvalidArgument for a leaf that cannot be saved, such as a key array, and EarlierSaveFailed as
+    Checkpointer.save does. Blocks until the arrays are computed and copied. Any thread may call it.
+    """
+    _check_process(checkpointer)
+    number, texts = _arguments.step_to_save(step), _arguments.texts(metadata, "metadata")
+    with checkpointer._lock:
+        tree, _, _ = _nested(state)
+        walker = _Walker(checkpointer._rank, False, checkpointer._allow_pickle)
+        root = walker.walk(tree)
+        packed = _client.State()
+        name, content = checkpointer._structures.of(root)
+        packed.add_bytes(name, content, checkpointer._world)
+        for node in walker.leaves:
+            if node.kind == "array":
+                if node.array is not None:
+                    group = checkpointer._group(node.group)
+                    node.array.add_to(packed, node.name, group, node.group is not None, False)
+            elif node.kind != "alias":
+                group = None if node.kind == "per_rank" else checkpointer._world
+                content = _tree.encode_object(node, checkpointer._allow_pickle)
+                packed.add_bytes(node.name, content, group)
+        try:
+            return SaveHandle(checkpointer._client.save(number, packed, texts))
+        except EarlierSaveFailed as error:
+            last = checkpointer._client.last_save()
+            if last is not None and last.step == number:
+                error.handle = SaveHandle(last)
+            raise
+
+
+def load(
+    checkpointer: Checkpointer,
+    step: int | typing.Literal["latest"],
+    like: typing.Any,
+    *,
+    policies: typing.Mapping[str, str] | None = None,
+    fallback: typing.Literal["none", "previous"] | None = None,
+) -> typing.Any:
+    """Loads a checkpoint as a pytree of the structure of `like`, and returns it.
+
+    A leaf of `like` that is a jax.Array or a jax.ShapeDtypeStruct gives shape, dtype and sharding of a new
+    jax.Array; a ShapeDtypeStruct without a sharding gives an array on the default device. Its shape and dtype
+    must be those of the checkpoint. The arrays in `like` are not changed, and may be deleted before. numpy
+    arrays are filled in place; other values are replaced by those of the checkpoint. A leaf whose name the
+    checkpoint lacks keeps its value where `policies` allow that.
+
+    policies, fallback: as for Checkpointer.load.
+
+    Host memory holds one copy of what the devices of this process get. Raises NotFound if the root has no
+    such checkpoint, and KeyMismatch if names, shapes or types differ. Any thread may call it.
+    """
+    _check_process(checkpointer)
+    wanted, settled = _arguments.step_to_load(step), _arguments.texts(policies, "policies")
+    with checkpointer._lock:
+        tree, paths, treedef = _nested(like)
+        walker = _Walker(checkpointer._rank, True, checkpointer._allow_pickle)
+        root = walker.walk(tree)
+        settled[_tree.STRUCTURES] = "skip"
+        pending = _tree.Pending(checkpointer._world, checkpointer._position, checkpointer._allow_pickle)
+        for node in walker.leaves:
+            if node.kind == "per_rank" and not node.value.required:
+                settled[node.name] = "allow_missing"
+            pending.add(node)
+        client = checkpointer._client
+        try:
+            result = client.load(pending.state, wanted, settled, fallback, "automatic")
+        except KeyMismatch as error:
+            error.report = client.load_report()
+            raise
+        missing = set(result.report.missing)
+        pending.finish(missing)
+        leaves = [_loaded(_find(root, path), walker, missing) for path in paths]
+        return jax.tree_util.tree_unflatten(treedef, leaves)
+
+
+def _check_process(checkpointer: Checkpointer) -> None:
+    if jax.process_count() == 1 or checkpointer.rank == jax.process_index():
+        return
+    raise InvalidArgument(
+        f"the Checkpointer has rank {checkpointer.rank} in process {jax.process_index()} of "
+        "JAX: open it with rank=jax.process_index(), "
+        "world_size=jax.process_count() and a job_id that all processes share"
+    )
+
+
+# ---- pytrees ----
+
+
+def _key_of(entry: typing.Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(entry, attribute):
+            key = getattr(entry, attribute)
+            if isinstance(key, (str, int)):
+                return str(key)
+            break
+    raise InvalidArgument(f"the state has the key {entry!r}: keys must be str or int")
+
+
+def _nested(state: typing.Any) -> tuple[dict[str, typing.Any], list[tuple[str, ...]], typing.Any]:
+    """The leaves of a pytree in nested dicts, by their paths, which are returned too, in order."""
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(state)
+    root: dict[str, typing.Any] = {}
+    paths = []
+    for entries, leaf in leaves:
+        path = tuple(_key_of(entry) for entry in entries)
+        if not path:
+            raise InvalidArgument("a state must be a container, such as a dict")
+        node = root
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        if path[-1] in node:
+            raise InvalidArgument(
+                f"two values have the name '{'.'.join(path)}': one key is a number, one text"
+            )
+        node[path[-1]] = leaf
+        paths.append(path)
+    return root, paths, treedef
+
+
+def _find(root: _tree.Node, path: tuple[str, ...]) -> _tree.Node:
+    node = root
+    for key in path:
+        node = dict(node.children)[key]
+    return node
+
+
+class _Target(typing.NamedTuple):
+    """What a load makes an array of."""
+
+    shape: tuple[int, ...]
+    sharding: typing.Any
+    by_box: dict[Box, np.ndarray]  # empty for a local array
+
+
+class _Walker(_tree.Walker):
+    """A Walker that also knows jax.Arrays, as the boxes that this process writes or needs."""
+
+    def __init__(self, rank: int, writable: bool, allow_pickle: bool) -> None:
+        super().__init__(rank, writable, allow_pickle)
+        self.targets: dict[int, _Target] = {}  # by id of the node
+        self.given: dict[int, typing.Any] = {}
+        self._written: dict[int, int] = {}  # bytes so far, by process
+
+    def walk(self, value: typing.Any, name: str = "", group: typing.Any = None) -> _tree.Node:
+        if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)):
+            return self._jax_array(value, name)
+        return super().walk(value, name, group)
+
+    def _jax_array(self, value: typing.Any, name: str) -> _tree.Node:
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+            raise InvalidArgument(
+                f"'{name}' has the dtype {value.dtype}, which no checkpoint can hold: save "
+                "jax.random.key_data(key), and use jax.random.wrap_key_data after a load"
+            )
+        if not self.writable and isinstance(value, jax.ShapeDtypeStruct):
+            raise InvalidArgument(f"'{name}' is a ShapeDtypeStruct, which has no data to save")
+        node = _tree.Node("array", name, np.empty(0))  # the structure of the checkpoint says: numpy
+        self.given[id(node)] = value
+        sharding = value.sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        dtype = _arrays._TORCH_NAMES.get(np.dtype(value.dtype).name)
+        if dtype is None:
+            raise InvalidArgument(
+                f"'{name}' has the dtype {value.dtype}, which no checkpoint can hold: convert it"
+            )
+        boxes = _boxes_by_device(sharding, tuple(value.shape))
+        is_local = jax.process_count() > 1 and sharding.is_fully_addressable
+        if self.writable:
+            held = {
+                box: np.empty(box[1], value.dtype)
+                for device, box in boxes.items()
+                if device.process_index == jax.process_index()
+            }
+            self.targets[id(node)] = _Target(tuple(value.shape), sharding, held)
+        elif is_local:
+            whole = np.ascontiguousarray(np.asarray(value)).reshape(value.shape)
+            node.array = _arrays.Array(dtype, whole.shape, whole.ctypes.data, whole, None)
+            return self._leaf(node)
+        else:
+            held = self._shards_to_write(value, boxes)
+        node.array = _arrays.Array(
+            dtype,
+            tuple(value.shape),
+            0,
+            held,
+            None,
+            boxes=[(list(at), list(sizes), data.ctypes.data) for (at, sizes), data in held.items()],
+        )
+        if not held:
+            node.array = None
+        return self._leaf(node)
+
+    def _shards_to_write(self, value: typing.Any, boxes: dict[typing.Any, Box]) -> dict[Box, np.ndarray]:
+        """Assigns each box to the process, among those that hold it, which has the fewest bytes so far. All
+        processes see the same arrays in the same order, and so come to the same assignment."""
+        holders: dict[Box, set[int]] = {}
+        for device, box in boxes.items():
+            holders.setdefault(box, set()).add(device.process_index)
+        mine = set()
+        for box in sorted(holders):
+            writer = min(holders[box], key=lambda process: (self._written.get(process, 0), process))
+            size = math.prod(box[1]) * value.dtype.itemsize
+            self._written[writer] = self._written.get(writer, 0) + size
+            if writer == jax.process_index():
+                mine.add(box)
+        held: dict[Box, np.ndarray] = {}
+        for shard in value.addressable_shards:
+            box = boxes[shard.device]
+            if box in mine and box not in held:
+                held[box] = np.ascontiguousarray(np.asarray(shard.data)).reshape(box[1])
+        return held
+
+
+def _boxes_by_device(sharding: typing.Any, shape: tuple[int, ...]) -> dict[typing.Any, Box]:
+    boxes = {}
+    for device, index in sharding.devices_indices_map(shape).items():
+        ranges = [slice_.indices(size) for slice_, size in zip(index, shape)]
+        offsets = tuple(begin for begin, _, _ in ranges)
+        boxes[device] = (offsets, tuple(end - begin for begin, end, _ in ranges))
+    return boxes
+
+
+def _loaded(node: _tree.Node, walker: _Walker, missing: set[str]) -> typing.Any:
+    target = walker.targets.get(id(node))
+    if target is None:
+        return _tree.rebuild(node)
+    if node.name in missing:
+        return walker.given[id(node)]
+    arrays = []
+    for device, box in _boxes_by_device(target.sharding, target.shape).items():
+        if device.process_index == jax.process_index():
+            arrays.append(jax.device_put(target.by_box[box], device))
+    return jax.make_array_from_single_device_arrays(target.shape, target.sharding, arrays)

@@ -1,0 +1,319 @@
+"""Folders of torch.distributed.checkpoint: import_dcp and export_dcp."""
+
+import os
+import pathlib
+import pickle
+
+import pytest
+
+import shoal
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed.checkpoint as dcp  # noqa: E402
+
+import shoal.torch  # noqa: E402
+from dcp_folders import bits, every_kind_of_value, same_tensors  # noqa: E402
+from ranks import run_ranks  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "dcp"
+
+
+@pytest.fixture
+def root(tmp_path: pathlib.Path):
+    path = tmp_path / "root"
+    yield path
+    opened = shoal.torch._by_root.pop(str(path), None)
+    if opened is not None:
+        opened.close()
+
+
+def dcp_save(state, folder):
+    dcp.save(state, checkpoint_id=folder, no_dist=True)
+
+
+def metadata_of(folder):
+    return pickle.loads((folder / ".metadata").read_bytes())
+
+
+def write_metadata(folder, metadata):
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+
+
+# ---- import ----
+
+
+def test_import_keeps_every_kind_of_value(folder, root):
+    state = every_kind_of_value()
+    dcp_save(state, folder)
+    assert shoal.torch.import_dcp(folder, root, 5).step == 5
+    loaded = shoal.torch.checkpointer(root).load(5)
+    same_tensors(loaded["tensors"], state["tensors"])
+    assert loaded["plain"] == state["plain"]
+    assert loaded["nested"]["list"][1]["b"] == 2
+    assert torch.equal(loaded["nested"]["list"][0]["a"], state["nested"]["list"][0]["a"])
+    assert loaded["odd"] == state["odd"]
+
+
+def test_import_can_be_loaded_in_place_and_by_dcp(folder, root):
+    state = every_kind_of_value()
+    dcp_save(state, folder)
+    shoal.torch.import_dcp(folder, root, 5)
+    into = {"tensors": {name: torch.zeros_like(value) for name, value in state["tensors"].items()}}
+    shoal.torch.load(into, checkpoint_id=root / "step-5")
+    same_tensors(into["tensors"], state["tensors"])
+    into = {"tensors": {name: torch.zeros_like(value) for name, value in state["tensors"].items()}}
+    dcp.load(into, storage_reader=shoal.torch.StorageReader(root / "step-5"), no_dist=True)
+    same_tensors(into["tensors"], state["tensors"])
+
+
+@pytest.mark.parametrize("savers, importers", [(4, 1), (2, 3)])
+def test_import_of_sharded_states(savers, importers, folder, root, python_environment):
+    run_ranks("dcp_folders", "save_sharded", savers, python_environment, folder)
+    run_ranks("dcp_folders", "import_on_each", importers, python_environment, folder, root)
+    files = list(root.glob("step-*/*/rank-*.safetensors"))
+    assert len(files) >= importers, "every rank writes a part"
+    run_ranks("dcp_folders", "load_imported", 2, python_environment, root)
+
+
+def test_import_stages_in_parts_within_its_memory(folder, root):
+    big = torch.arange(48 << 20, dtype=torch.int32)  # 192 MiB
+    turned = torch.arange(4 << 20, dtype=torch.int16).view(1 << 11, 1 << 11).t()
+    dcp_save({"big": big, "turned": turned}, folder)
+    shoal.torch.checkpointer(root, staging_bytes_max=64 << 20)
+    shoal.torch.import_dcp(folder, root, 1)
+    shoal.torch._by_root.pop(str(root)).close()
+    with shoal.torch.checkpointer(root).open(1) as checkpoint:
+        assert torch.equal(checkpoint["big"], big)
+        assert torch.equal(checkpoint["turned"], turned)
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.system, ("echo hostile > " + self.witness,)
+
+
+def hostile(tmp_path):
+    made = Hostile()
+    made.witness = str(tmp_path / "witness")
+    return made
+
+
+def rejected(error, match, folder, root, **options):
+    with pytest.raises(error, match=match):
+        shoal.torch.import_dcp(folder, root, 1, **options)
+    assert not list(root.glob("step-*/*/manifest*")), "nothing is committed"
+
+
+def test_hostile_metadata_is_rejected_by_name(folder, root, tmp_path):
+    dcp_save({"a": torch.ones(3)}, folder)
+    metadata = metadata_of(folder)
+    metadata.planner_data["a"] = hostile(tmp_path)
+    write_metadata(folder, metadata)
+    rejected(shoal.InvalidArgument, r"\.metadata names posix\.system", folder, root)
+    assert not (tmp_path / "witness").exists()
+
+
+def test_hostile_tensor_is_rejected_by_name(folder, root, tmp_path):
+    dcp_save({"a": torch.ones(3)}, folder)
+    (folder / "__0_0.distcp").unlink()
+    torch.save(hostile(tmp_path), folder / "__0_0.distcp")
+    metadata = metadata_of(folder)
+    (info,) = metadata.storage_data.values()
+    info.offset, info.length = 0, os.path.getsize(folder / "__0_0.distcp")
+    write_metadata(folder, metadata)
+    rejected(shoal.InvalidArgument, r"'a' at \[0\] in .*__0_0.distcp.*names posix\.system", folder, root)
+    assert not (tmp_path / "witness").exists()
+
+
+def test_hostile_object_is_rejected_by_name(folder, root, tmp_path):
+    dcp_save({"a": hostile(tmp_path), "b": 7}, folder)
+    rejected(shoal.InvalidArgument, r"'a' in .*__0_0.distcp.*system", folder, root)
+    shoal.torch.import_dcp(folder, root, 1, allow_pickle=True)
+    with shoal.torch.checkpointer(root).open(1) as checkpoint:
+        assert checkpoint["b"] == 7
+        with pytest.raises(Exception, match="system"):
+            checkpoint["a"]
+    assert not (tmp_path / "witness").exists()
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", ""])
+def test_a_file_outside_of_the_folder_is_rejected(name, folder, root):
+    dcp_save({"a": torch.ones(3)}, folder)
+    metadata = metadata_of(folder)
+    next(iter(metadata.storage_data.values())).relative_path = name
+    write_metadata(folder, metadata)
+    rejected(shoal.InvalidArgument, "not a file of this folder", folder, root)
+
+
+def test_missing_and_truncated_files_are_named(folder, root):
+    rejected(shoal.NotFound, "dcp does not exist", folder, root)
+    dcp_save({"a": torch.ones(3), "b": torch.ones(1000)}, folder)
+    data, file = (folder / "__0_0.distcp").read_bytes(), folder / "__0_0.distcp"
+    file.write_bytes(data[:-1])
+    rejected(shoal.Corrupt, r"__0_0\.distcp is truncated: .* bytes, and '[ab]' ends at", folder, root)
+    file.unlink()
+    rejected(shoal.NotFound, r"__0_0\.distcp does not exist; .*\.metadata places", folder, root)
+    file.write_bytes(bytes(len(data)))
+    rejected(shoal.Corrupt, r"'[ab]' at \[0\] in .*__0_0\.distcp.*not what torch\.save writes", folder, root)
+    file.write_bytes(data)
+    content = (folder / ".metadata").read_bytes()
+    for size in (0, 1, 40, len(content) // 2, len(content) - 1):
+        (folder / ".metadata").write_bytes(content[:size])
+        rejected(shoal.Corrupt, r"\.metadata cannot be unpickled", folder, root)
+    (folder / ".metadata").unlink()
+    rejected(shoal.NotFound, r"\.metadata does not exist: the save .* did not finish", folder, root)
+    (folder / ".metadata").write_bytes(content)
+    shoal.torch.import_dcp(folder, root, 1)
+
+
+def test_metadata_that_contradicts_itself_is_rejected(folder, root):
+    dcp_save({"a": torch.ones(3, 2), "n": 1}, folder)
+
+    def changed(change, match):
+        metadata = metadata_of(folder)
+        content = (folder / ".metadata").read_bytes()
+        change(metadata)
+        write_metadata(folder, metadata)
+        rejected((shoal.Corrupt, shoal.InvalidArgument), match, folder, root)
+        (folder / ".metadata").write_bytes(content)
+
+    def about(metadata):
+        return metadata.state_dict_metadata["a"]
+
+    changed(lambda it: about(it).chunks.clear(), "'a' has 6 elements, but its chunks have 0")
+    changed(lambda it: about(it).chunks.append(about(it).chunks[0]), "have 12")
+    changed(lambda it: setattr(about(it), "size", torch.Size([2, 2])), "but a chunk")
+    changed(lambda it: setattr(about(it), "size", "x"), "neither a tensor nor an object")
+    changed(lambda it: setattr(about(it).properties, "dtype", torch.int32), "the metadata says")
+    changed(lambda it: setattr(about(it).properties, "dtype", torch.complex128), "complex128")
+    changed(lambda it: it.storage_data.clear(), "does not say where")
+    changed(lambda it: it.planner_data.update(a=("n", "a")), "leads through another value")
+    changed(lambda it: setattr(it, "state_dict_metadata", None), "is not the metadata")
+    changed(lambda it: [setattr(i, "length", -1) for i in it.storage_data.values()], "the place of")
+    changed(
+        lambda it: [setattr(i, "transform_descriptors", ["zstd"]) for i in it.storage_data.values()], "zstd"
+    )
+
+
+# ---- export ----
+
+
+def save_and_export(state, root, folder):
+    shoal.torch.save(state, checkpoint_id=root / "step-1")
+    shoal.torch.export_dcp(root, 1, folder)
+
+
+def loaded_by_dcp(like, folder):
+    """What dcp.load makes of a state with the same tensors, zeroed, and other plain values."""
+
+    def emptied(value):
+        if isinstance(value, torch.Tensor):
+            return torch.zeros_like(value)
+        if isinstance(value, dict):
+            return {key: emptied(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [emptied(each) for each in value]
+        return None
+
+    state = emptied(like)
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    return state
+
+
+def test_export_is_read_by_dcp_bit_for_bit(folder, root):
+    state = every_kind_of_value()
+    del state["odd"]
+    state["nested"] |= {
+        "lists": [[1, 2], [3]],
+        "tuple": (torch.arange(4), "x"),
+        "tuples": [(torch.arange(2), 1)],
+        "tied": state["tensors"]["float32"],
+        "deep": {"list": [torch.ones(2), [torch.zeros(1)]]},
+    }
+    save_and_export(state, root, folder)
+    loaded = loaded_by_dcp(state, folder)
+    same_tensors(loaded["tensors"], state["tensors"])
+    assert loaded["plain"] == state["plain"]
+    nested, expected = loaded["nested"], state["nested"]
+    assert nested["lists"] == [[1, 2], [3]] and nested["list"][1] == {"b": 2}
+    assert torch.equal(nested["list"][0]["a"], expected["list"][0]["a"])
+    assert torch.equal(nested["tuple"][0], torch.arange(4)) and nested["tuple"][1] == "x"
+    assert type(nested["tuples"][0]) is tuple and torch.equal(nested["tuples"][0][0], torch.arange(2))
+    assert torch.equal(nested["tied"], expected["tied"])
+    assert torch.equal(nested["deep"]["list"][1][0], torch.zeros(1))
+    assert sorted(os.listdir(folder)) == [".metadata", "__0_0.distcp"]
+
+
+def test_names_and_paths_are_those_of_dcp(folder, root, tmp_path):
+    state = every_kind_of_value()
+    del state["odd"], state["tensors"]["parameter"]  # DCP keeps requires_grad, which has no effect
+    save_and_export(state, root, folder)
+    dcp_save(state, tmp_path / "own")
+    ours, own = metadata_of(folder), metadata_of(tmp_path / "own")
+    assert ours.planner_data == own.planner_data
+    assert ours.state_dict_metadata == own.state_dict_metadata
+
+
+def test_import_then_export_keeps_all(folder, root, tmp_path):
+    state = every_kind_of_value()
+    dcp_save(state, folder)
+    shoal.torch.import_dcp(folder, root, 1)
+    shoal.torch.export_dcp(root, "latest", tmp_path / "again")
+    loaded = loaded_by_dcp(state, tmp_path / "again")
+    same_tensors(loaded["tensors"], state["tensors"])
+    assert loaded["plain"] == state["plain"] and loaded["odd"] == state["odd"]
+
+
+def test_large_tensors_are_cut_into_chunks(folder, root, monkeypatch):
+    monkeypatch.setattr("shoal._dcp_export.CHUNK_BYTES_MAX", 100)
+    state = {
+        "rows": torch.arange(60).reshape(20, 3),
+        "deep": torch.arange(3 * 2 * 30, dtype=torch.int16).reshape(3, 2, 30),
+        "line": torch.arange(1000, dtype=torch.uint8),
+        "odd": torch.arange(2 * 5 * 7 * 2, dtype=torch.float64).reshape(2, 5, 7, 2),
+        "empty": torch.empty(0, 1000),
+    }
+    save_and_export(state, root, folder)
+    about = metadata_of(folder).state_dict_metadata
+    assert len(about["line"].chunks) == 10 and len(about["rows"].chunks) == 5
+    assert all(
+        chunk.sizes.numel() * about[name].properties.dtype.itemsize <= 100
+        for name in state
+        for chunk in about[name].chunks
+    )
+    same_tensors(loaded_by_dcp(state, folder), state)
+
+
+def test_per_rank_values_are_exported_by_rank(folder, root):
+    save_and_export({"seed": shoal.per_rank({"a": torch.arange(3), "n": 4})}, root, folder)
+    state = {"seed@rank0": None}
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    assert torch.equal(state["seed@rank0"]["a"], torch.arange(3)) and state["seed@rank0"]["n"] == 4
+
+
+def test_export_does_not_overwrite_and_names_damage(folder, root, tmp_path):
+    save_and_export({"a": torch.arange(1000)}, root, folder)
+    with pytest.raises(shoal.AlreadyExists, match=r"\.metadata exists"):
+        shoal.torch.export_dcp(root, 1, folder)
+    with pytest.raises(shoal.NotFound):
+        shoal.torch.export_dcp(root, 2, tmp_path / "other")
+    (shard,) = root.glob("step-*/*/rank-*.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[-8] ^= 1
+    os.chmod(shard, 0o600)
+    shard.write_bytes(data)
+    with pytest.raises(shoal.Corrupt, match=r"rank-00000\.safetensors"):
+        shoal.torch.export_dcp(root, 1, tmp_path / "other")
+    assert not (tmp_path / "other" / ".metadata").exists()
+
+
+@pytest.mark.parametrize("exporters, loaders", [(4, 1), (2, 3)])
+def test_export_by_ranks_is_read_by_ranks_of_dcp(exporters, loaders, folder, root, python_environment):
+    run_ranks("dcp_folders", "save_and_export", exporters, python_environment, root, folder)
+    names = {f"__{rank}_0.distcp" for rank in range(exporters)}
+    assert set(os.listdir(folder)) == {".metadata"} | names
+    run_ranks("dcp_folders", "load_by_dcp", loaders, python_environment, folder)

@@ -1,0 +1,137 @@
+"""shoal.jax: eight virtual devices in a process, and two processes with four each."""
+
+import collections
+import json
+import os
+import socket
+import struct
+
+import numpy as np
+import pytest
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+jax = pytest.importorskip("jax", reason="needs the package jax")
+
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+
+import shoal  # noqa: E402
+import shoal.jax  # noqa: E402
+from jax_states import DTYPES, SHAPE, check, mesh, put, same_bits, specs, state_on, values  # noqa: E402
+from ranks import run_ranks  # noqa: E402
+
+
+def like_on(of_mesh):
+    return {
+        name: jax.ShapeDtypeStruct(SHAPE, jnp.float32, sharding=NamedSharding(of_mesh, spec))
+        for name, spec in specs().items()
+    }
+
+
+def payload_of(root):
+    """The bytes of tensors in the shards of a root, by rank."""
+    out = collections.Counter()
+    for path in root.glob("step-*/*/rank-*.safetensors"):
+        with open(path, "rb") as stream:
+            header = json.loads(stream.read(struct.unpack("<Q", stream.read(8))[0]))
+        objects = json.loads(header["__metadata__"]["shoal"])["objects"]
+        pieces = {key: each for key, each in header.items() if key != "__metadata__" and key not in objects}
+        rank = path.name[: len("rank-00000")]
+        out[rank] += sum(each["data_offsets"][1] - each["data_offsets"][0] for each in pieces.values())
+    return out
+
+
+@pytest.mark.parametrize("shape", [(8, 1), (1, 8), (4, 2)])
+def test_any_sharding_is_loaded_under_any_other(shape, checkpointer, root):
+    assert len(jax.devices()) == 8
+    shoal.jax.save(checkpointer, 1, state_on(mesh(2, 4))).committed()
+    assert sum(payload_of(root).values()) == len(specs()) * 16 * 24 * 4, "every shard is written once"
+    loaded = shoal.jax.load(checkpointer, 1, like_on(mesh(*shape)))
+    for name, spec in specs().items():
+        check(loaded[name], values(jnp.float32), NamedSharding(mesh(*shape), spec))
+
+
+def test_every_dtype_keeps_its_bits(checkpointer):
+    sharding = NamedSharding(mesh(8), PartitionSpec(None, "x"))
+    state = {name: put(values(name), sharding) for name in DTYPES}
+    shoal.jax.save(checkpointer, 1, state).committed()
+    loaded = shoal.jax.load(checkpointer, "latest", state)
+    for name in DTYPES:
+        check(loaded[name], values(name), sharding)
+
+
+Adam = collections.namedtuple("Adam", ["count", "mu"])
+
+
+def test_pytrees_and_other_leaves(checkpointer):
+    sharding = NamedSharding(mesh(8), PartitionSpec("x"))
+    mu = put(values(jnp.float32), sharding)
+    state = {
+        "opt": (Adam(jnp.int32(5), {"w": mu}), None),
+        "scalar": jnp.float32(2.5),
+        "empty": jnp.zeros((0, 3)),
+        "host": np.arange(4),
+        "epoch": 3,
+        "name": "run",
+        "list": [jnp.arange(3), jnp.arange(2)],
+    }
+    shoal.jax.save(checkpointer, 7, state).committed()
+    like = jax.tree_util.tree_map(lambda leaf: leaf, state)
+    like |= {"epoch": 0, "name": "", "host": np.zeros(4, int), "scalar": jnp.float32(0)}
+    loaded = shoal.jax.load(checkpointer, 7, like)
+    assert jax.tree_util.tree_structure(loaded) == jax.tree_util.tree_structure(state)
+    assert type(loaded["opt"][0]) is Adam and int(loaded["opt"][0].count) == 5
+    check(loaded["opt"][0].mu["w"], values(jnp.float32), sharding)
+    assert float(loaded["scalar"]) == 2.5 and loaded["empty"].shape == (0, 3)
+    assert loaded["epoch"] == 3 and loaded["name"] == "run" and loaded["host"].tolist() == [0, 1, 2, 3]
+    assert loaded["list"][0].tolist() == [0, 1, 2]
+    plain = checkpointer.load(7)  # without JAX: numpy
+    same_bits(plain["opt"]["0"]["mu"]["w"], values(jnp.float32))
+
+
+def test_a_state_may_be_donated_after_save(checkpointer):
+    sharding = NamedSharding(mesh(8), PartitionSpec("x"))
+    array = put(values(jnp.float32), sharding)
+    handle = shoal.jax.save(checkpointer, 1, {"a": array})
+    array.delete()
+    handle.committed()
+    like = {"a": jax.ShapeDtypeStruct(SHAPE, jnp.float32, sharding=sharding)}
+    check(shoal.jax.load(checkpointer, 1, like)["a"], values(jnp.float32), sharding)
+
+
+def test_bad_input_is_rejected_by_name(checkpointer):
+    with pytest.raises(shoal.InvalidArgument, match="'k' .*key_data"):
+        shoal.jax.save(checkpointer, 1, {"k": jax.random.key(0)})
+    with pytest.raises(shoal.InvalidArgument, match="'s' .*no data"):
+        shoal.jax.save(checkpointer, 1, {"s": jax.ShapeDtypeStruct((2,), jnp.float32)})
+    with pytest.raises(shoal.InvalidArgument, match="container"):
+        shoal.jax.save(checkpointer, 1, jnp.zeros(3))
+    with pytest.raises(shoal.InvalidArgument, match=r"two values have the name '1'"):
+        shoal.jax.save(checkpointer, 1, collections.OrderedDict([("1", 0), (1, 0)]))
+    with pytest.raises(shoal.InvalidArgument, match=r"two values have the name 'a\.b'"):
+        shoal.jax.save(checkpointer, 1, {"a": {"b": jnp.zeros(3)}, "a.b": jnp.zeros(3)})
+    with pytest.raises(shoal.InvalidArgument, match="'i' .*int4"):
+        shoal.jax.save(checkpointer, 1, {"i": jnp.zeros(3, jnp.int4)})
+    shoal.jax.save(checkpointer, 1, {"a": jnp.zeros(3)}).committed()
+    with pytest.raises(shoal.KeyMismatch, match="'a'"):
+        shoal.jax.load(checkpointer, 1, {"a": jnp.zeros(4)})
+    with pytest.raises(shoal.KeyMismatch, match="'b'"):
+        shoal.jax.load(checkpointer, 1, {"a": jnp.zeros(3), "b": jnp.zeros(3)})
+    kept = shoal.jax.load(checkpointer, 1, {"a": jnp.ones(3), "b": jnp.ones(2)}, policies={"": "lenient"})
+    assert kept["b"].tolist() == [1, 1] and kept["a"].tolist() == [0, 0, 0]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_two_processes_share_the_work_and_load_each_others_shards(root, python_environment):
+    environment = dict(python_environment, XLA_FLAGS="", JAX_PLATFORMS="cpu")
+    run_ranks("jax_states", "save_on_each", 2, environment, root, free_port(), timeout_s=200)
+    written = payload_of(root)
+    assert sum(written.values()) == len(specs()) * 16 * 24 * 4 + 3 * 8 + 5 * 4, "each shard is written once"
+    largest, smallest = max(written.values()), min(written.values())
+    assert len(written) == 2 and largest - smallest <= 16 * 24 * 4 + 64, "replicas are spread"
+    run_ranks("jax_states", "load_on_each", 2, environment, root, free_port(), timeout_s=200)
