@@ -70,6 +70,22 @@ std::optional<uint32_t> slurm_tasks_here(const Variables& variables) {
   return std::nullopt;
 }
 
+// The number of this host in the job, if the launcher that set RANK provides it.
+std::optional<uint32_t> host_index(const JobEnvironment& job, const Variables& variables) {
+  if (job.launcher != Launcher::torchrun && job.launcher != Launcher::variables) return std::nullopt;
+  if (auto index = number_if_any(variables, "GROUP_RANK")) return index;
+  return number_if_any(variables, "NODE_RANK");
+}
+
+// Programs that start ranks themselves, such as those with torch.multiprocessing, set an address by which
+// only ranks of the same host can meet.
+bool meet_on_loopback(const JobEnvironment& job, const Variables& variables) {
+  if (job.launcher != Launcher::variables || host_index(job, variables)) return false;
+  const std::string address = variables("MASTER_ADDR").value_or("");
+  const bool is_ipv4 = address.find_first_not_of("0123456789.") == std::string::npos;
+  return address == "localhost" || address == "::1" || (is_ipv4 && address.starts_with("127."));
+}
+
 std::optional<uint32_t> find_ranks_on_host(const JobEnvironment& job, const Variables& variables) {
   std::optional<uint32_t> here;
   switch (job.launcher) {
@@ -82,6 +98,7 @@ std::optional<uint32_t> find_ranks_on_host(const JobEnvironment& job, const Vari
     case Launcher::variables:
     case Launcher::torchrun:
       here = number_if_any(variables, "LOCAL_WORLD_SIZE");
+      if (!here && meet_on_loopback(job, variables)) here = job.world_size;
       break;
     case Launcher::none:
       here = 1;
@@ -98,13 +115,6 @@ std::optional<bool> find_is_one_host(const JobEnvironment& job, const Variables&
   }
   if (!job.ranks_on_host) return std::nullopt;
   return *job.ranks_on_host == job.world_size;
-}
-
-// The number of this host in the job, if the launcher that set RANK provides it.
-std::optional<uint32_t> host_index(const JobEnvironment& job, const Variables& variables) {
-  if (job.launcher != Launcher::torchrun && job.launcher != Launcher::variables) return std::nullopt;
-  if (auto index = number_if_any(variables, "GROUP_RANK")) return index;
-  return number_if_any(variables, "NODE_RANK");
 }
 
 // The first of these: SHOAL_COORDINATOR (also from the flag), MASTER_ADDR, Slurm's first host.

@@ -29,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstRetry{5}, kLastRetry{100};
 // The pause between candidates. The first one may fail to get the lock from a node that is just ending.
 constexpr std::chrono::milliseconds kFirstCandidatePause{2'000}, kLastCandidatePause{60'000};
+constexpr std::streamoff kLogTailBytes = 4096;
+constexpr size_t kLogLineBytesMax = 400;
 constexpr int kLastClosedFd = 1 << 16;  // on systems without close_range
 
 bool is_program(const std::string& path) {
@@ -78,6 +80,22 @@ std::optional<long> living_lock_holder(const std::string& lock_file) {
   if (!(file >> pid) || pid <= 0 || pid > INT_MAX) return std::nullopt;
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return std::nullopt;
   return pid;
+}
+
+std::streamoff size_of(const std::string& file) {
+  return std::max<std::streamoff>(0, std::ifstream(file, std::ios::ate).tellg());
+}
+
+// The last line of a log from `begin` on; "" if there is none that can be shown.
+std::string last_line_of(const std::string& log_file, std::streamoff begin) {
+  std::ifstream file(log_file);
+  file.seekg(std::max(begin, size_of(log_file) - kLogTailBytes));
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) last = std::move(line);
+  }
+  last.resize(std::min(last.size(), kLogLineBytesMax));
+  return is_clean_utf8(last) ? last : "";
 }
 
 int milliseconds_until(Clock::time_point end) {
@@ -197,6 +215,7 @@ Result<NodeFinder> NodeFinder::make(const CheckpointerOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(finder.paths_,
                          local::node_paths(options.root, options.read_only ? options.job_id : ""));
   SHOAL_ASSIGN_OR_RETURN(finder.socket_file_, socket_of(options, finder.paths_));
+  finder.log_begin_ = size_of(finder.paths_.log_file);
   return finder;
 }
 
@@ -212,8 +231,11 @@ Result<std::unique_ptr<local::LocalSocket>> NodeFinder::try_once(bool may_start)
   if (auto pid = living_lock_holder(paths_.lock_file)) {
     who = fmt::format("process {} holds the lock file {} and does not answer", *pid, paths_.lock_file);
   }
-  return Status(Code::unavailable, fmt::format("found no node on this host: {}; {}; the node's log is {}",
-                                               socket.status().message(), who, paths_.log_file));
+  const std::string last = last_line_of(paths_.log_file, log_begin_);
+  return Status(
+      Code::unavailable,
+      fmt::format("found no node on this host: {}; {}; the node's log {} {}", socket.status().message(), who,
+                  paths_.log_file, last.empty() ? "has no new line" : fmt::format("ends with \"{}\"", last)));
 }
 
 Nonce process_nonce() {

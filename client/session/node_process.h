@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <ios>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,8 +30,8 @@ class NodeFinder {
  public:
   // Takes the path of the node's socket from the environment, once.
   static Result<NodeFinder> make(const CheckpointerOptions& options);
-  // Code::unavailable: no node listens yet. The message names the socket, the log and the pid of the process
-  // that holds the lock, if there is one.
+  // Code::unavailable: no node listens yet. The message names the socket, the pid of the process that holds
+  // the lock, if there is one, and the log with its last line.
   Result<std::unique_ptr<local::LocalSocket>> try_once(bool may_start);
   void found() { candidate_pause_ = {}; }  // the next search starts with the shortest interval
   // A node has served this client in that generation: candidates continue it.
@@ -42,6 +43,7 @@ class NodeFinder {
   CheckpointerOptions options_;
   local::NodePaths paths_;
   std::string socket_file_;
+  std::streamoff log_begin_ = 0;  // what an earlier run has logged ends here
   uint32_t generation_ = 0;
   std::chrono::steady_clock::time_point next_candidate_{};
   std::chrono::milliseconds candidate_pause_{0};

@@ -103,6 +103,21 @@ TEST(JobEnvironment, OfOneHostNeedsNoCoordinator) {
   EXPECT_EQ(read(kSlurm + Map{{"SLURM_STEP_NUM_NODES", "1"}})->coordinator, "");
 }
 
+TEST(JobEnvironment, RanksThatMeetOnTheLoopbackAreOnOneHost) {
+  const Map spawned = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"SHOAL_JOB_ID", "job"}};  // torch.multiprocessing
+  for (const char* loopback : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) {
+    auto job = read(spawned + Map{{"MASTER_ADDR", loopback}});
+    EXPECT_EQ(job->is_one_host, true) << loopback;
+    EXPECT_EQ(job->ranks_on_host, 2u) << loopback;
+    EXPECT_EQ(job->coordinator, "") << loopback;
+  }
+  EXPECT_EQ(read(spawned + Map{{"MASTER_ADDR", "n1"}})->is_one_host, std::nullopt);
+  EXPECT_EQ(read(spawned + Map{{"MASTER_ADDR", "127.example.org"}})->is_one_host, std::nullopt);
+  EXPECT_EQ(read(spawned + Map{{"MASTER_ADDR", "localhost"}, {"NODE_RANK", "1"}})->is_one_host, std::nullopt)
+      << "a host with a number: the launcher knows of several";
+  EXPECT_EQ(read(spawned + Map{{"MASTER_ADDR", "localhost"}, {"LOCAL_WORLD_SIZE", "1"}})->is_one_host, false);
+}
+
 TEST(JobEnvironment, OfOpenMpiIsKnownByItsNamespaceAndRandomKey) {
   EXPECT_THAT(error_of(kOpenMpi), HasSubstr("SHOAL_COORDINATOR"))
       << "mpirun does not say which host rank 0 is on";

@@ -66,6 +66,22 @@ TEST(Open, StartsANodeThatWritesItsLog) {
                           " --job-id job --world-size 1 --settings-sources none --idle-exit");
 }
 
+TEST(Open, SaysWhatANodeLoggedThatDidNotServe) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.attach_timeout = std::chrono::milliseconds(500);
+  std::ofstream(local::node_paths(root.path())->log_file) << "a line of an earlier run\n";
+  options.node_program = root.folder() + "/program";
+  std::ofstream(options.node_program)
+      << "#!/bin/sh\necho 'first line'\necho 'it needs a token' >&2\nexit 2\n";
+  ASSERT_EQ(::chmod(options.node_program.c_str(), 0700), 0);
+  Status status = Checkpointer::open(options).status();
+  EXPECT_EQ(status.code(), Code::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr("ends with \"it needs a token\""));
+  options.start_node = false;
+  EXPECT_THAT(Checkpointer::open(options).status().message(), HasSubstr("has no new line"));
+}
+
 TEST(Open, NamesAProgramThatCannotRun) {
   TemporaryRoot root;
   CheckpointerOptions options = options_in(root);
@@ -195,7 +211,7 @@ TEST_F(Environment, MakesTheFirstHostsNodeTheCoordinator) {
   ::setenv("SHOAL_JOB_ID", "job", 1);
   ::setenv("RANK", "1", 1);
   ::setenv("WORLD_SIZE", "4", 1);
-  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("SHOAL_COORDINATOR", "127.0.0.1:7070", 1);
   auto options = CheckpointerOptions::from_environment();
   ASSERT_TRUE(options.ok()) << options.status().to_string();
   EXPECT_EQ(options->coordinator, "127.0.0.1:7070");
