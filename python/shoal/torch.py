@@ -4,13 +4,15 @@
 `StorageReader` serve DCP's own `save`, `async_save` and `load` with DCP's planners, which call collectives.
 
 A checkpoint_id is a path whose last part ends with the number of the step: "/checkpoints/run7/step-100" is
-step 100 of the root "/checkpoints/run7". For a load, a path without a number names a root, and its latest
-checkpoint is loaded.
+step 100 of the root "/checkpoints/run7". The number is the whole name, or follows a character of "-_.=" or a
+word such as step, iter or epoch. Any other path names a root. A save there is step 0, and each further one a
+new attempt at it; a load is of the latest checkpoint.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import io
 import logging
 import os
@@ -69,6 +71,11 @@ def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpo
         return _by_root[key]
 
 
+_STEP = re.compile(
+    r"(?:^|.*[-_.=]|.*(?:step|iter|iteration|epoch|checkpoint|ckpt|save))(\d+)$", re.IGNORECASE
+)
+
+
 def _split(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
     """The root and the step of a checkpoint_id."""
     if checkpoint_id is None:
@@ -76,18 +83,14 @@ def _split(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
             "checkpoint_id is not given: Shoal needs a path such as '/checkpoints/run7/step-100'"
         )
     path = os.path.abspath(os.fspath(checkpoint_id))
-    number = re.search(r"(\d+)$", os.path.basename(path))
+    number = _STEP.match(os.path.basename(path))
     return (os.path.dirname(path), int(number.group(1))) if number else (path, None)
 
 
 def _root_and_step(checkpoint_id: CheckpointId) -> tuple[str, int]:
+    """Where to save: see the top of this file."""
     root, step = _split(checkpoint_id)
-    if step is None:
-        raise InvalidArgument(
-            f"the checkpoint_id '{checkpoint_id}' does not end with the number of a step, as "
-            "'/run7/step-100' does"
-        )
-    return root, step
+    return root, 0 if step is None else step
 
 
 def _reject(**given: typing.Any) -> None:
@@ -322,7 +325,7 @@ class StorageWriter(_DcpWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return _split(checkpoint_id)[1] is not None
+        return True
 
 
 # Marks an object that DCP's planner has written with torch.save. It is read by DCP's planner alone.
@@ -336,6 +339,61 @@ def _structure_of_mapping(mapping: typing.Any, items: dict[str, typing.Any]) -> 
         kind = "object" if items[fqn].type == WriteItemType.BYTE_IO else "torch"
         paths[fqn] = [list((mapping or {}).get(fqn, (fqn,))), kind]
     return _tree.named_structure({"dcp": paths})
+
+
+class _Reads:
+    """The tensors of a LoadPlan, as few loads: all at once, unless a plan wants the same elements twice."""
+
+    def __init__(self, checkpoint: typing.Any) -> None:
+        self._checkpoint = checkpoint
+        self._passes: list[dict[str, list[tuple[list[int], list[int], torch.Tensor]]]] = [{}]
+        self._finish: list[typing.Callable[[], None]] = []
+        self._items: list[tuple[typing.Any, torch.Tensor]] = []
+
+    def add(self, item: typing.Any, target: torch.Tensor) -> None:
+        fqn, offsets, sizes = item.storage_index.fqn, list(item.storage_offsets), list(item.lengths)
+        dtype, _ = self._checkpoint.about(fqn)
+        stored = getattr(torch, _arrays._TORCH_DTYPE_NAMES[dtype])
+        self._items.append((item, target))
+        if target.dtype == stored:
+            buffer, finish = _tensors._to_fill(target)
+        else:  # DCP converts
+            buffer = torch.empty(target.shape, dtype=stored)
+            finish = functools.partial(_copy, target, buffer)
+        if finish is not None:
+            self._finish.append(finish)
+        for boxes_of in self._passes:
+            boxes = boxes_of.setdefault(fqn, [])
+            if not any(_overlap((offsets, sizes), box[:2]) for box in boxes):
+                boxes.append((offsets, sizes, buffer))
+                return
+        self._passes.append({fqn: [(offsets, sizes, buffer)]})
+
+    def run(self) -> list[tuple[typing.Any, torch.Tensor]]:
+        for boxes_of in self._passes:
+            state = _client.State()
+            for fqn, boxes in boxes_of.items():
+                dtype, shape = self._checkpoint.about(fqn)
+                addresses = [(offsets, sizes, buffer.data_ptr()) for offsets, sizes, buffer in boxes]
+                state.add_boxes(fqn, _client.dtype_number(dtype), shape, addresses, True, False)
+            if boxes_of:
+                with self._checkpoint._checkpointer._lock:
+                    self._checkpoint._reader.load(state, {"": "allow_unexpected"})
+        for finish in self._finish:
+            finish()
+        return self._items
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    with torch.no_grad():
+        target.copy_(source)
+
+
+def _overlap(a: typing.Any, b: typing.Any) -> bool:
+    return all(
+        at < other + other_size and other < at + size
+        for at, size, other, other_size in zip(a[0], a[1], b[0], b[1])
+    )
 
 
 class StorageReader(_DcpReader):
@@ -394,19 +452,13 @@ class StorageReader(_DcpReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "torch.futures.Future[None]":
         checkpoint = self._checkpoint()
+        reads = _Reads(checkpoint)
         for item in plan.items:
-            fqn = item.storage_index.fqn
             if item.type == LoadItemType.BYTE_IO:
-                planner.load_bytes(item, io.BytesIO(self._object(checkpoint, fqn)))
-                continue
-            target = planner.resolve_tensor(item).detach()
-            buffer, finish = _tensors._to_fill(target)
-            with checkpoint._checkpointer._lock:
-                checkpoint._reader.read_into(
-                    fqn, (list(item.storage_offsets), list(item.lengths)), buffer.data_ptr(), buffer.nbytes
-                )
-            if finish:
-                finish()
+                planner.load_bytes(item, io.BytesIO(self._object(checkpoint, item.storage_index.fqn)))
+            else:
+                reads.add(item, planner.resolve_tensor(item).detach())
+        for item, target in reads.run():
             planner.commit_tensor(item, target)
         done: "torch.futures.Future[None]" = torch.futures.Future()
         done.set_result(None)

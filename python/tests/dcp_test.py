@@ -68,12 +68,45 @@ def test_async_save_may_change_its_state_at_once(step_7):
 
 
 def test_arguments_that_it_does_not_take(step_7):
-    with pytest.raises(shoal.InvalidArgument, match="number of a step"):
-        shoal.torch.save(some_state(), checkpoint_id=step_7.parent)
     with pytest.raises(shoal.InvalidArgument, match="checkpoint_id"):
         shoal.torch.save(some_state())
     with pytest.raises(shoal.InvalidArgument, match="StorageWriter"):
         shoal.torch.save(some_state(), checkpoint_id=step_7, planner=dcp.DefaultSavePlanner())
+
+
+@pytest.mark.parametrize(
+    "name, root_and_step",
+    [
+        ("run7/step-100", ("run7", 100)),
+        ("run7/global_step100", ("run7", 100)),
+        ("run7/iter_0000100", ("run7", 100)),
+        ("run7/epoch=3", ("run7", 3)),
+        ("run7/12", ("run7", 12)),
+        ("run7/latest", ("run7/latest", None)),
+        ("run7", ("run7", None)),  # a name, and not step 7
+        ("tmpx3k9", ("tmpx3k9", None)),
+    ],
+)
+def test_what_a_checkpoint_id_means(name, root_and_step):
+    root, step = root_and_step
+    assert shoal.torch._split(f"/a/{name}") == (f"/a/{root}", step)
+
+
+def test_a_path_without_a_number_is_a_root_whose_latest_is_loaded(tmp_path):
+    for value in (1.0, 2.0):
+        shoal.torch.save({"weight": torch.full((4,), value)}, checkpoint_id=tmp_path / "model")
+    state = {"weight": torch.zeros(4)}
+    shoal.torch.load(state, checkpoint_id=tmp_path / "model")
+    assert state["weight"].tolist() == [2.0] * 4
+    shoal.torch.checkpointer(tmp_path / "model").close()
+
+
+def test_dcp_loads_into_another_dtype_as_with_its_own_reader(step_7):
+    saved = torch.arange(8.0)
+    dcp.save({"weight": saved}, storage_writer=shoal.torch.StorageWriter(step_7), no_dist=True)
+    state = {"weight": torch.zeros(8, dtype=torch.bfloat16)}
+    dcp.load(state, storage_reader=shoal.torch.StorageReader(step_7), no_dist=True)
+    assert torch.equal(state["weight"], saved.bfloat16())
 
 
 def test_dcp_saves_and_loads_through_the_storages(step_7):
