@@ -19,6 +19,7 @@ struct CopyTask {
   uint64_t row_bytes = 0;
   uint64_t rows = 1;
   uint64_t source_stride = 0;  // unused with one row
+  uint32_t tag = 0;            // of the caller, to name what the copy is of
 };
 
 // Only one thread may submit and wait. The targets of tasks in progress must not overlap.

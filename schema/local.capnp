@@ -117,6 +117,7 @@ struct CheckpointInfo {
   files @3 :UInt32;
   tensors @4 :List(TensorInfo);
   user @5 :List(Layout.UserText);
+  contentsDigest @6 :Data;     # empty: not known
 }
 
 struct ListedCheckpoint {      # include/shoal/checkpoint_info.h

@@ -52,6 +52,11 @@ Status SaveHandle::error() const {
   return state_->outcome;
 }
 
+std::optional<uint64_t> SaveHandle::unchanged_since() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->unchanged_since;
+}
+
 double SaveHandle::seconds_to_decision() const {
   std::lock_guard lock(state_->mutex);
   return state_->seconds_to_decision;

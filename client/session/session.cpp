@@ -176,9 +176,27 @@ void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, 
   undecided_.erase(found);
   if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
   give_back_free_slabs();
+  if (outcome.ok()) compare_contents(metadata, save);
   // Must come before other threads can see that the save has ended: its trainer may wait for an answer.
   if (save) save->finish(std::move(outcome), std::move(metadata));
   changed_.notify_all();
+}
+
+void client::Session::compare_contents(const Metadata& committed,
+                                       const std::shared_ptr<SaveHandle::State>& save) {
+  auto it = committed_.insert_or_assign(committed.key, Committed{committed.contents_digest, 0, save}).first;
+  for (; it != committed_.end(); ++it) {
+    const auto before = it == committed_.begin() ? committed_.end() : std::prev(it);
+    const Hash128& contents = it->second.contents;
+    const bool is_same =
+        before != committed_.end() && !contents.is_zero() && contents == before->second.contents;
+    it->second.first_step = is_same ? before->second.first_step : it->first.step;
+    if (const auto state = it->second.save.lock()) {
+      std::lock_guard lock(state->mutex);
+      state->unchanged_since = is_same ? std::optional(it->second.first_step) : std::nullopt;
+    }
+  }
+  if (committed_.size() > kCommittedKept) committed_.erase(committed_.begin());
 }
 
 void client::Session::on_roster(const local::RosterUpdate& received) {

@@ -42,6 +42,7 @@ struct SaveHandle::State {
   bool is_done = false;
   Status outcome;
   Metadata metadata;
+  std::optional<uint64_t> unchanged_since;
   std::shared_ptr<gpu::DeviceWork> copies;  // null: none is in progress
   Status copied;                            // their outcome, once they have ended
   double seconds_to_decision = 0;
@@ -65,6 +66,7 @@ inline constexpr std::chrono::seconds kLongestPong{2};
 // save waits at most this long until the socket has its message: a node that reads nothing is stopped.
 inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
 inline constexpr size_t kMaxUndecidedSaves = 1024;
+inline constexpr size_t kCommittedKept = 64;
 inline constexpr size_t kMaxLoadMessagesQueued = 4096;
 inline constexpr size_t kMaxPartsQueued = 64;  // a node requests two of a file at a time
 
@@ -256,6 +258,9 @@ class Session {
   void plan_if_possible(std::unique_lock<std::mutex>& lock);
   void on_answer(uint32_t request_id, local::LocalMessage message);
   void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata);
+  // Finds the checkpoints of this session that have the contents of the one before them, and sets
+  // unchanged_since of their saves. Decisions may come in any order.
+  void compare_contents(const Metadata& committed, const std::shared_ptr<SaveHandle::State>& save);
   void lose(Status why);
   void close_link(const std::shared_ptr<NodeLink>& link, Status why);
   void send_message(local::LocalMessage message, std::shared_ptr<const base::OwnedFd> fd = nullptr);
@@ -290,6 +295,12 @@ class Session {
   std::optional<SaveKey> parts_of_;  // the save whose trainer waits to copy parts
   std::deque<Part> parts_;           // requested parts that it has not copied yet
   std::map<SaveKey, Record> undecided_;
+  struct Committed {
+    Hash128 contents;
+    uint64_t first_step = 0;  // the step that first had these contents
+    std::weak_ptr<SaveHandle::State> save;
+  };
+  std::map<AttemptKey, Committed> committed_;  // the newest, at most kCommittedKept
   LayoutPtr layout_;
   std::optional<local::RosterUpdate> roster_;
   SavePlanPtr plan_;

@@ -1,9 +1,11 @@
 // Checkpointer: the slabs of its saves. docs/reference/client-node.md, "Slabs".
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "client/checkpointer_internal.h"
 #include "client/staging/memory_budget.h"
+#include "client/staging/source_digests.h"
 #include "shoal/bytes.h"
 
 namespace shoal {
@@ -194,16 +196,20 @@ Status Checkpointer::Impl::prepare_slabs(uint64_t bytes) {
 // Starts the copies from devices first, so that they run while this thread copies host memory.
 Result<std::shared_ptr<gpu::DeviceWork>> Checkpointer::Impl::begin_copies() {
   std::shared_ptr<gpu::DeviceWork> copies;
-  if (!device_tasks.empty()) {
-    gpu::NameOfTag name_of;  // empty: a change of the state is not looked for
-    if (options.save.verify_unchanged) {
-      name_of = [layout = bound->layout()](uint32_t entry) {
-        return "'" + layout->entries()[entry].fqn + "'";
-      };
-    }
-    SHOAL_ASSIGN_OR_RETURN(copies, devices.to_host(device_tasks, std::move(name_of)));
+  gpu::NameOfTag name_of;  // empty: a change of the state is not looked for
+  std::optional<client::SourceDigests> sources;
+  if (options.save.verify_unchanged) {
+    name_of = [layout = bound->layout()](uint32_t entry) { return "'" + layout->entries()[entry].fqn + "'"; };
   }
+  if (!device_tasks.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(copies, devices.to_host(device_tasks, name_of));
+  }
+  if (options.save.verify_unchanged) sources.emplace(tasks);
   SHOAL_RETURN_IF_ERROR(stager->wait(stager->submit(tasks)));
+  if (const auto entry = sources ? sources->changed() : std::nullopt) {
+    return Status(Code::invalid_argument,
+                  name_of(*entry) + " changed while it was copied: another thread wrote to it during save");
+  }
   return copies;
 }
 

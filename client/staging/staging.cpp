@@ -106,7 +106,7 @@ void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, st
     const local::StagedPiece& piece = staging.pieces[copy.piece];
     const std::byte* buffer = state.data_of(piece.entry, piece.local_box);
     tasks.push_back({buffer + copy.source_offset, slab + piece.slab_offset + copy.piece_offset,
-                     copy.row_bytes, copy.rows, copy.source_stride});
+                     copy.row_bytes, copy.rows, copy.source_stride, piece.entry});
     if (!uses_devices) continue;
     const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
     if (!memory.is_on_device()) continue;
@@ -116,7 +116,7 @@ void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, st
   for (const local::StagedPiece& piece : staging.pieces) {
     const StateDict::Entry& entry = state.entry_of(piece.entry);
     if (!entry.object || piece.bytes == 0) continue;
-    tasks.push_back({entry.object.view().data(), slab + piece.slab_offset, piece.bytes, 1, 0});
+    tasks.push_back({entry.object.view().data(), slab + piece.slab_offset, piece.bytes, 1, 0, piece.entry});
   }
 }
 
@@ -141,7 +141,8 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
     }
     std::byte* const target = slab.data() + range.slab_offset;
     if (const StateDict::Entry& entry = state.entry_of(piece.entry); entry.object) {
-      if (range.bytes != 0) tasks.push_back({entry.object.view().data() + begin, target, range.bytes, 1, 0});
+      if (range.bytes == 0) continue;
+      tasks.push_back({entry.object.view().data() + begin, target, range.bytes, 1, 0, piece.entry});
       continue;
     }
     const std::byte* buffer = state.data_of(piece.entry, piece.local_box);
@@ -153,8 +154,8 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
       const uint64_t from = std::max(begin, copy->piece_offset);
       const uint64_t end = std::min(begin + range.bytes, copy_end);
       if (from >= end) continue;
-      add_rows(*copy, buffer, from - copy->piece_offset, end - copy->piece_offset, target + (from - begin),
-               tasks);
+      add_rows(*copy, piece.entry, buffer, from - copy->piece_offset, end - copy->piece_offset,
+               target + (from - begin), tasks);
     }
     if (!state.uses_devices()) continue;
     const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
@@ -165,15 +166,15 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
 }
 
 // Adds tasks for bytes [begin, end) of a copy: the rest of a row, whole rows, the start of a row.
-void StageRecipe::add_rows(const Copy& copy, const std::byte* buffer, uint64_t begin, uint64_t end,
-                           std::byte* target, std::vector<gpu::CopyTask>& tasks) {
+void StageRecipe::add_rows(const Copy& copy, uint32_t entry, const std::byte* buffer, uint64_t begin,
+                           uint64_t end, std::byte* target, std::vector<gpu::CopyTask>& tasks) {
   while (begin < end) {
     const uint64_t row = begin / copy.row_bytes, in_row = begin % copy.row_bytes, left = end - begin;
     const std::byte* source = buffer + copy.source_offset + row * copy.source_stride + in_row;
     const bool is_whole = in_row == 0 && left >= copy.row_bytes;
     const uint64_t rows = is_whole ? left / copy.row_bytes : 1;
     const uint64_t row_bytes = is_whole ? copy.row_bytes : std::min(copy.row_bytes - in_row, left);
-    tasks.push_back({source, target, row_bytes, rows, copy.source_stride});
+    tasks.push_back({source, target, row_bytes, rows, copy.source_stride, entry});
     begin += rows * row_bytes;
     target += rows * row_bytes;
   }

@@ -30,6 +30,7 @@ class StageRecipe {
     uint64_t payload_bytes = 0;
   };
   Result<Staging> lay_out(const BoundState& state) const;
+  // The tag of a copy is the index of its entry in the layout.
   // Makes the copies of a whole save: those from host memory in `tasks`, those from devices in `on_devices`,
   // which is needed only if state.uses_devices().
   void make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
@@ -49,8 +50,8 @@ class StageRecipe {
     uint64_t piece_offset = 0;
     uint64_t row_bytes = 0, rows = 0, source_stride = 0;
   };
-  static void add_rows(const Copy& copy, const std::byte* buffer, uint64_t begin, uint64_t end,
-                       std::byte* target, std::vector<gpu::CopyTask>& tasks);
+  static void add_rows(const Copy& copy, uint32_t entry, const std::byte* buffer, uint64_t begin,
+                       uint64_t end, std::byte* target, std::vector<gpu::CopyTask>& tasks);
 
   std::vector<local::StagedPiece> pieces_;  // slab_offset is not set, nor the bytes of objects
   std::vector<Copy> copies_;                // of tensors only, ordered by piece

@@ -166,7 +166,11 @@ class SaveHandle {
   // Makes what `stream`, a cudaStream_t, is given after this call wait for the copies of this save. The call
   // itself does not wait. nullptr is the default stream of this thread's current device.
   Status wait_staged(void* stream);
-  Status error() const;                // OK while in flight and when committed
+  Status error() const;  // OK while in flight and when committed
+  // The earliest step since which every checkpoint of this Checkpointer has had the same bytes in the same
+  // files as this one: no rank has changed anything, though training went on. nullopt if something has
+  // changed, for the first checkpoint, and until this save is committed.
+  std::optional<uint64_t> unchanged_since() const;
   double seconds_to_decision() const;  // from the call of save; 0 while in flight
 
   struct State;

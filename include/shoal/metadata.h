@@ -77,6 +77,9 @@ struct Metadata {
   uint32_t files = 0;
   std::vector<TensorMetadata> state_dict_metadata;  // ascending by fqn
   UserMetadata user;                                // SaveAttributes::metadata
+  // Of name, size and header digest of each file. Headers contain the digests of all blocks, so that
+  // checkpoints with equal digests have the same bytes in the same files. Zero: not known.
+  Hash128 contents_digest = {};
 };
 
 // The values of a world, ascending by fqn, each once. A per-rank object is listed once for every rank that

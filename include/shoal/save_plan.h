@@ -67,8 +67,9 @@ struct SaveOptions {
   SaveMode mode = SaveMode::collective_free;
   // Each rank's own choice: no plan depends on these two, nor a comparison.
   StagingMode staging = StagingMode::wait;
-  // Memory of devices is digested before and after it is copied. A save whose state changed meanwhile fails
-  // with Code::invalid_argument and names the tensor. Costs two reads of that memory by its device.
+  // The memory that a save copies is digested before and after. A save whose state changed meanwhile fails
+  // with Code::invalid_argument and names the value. Costs two reads of that memory, by its device or by the
+  // thread that calls save. A save in parts verifies each part by itself.
   bool verify_unchanged = false;
   friend std::strong_ordering operator<=>(const SaveOptions& a, const SaveOptions& b) {
     return std::tie(a.dedupe, a.unit_bytes, a.mode) <=> std::tie(b.dedupe, b.unit_bytes, b.mode);

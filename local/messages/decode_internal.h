@@ -118,6 +118,7 @@ inline Result<Metadata> read_metadata(schema::CheckpointInfo::Reader in) {
     metadata.state_dict_metadata.push_back(std::move(tensor));
   }
   SHOAL_ASSIGN_OR_RETURN(metadata.user, plan::read_user(in));
+  SHOAL_ASSIGN_OR_RETURN(metadata.contents_digest, read_hash_or_zero(in.getContentsDigest()));
   return metadata;
 }
 

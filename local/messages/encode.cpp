@@ -107,6 +107,7 @@ void write_checkpoint(schema::CheckpointInfo::Builder out, const Metadata& metad
   out.setPayloadBytes(metadata.payload_bytes);
   out.setFiles(metadata.files);
   plan::write_user(out, metadata.user);
+  if (!metadata.contents_digest.is_zero()) out.setContentsDigest(schema::data_of(metadata.contents_digest));
 }
 
 void write_metadata(schema::CheckpointInfo::Builder out, const Metadata& metadata) {

@@ -116,6 +116,9 @@ void bind_options(nb::module_& module) {
           "unit_bytes", [](const Options& it) { return it.save.unit_bytes; },
           [](Options& it, uint64_t bytes) { it.save.unit_bytes = bytes; })
       .def_prop_rw(
+          "debug_torn", [](const Options& it) { return it.save.verify_unchanged; },
+          [](Options& it, bool verify) { it.save.verify_unchanged = verify; })
+      .def_prop_rw(
           "attach_timeout", [](const Options& it) { return seconds_of(it.attach_timeout); },
           [](Options& it, double seconds) { it.attach_timeout = milliseconds_of(seconds); })
       .def_prop_rw(

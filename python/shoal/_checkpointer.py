@@ -13,7 +13,7 @@ import weakref
 
 import numpy as np
 
-from . import _arguments, _arrays, _client, _handle, _steady, _tree, _values
+from . import _arguments, _arrays, _client, _handle, _process_group, _steady, _tree, _values
 from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound
 from ._handle import SaveHandle
 
@@ -41,6 +41,8 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
         value = given.pop(name, None)
         if value is not None:
             instead[variable] = str(value)
+    if "RANK" not in instead and "WORLD_SIZE" not in instead:
+        instead = {**_process_group.variables(), **instead}
     options = _client.Options.from_environment(instead)
     options.node_program = given.pop("node_program", None) or _program()
     node = given.pop("node", None) or {}
@@ -75,8 +77,9 @@ class Checkpointer:
     """Saves and loads the checkpoints of a training run.
 
     ``root`` is a directory that all hosts see. Under torchrun, ``shoal launch``, mpirun or srun, rank and
-    world size come from the launcher; without a launcher the process is a job of one rank. The first rank of
-    a host starts the node that writes the files.
+    world size come from the launcher. Without a launcher they come from the default process group of torch,
+    if it is initialized; else the process is a job of one rank. The first rank of a host starts the node that
+    writes the files.
 
     Any thread may call a Checkpointer; its calls run one at a time. Use it as a context manager, or call
     close, to get the errors of the last saves as exceptions. At exit they are printed.
@@ -96,6 +99,7 @@ class Checkpointer:
         on_busy: typing.Literal["wait", "decline"] | None = None,
         on_failed: typing.Literal["report", "refuse"] | None = None,
         allow_pickle: bool = False,
+        debug_torn: bool = False,
         node: typing.Mapping[str, typing.Any] | None = None,
         **options: typing.Any,
     ) -> None:
@@ -107,6 +111,10 @@ class Checkpointer:
         read_only: this job only loads, and does not affect a job that trains on the same root.
         allow_pickle: values that Shoal does not know are stored as pickles, and pickles are loaded. A pickle
             can run code when it is loaded.
+        debug_torn: digests the arrays before and after each save has copied them. A save during which another
+            thread writes to one raises InvalidArgument with its name, instead of keeping a mixture. Costs two
+            reads of the state. An array that is converted or gathered first, such as one that is not
+            contiguous, is not verified.
         node: settings of the node that this process starts, such as {"keep_last": 5}.
         Further options have the names of CheckpointerOptions (include/shoal/checkpointer.h).
         """
@@ -121,6 +129,7 @@ class Checkpointer:
             max_in_flight=max_in_flight,
             on_busy=on_busy,
             on_failed=on_failed,
+            debug_torn=debug_torn,
             node=node,
         )
         settled = _options(root, given)
@@ -132,6 +141,7 @@ class Checkpointer:
         self._lock = threading.RLock()
         self._structures = _tree.Structures()
         self._steady: _steady.Steady | None = None
+        self._in_flight: typing.List[SaveHandle] = []
         self._readers: "weakref.WeakSet[Checkpoint]" = weakref.WeakSet()
         self._client = _client.Checkpointer.open(settled)
         self._pid = os.getpid()
@@ -188,6 +198,7 @@ class Checkpointer:
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
         number, texts = _arguments.step_to_save(step), _arguments.texts(metadata, "metadata")
         with self._lock:
+            self._warn_of_unchanged()
             packed = self._pack(_dict(state), allow)
             try:
                 handle = SaveHandle(self._client.save(number, packed.state, texts))
@@ -196,6 +207,7 @@ class Checkpointer:
                 if last is not None and last.step == number:
                     error.handle = SaveHandle(last)
                 raise
+            self._in_flight.append(handle)
         stats = handle.stats
         logger.info(
             "step %d is staged: %.1f MiB in %.1f ms",
@@ -204,6 +216,11 @@ class Checkpointer:
             stats.seconds_blocked * 1e3,
         )
         return handle
+
+    def _warn_of_unchanged(self) -> None:
+        # In order: what an early decision is compared with may still be in flight.
+        while self._in_flight and self._in_flight[0].warn_if_unchanged():
+            self._in_flight.pop(0)
 
     def prepare(self, state: State, *, allow_pickle: bool | None = None) -> None:
         """Prepares the memory of saves of such a state, so that the first save is as fast as later ones."""
@@ -249,6 +266,7 @@ class Checkpointer:
         reported yet, or DeadlineExceeded."""
         with self._lock:
             self._client.wait_all(_arguments.timeout_s(timeout))
+            self._warn_of_unchanged()
 
     # ---- loading ----
 
@@ -437,6 +455,7 @@ class Checkpointer:
             for checkpoint in list(self._readers):
                 checkpoint.close()
             self._client.close(_arguments.timeout_s(timeout))
+            self._warn_of_unchanged()
             _open.discard(self)
 
     def _abandon(self) -> None:

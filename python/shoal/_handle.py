@@ -30,6 +30,7 @@ class SaveHandle:
         self._handle = handle
         self._lock = threading.Lock()
         self._callbacks: list[typing.Callable[[SaveHandle], object]] | None = None
+        self._has_warned = False
 
     @property
     def step(self) -> int:
@@ -50,6 +51,26 @@ class SaveHandle:
         """Seconds from the call of save until the checkpoint was committed or failed; 0 until then."""
         return float(self._handle.seconds_to_decision)
 
+    @property
+    def unchanged_since(self) -> int | None:
+        """The earliest step since which every checkpoint of this Checkpointer has had the same bytes in all
+        files as this one. None if something has changed, and until the save is committed."""
+        return typing.cast("int | None", self._handle.unchanged_since)
+
+    def warn_if_unchanged(self) -> bool:
+        """Logs, once, that a committed save holds what earlier ones hold. Returns whether it is decided."""
+        decided = self.done()
+        since = self.unchanged_since if decided else None
+        if since is not None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "step %d is committed, but nothing has changed since step %d: all files have the same bytes. "
+                "Does the state refer to the tensors that are trained?",
+                self.step,
+                since,
+            )
+        return decided
+
     def done(self) -> bool:
         """Whether the save is committed or has failed. Does not wait."""
         return bool(self._handle.done())
@@ -60,7 +81,9 @@ class SaveHandle:
         Raises the error of a save that has failed, and DeadlineExceeded if the save is undecided after
         `timeout` seconds. Ctrl-C interrupts the wait.
         """
-        return self._handle.wait_committed(_arguments.timeout_s(timeout))
+        metadata = self._handle.wait_committed(_arguments.timeout_s(timeout))
+        self.warn_if_unchanged()
+        return metadata
 
     def exception(self) -> Error | None:
         """The error of a save that has failed; None if it is committed or in flight. Does not wait."""

@@ -252,3 +252,56 @@ def test_declared_replicas(checkpointer):
     checkpointer.load(1, into=target)
     np.testing.assert_array_equal(target["w"].value, np.arange(10))
     np.testing.assert_array_equal(target["nested"]["v"], np.ones(3))
+
+
+def warnings_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_saves_that_change_nothing_are_warned_of(checkpointer, caplog):
+    state = {"weight": np.arange(8.0), "extra": {"name": "constant"}}
+    first = checkpointer.save(90, state)
+    assert first.committed() and first.unchanged_since is None
+    for step in (110, 120):
+        handle = checkpointer.save(step, state)
+        handle.committed()
+        assert handle.unchanged_since == 90
+    assert [text.split(",")[0] for text in warnings_of(caplog)] == [
+        "step 110 is committed",
+        "step 120 is committed",
+    ]
+    assert "since step 90" in warnings_of(caplog)[1]
+    state["weight"][3] += 1
+    changed = checkpointer.save(130, state)
+    changed.committed()
+    assert changed.unchanged_since is None and len(warnings_of(caplog)) == 2
+
+
+def test_saves_that_nobody_waits_for_are_warned_of_too(checkpointer, caplog):
+    for step in (1, 2):
+        checkpointer.save(step, {"weight": np.ones(8)})
+    checkpointer.wait_all()
+    assert len(warnings_of(caplog)) == 1 and "since step 1" in warnings_of(caplog)[0]
+
+
+def test_debug_torn_names_an_array_that_changes_during_a_save(tmp_path):
+    array = np.zeros(4 << 20, np.float32)
+    ended = threading.Event()
+
+    def write():
+        while not ended.is_set():
+            array[-1] += 1
+
+    with shoal.Checkpointer(tmp_path, debug_torn=True) as ck:
+        ck.save(1, {"model": {"weight": array}}).committed()  # nobody writes
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            with pytest.raises(shoal.InvalidArgument, match=r"'model\.weight' changed while it was copied"):
+                for step in range(2, 50):
+                    ck.save(step, {"model": {"weight": array}})
+        finally:
+            ended.set()
+            writer.join()
+        ck.save(60, {"model": {"weight": array}}).committed()
+        assert ck.latest().step == 60

@@ -68,6 +68,21 @@ Result<bool> mark_deleted(Storage& storage, const Decision& tombstone) {
   return true;
 }
 
+Hash128 contents_digest_of(const Manifest& manifest) {
+  Bytes bytes;
+  const auto add = [&](const void* data, size_t size) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), begin, begin + size);
+  };
+  for (const FileEntry& file : manifest.files) {
+    const uint64_t numbers[] = {file.name.size(), file.size};
+    add(numbers, sizeof numbers);
+    add(file.name.data(), file.name.size());
+    add(&file.header_digest, sizeof file.header_digest);
+  }
+  return xxh3_128(bytes);
+}
+
 Metadata metadata_of(const Decision& decision, bool lists_values) {
   const Manifest& manifest = decision.manifest();
   Metadata metadata;
@@ -81,6 +96,7 @@ Metadata metadata_of(const Decision& decision, bool lists_values) {
   }
   metadata.world_size = manifest.world->roster.world_size();
   metadata.files = static_cast<uint32_t>(manifest.files.size());
+  metadata.contents_digest = contents_digest_of(manifest);
   if (lists_values) metadata.state_dict_metadata = list_values(*manifest.world);
   return metadata;
 }

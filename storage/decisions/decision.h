@@ -111,6 +111,8 @@ Result<Decision> read_decision(Storage& storage, const AttemptKey& key);
 // Like read_decision, but decodes with open_decision.
 Result<Decision> read_decision_encoded(Storage& storage, const AttemptKey& key);
 
+// Metadata::contents_digest. Precondition: the manifest is not encoded.
+Hash128 contents_digest_of(const Manifest& manifest);
 // Precondition: committed. Without `lists_values`, and for an encoded manifest, the result lists no values.
 Metadata metadata_of(const Decision& decision, bool lists_values = true);
 

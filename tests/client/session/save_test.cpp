@@ -282,6 +282,47 @@ TEST_F(Save, TellsWhatWasDecided) {
   EXPECT_GT(first.seconds_to_decision(), 0);
 }
 
+TEST_F(Save, SaysSinceWhenNothingHasChanged) {
+  options_.max_in_flight = 4;
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  std::vector<SaveHandle> saves;
+  for (uint64_t step : {10, 20, 30, 40}) saves.push_back(checkpointer_->save(step, state).value());
+  const auto commit = [&](size_t i, std::string_view contents) {
+    EXPECT_EQ(saves[i].unchanged_since(), std::nullopt) << "undecided";
+    Metadata metadata;
+    metadata.key = saves[i].key();
+    metadata.contents_digest = xxh3_128(std::as_bytes(std::span(contents)));
+    node_.send(local::Decided{saves[i].key().step, saves[i].key().attempt, ok_status(),
+                              std::make_shared<const Metadata>(metadata)});
+    EXPECT_TRUE(saves[i].wait_committed().ok());
+    return saves[i].unchanged_since();
+  };
+  EXPECT_EQ(commit(1, "a"), std::nullopt) << "no earlier one is known yet";
+  EXPECT_EQ(commit(2, "a"), 20u);
+  EXPECT_EQ(commit(0, "a"), std::nullopt);  // decided late
+  EXPECT_EQ(saves[1].unchanged_since(), 10u);
+  EXPECT_EQ(saves[2].unchanged_since(), 10u) << "since the first of them";
+  EXPECT_EQ(commit(3, "b"), std::nullopt);
+}
+
+TEST_F(Save, TakesUnknownContentsForChanged) {
+  open();
+  std::vector<uint16_t> values = numbers(8);
+  StateDict state;
+  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  for (uint64_t step : {1, 2}) {
+    SaveHandle save = checkpointer_->save(step, state).value();
+    auto metadata = std::make_shared<Metadata>();
+    metadata->key = save.key();
+    node_.send(local::Decided{step, 1, ok_status(), metadata});
+    EXPECT_TRUE(save.wait_committed().ok());
+    EXPECT_EQ(save.unchanged_since(), std::nullopt);
+  }
+}
+
 TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
   open();
   std::vector<uint16_t> values = numbers(8);

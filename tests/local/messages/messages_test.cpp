@@ -32,6 +32,7 @@ Metadata some_metadata() {
   metadata.world_size = 2;
   metadata.payload_bytes = uint64_t{1} << 50;
   metadata.files = 7;
+  metadata.contents_digest = xxh3_128(as_view("files"));
   metadata.state_dict_metadata = {{"o", LayoutEntry::Kind::object, DType::u8, {}},
                                   {"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}}};
   return metadata;
