@@ -110,6 +110,7 @@ struct Checkpointer::Impl {
   };
   uint64_t held_bytes() const;  // by slabs
   void drop_slab(uint32_t slot);
+  void drop_free_slabs();
   void forget_dropped_slabs(const std::vector<uint32_t>& free);
   Status replace_slab(uint32_t slot, uint64_t bytes);
   Status check_ungranted(uint64_t bytes) const;

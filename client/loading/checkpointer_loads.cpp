@@ -214,7 +214,12 @@ Status Checkpointer::Impl::prepare_window(uint64_t bytes) {
   if (window.bytes() >= wanted) return ok_status();
   window = client::MemorySlab();
   window_link = 0;
-  SHOAL_RETURN_IF_ERROR(client::check_budget(wanted, held_bytes(), options.staging_bytes_max));
+  Status fits = client::check_budget(wanted, held_bytes(), options.staging_bytes_max);
+  if (!fits.ok()) {
+    drop_free_slabs();
+    fits = client::check_budget(wanted, held_bytes(), options.staging_bytes_max);
+  }
+  SHOAL_RETURN_IF_ERROR(fits);
   SHOAL_ASSIGN_OR_RETURN(window, client::MemorySlab::make_empty(wanted));
   return ok_status();
 }

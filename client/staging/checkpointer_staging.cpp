@@ -35,6 +35,16 @@ void Checkpointer::Impl::drop_slab(uint32_t slot) {
   slabs[slot] = client::MemorySlab();
 }
 
+// A load needs their memory. The next save makes new ones.
+void Checkpointer::Impl::drop_free_slabs() {
+  const Result<std::vector<uint32_t>> free = session->free_slots(false);
+  if (!free.ok()) return;  // all are in use
+  for (uint32_t slot : *free) {
+    if (slabs[slot].bytes() != 0) drop_slab(slot);
+  }
+  session->send_kept();
+}
+
 // Unmaps slabs that the session gave back, or that a node may still read.
 void Checkpointer::Impl::forget_dropped_slabs(const std::vector<uint32_t>& free) {
   for (uint32_t slot : free) {

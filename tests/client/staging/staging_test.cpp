@@ -325,6 +325,25 @@ TEST_F(Granted, FailsWhereNoNodeComesAndThisProcessHasNotTheMemory) {
   EXPECT_THAT(failed.message(), HasSubstr("has ended"));
 }
 
+TEST_F(Granted, LoadsWithTheMemoryOfSavesThatAreDecided) {
+  options_.staging_bytes_max = 8 * kMiB;  // a save needs more than half of it, and a window 4 MiB
+  options_.node_silence = milliseconds(2'000);
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutUpdate>();
+  grant(1);
+  SaveHandle saved = saving.get().value();
+  const auto staged = node_.expect<local::Staged>();
+  node_.send(freed(staged));
+  auto loading = std::async(std::launch::async, [this] { return checkpointer_->load(state_).status(); });
+  auto checkpoint = std::make_shared<Metadata>();
+  checkpoint->key = saved.key();
+  node_.send(local::Decided{staged.step, staged.attempt, ok_status(), checkpoint});
+  (void)node_.expect<local::Load>();
+  node_.die();
+  EXPECT_NE(loading.get().code(), Code::no_space);
+}
+
 TEST_F(Granted, SaysHowManyRanksAreOnItsHost) {
   options_.world_size = 8;
   options_.ranks_on_host = 4;
