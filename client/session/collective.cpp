@@ -41,14 +41,14 @@ Status Session::wait_for_answer(std::unique_lock<std::mutex>& lock,
                                 const std::shared_ptr<SaveHandle::State>& save, Ready&& ready) {
   const SaveKey key{save->key.step, save->key.attempt};
   bool is_known = true, is_ready = false;
-  changed_.wait(lock, [&] {
+  SHOAL_RETURN_IF_ERROR(wait_while_allowed(lock, Clock::time_point::max(), [&] {
     auto record = undecided_.find(key);
     is_known = record != undecided_.end() && record->second.save == save;
     is_ready = is_known && ready(record->second);
     if (!is_known || is_ready || !lost_.ok() || !trouble_.ok()) return true;
     std::lock_guard save_lock(save->mutex);
     return save->is_done;
-  });
+  }));
   if (is_ready) return ok_status();
   if (is_known) undecided_.erase(key);
   if (!lost_.ok() || !trouble_.ok()) return lost_.ok() ? trouble_ : lost_;

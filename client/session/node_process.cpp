@@ -285,6 +285,7 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
     // A node that is stopping reports that, or closes the connection. After its end the next node can serve.
     const bool may_follow = failed.code() == Code::unavailable && (options.start_node || !is_refused);
     if (!may_follow || Clock::now() >= deadline) return failed;
+    if (options.keep_waiting && !options.keep_waiting()) return failed.with_context("interrupted");
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - Clock::now()));
   }
 }

@@ -360,23 +360,22 @@ void client::Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
 }
 
 Status client::Session::wait_all_decided(std::optional<std::chrono::milliseconds> at_most) {
-  const Clock::time_point deadline = at_most ? Clock::now() + *at_most : Clock::time_point();
+  const Clock::time_point deadline = at_most ? Clock::now() + *at_most : Clock::time_point::max();
   std::unique_lock lock(mutex_);
   std::vector<std::shared_ptr<SaveHandle::State>> saves;
   for (const auto& [key, record] : undecided_) {
     if (record.save) saves.push_back(record.save);
   }
-  lock.unlock();
   for (const auto& save : saves) {
-    std::unique_lock save_lock(save->mutex);
-    const auto is_done = [&] { return save->is_done; };
-    if (!at_most) {
-      save->changed.wait(save_lock, is_done);
-    } else if (!save->changed.wait_until(save_lock, deadline, is_done)) {
+    bool is_done = false;
+    SHOAL_RETURN_IF_ERROR(wait_while_allowed(lock, deadline, [&] {
+      std::lock_guard save_lock(save->mutex);
+      return is_done = save->is_done;
+    }));
+    if (!is_done) {
       return Status(Code::deadline_exceeded, to_string(save->key) + " is still undecided");
     }
   }
-  lock.lock();
   return lost_;
 }
 
@@ -432,8 +431,10 @@ void client::Session::on_answer(uint32_t request_id, local::LocalMessage message
 
 Result<local::LocalMessage> client::Session::next_answer() {
   std::unique_lock lock(mutex_);
-  const bool is_ready = changed_.wait_for(
-      lock, client::kLongestAnswer, [&] { return !answers_.empty() || !lost_.ok() || !interrupted_.ok(); });
+  bool is_ready = false;
+  SHOAL_RETURN_IF_ERROR(wait_while_allowed(lock, Clock::now() + client::kLongestAnswer, [&] {
+    return is_ready = !answers_.empty() || !lost_.ok() || !interrupted_.ok();
+  }));
   if (!lost_.ok()) return lost_;
   if (!interrupted_.ok()) return interrupted_;
   if (!is_ready) {

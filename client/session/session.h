@@ -67,11 +67,14 @@ inline constexpr std::chrono::seconds kLongestPong{2};
 inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
 inline constexpr size_t kMaxUndecidedSaves = 1024;
 inline constexpr size_t kCommittedKept = 64;
+inline constexpr std::chrono::milliseconds kInterruptionCheck{50};
 inline constexpr size_t kMaxLoadMessagesQueued = 4096;
 inline constexpr size_t kMaxPartsQueued = 64;  // a node requests two of a file at a time
 
 class Session {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // Finds or starts the node and attaches within options.attach_timeout. Code::unavailable, Code::refused, or
   // the error that the node returns.
   static Result<std::unique_ptr<Session>> open(const CheckpointerOptions& options);
@@ -266,6 +269,9 @@ class Session {
   void send_message(local::LocalMessage message, std::shared_ptr<const base::OwnedFd> fd = nullptr);
   template <class Ready>
   Status wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready);
+  // OK: it is over, or `until` has come. Code::busy: CheckpointerOptions::keep_waiting has ended the wait.
+  template <class IsOver>
+  Status wait_while_allowed(std::unique_lock<std::mutex>& lock, Clock::time_point until, IsOver&& is_over);
 
   const CheckpointerOptions options_;
   const uint32_t generation_;
@@ -319,8 +325,23 @@ class Session {
 // fails.
 template <class Ready>
 Status Session::wait_until(std::unique_lock<std::mutex>& lock, Ready&& ready) {
-  changed_.wait(lock, [&] { return !lost_.ok() || !trouble_.ok() || ready(); });
+  SHOAL_RETURN_IF_ERROR(wait_while_allowed(lock, Clock::time_point::max(),
+                                           [&] { return !lost_.ok() || !trouble_.ok() || ready(); }));
   return lost_.ok() ? trouble_ : lost_;
+}
+
+template <class IsOver>
+Status Session::wait_while_allowed(std::unique_lock<std::mutex>& lock, Clock::time_point until,
+                                   IsOver&& is_over) {
+  while (!changed_.wait_until(lock, std::min(until, Clock::now() + kInterruptionCheck), is_over)) {
+    if (Clock::now() >= until) return ok_status();
+    if (!options_.keep_waiting) continue;
+    lock.unlock();  // it may need what another thread holds while that waits for the mutex
+    const bool goes_on = options_.keep_waiting();
+    lock.lock();
+    if (!goes_on) return Status(Code::busy, "the wait was interrupted");
+  }
+  return ok_status();
 }
 
 }  // namespace shoal::client

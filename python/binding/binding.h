@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include "shoal/status.h"
@@ -38,11 +39,22 @@ T value_of(Result<T> result) {
   return std::move(result).value();
 }
 
-// Calls `call` without the interpreter's lock.
+// Calls `call` without the interpreter's lock. If a signal has interrupted it (Options::keep_waiting), throws
+// what its handler raised.
 template <class Call>
 auto unlocked(Call&& call) {
-  nb::gil_scoped_release release;
-  return call();
+  const auto without_lock = [&] {
+    nb::gil_scoped_release release;
+    return call();
+  };
+  if constexpr (std::is_void_v<decltype(call())>) {
+    without_lock();
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  } else {
+    auto result = without_lock();
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    return result;
+  }
 }
 
 // Each adds the types and functions of one file to the module.

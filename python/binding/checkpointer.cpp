@@ -73,6 +73,12 @@ using Client = InProcess<Checkpointer>;
 using Handle = InProcess<SaveHandle>;
 using Reader = InProcess<CheckpointReader>;
 
+// Lets Python handle its signals. False: a handler has raised an exception, such as KeyboardInterrupt.
+bool no_signal_is_pending() {
+  const nb::gil_scoped_acquire acquire;
+  return PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0;
+}
+
 // Calls `wait` with short timeouts until it returns something else than deadline_exceeded, or until
 // `seconds` have passed. Between them Python handles its signals.
 template <class Wait>
@@ -230,7 +236,8 @@ void bind_checkpointer(nb::module_& module) {
   nb::class_<Client>(module, "Checkpointer", "The C++ Checkpointer. One thread at a time may call it.")
       .def_static(
           "open",
-          [](const CheckpointerOptions& options) {
+          [](CheckpointerOptions options) {
+            options.keep_waiting = no_signal_is_pending;
             return Client(value_of(unlocked([&] { return Checkpointer::open(options); })));
           },
           nb::arg("options"))

@@ -13,9 +13,14 @@ void raise_status(const std::exception_ptr& thrown, void*) {
     std::rethrow_exception(thrown);
   } catch (const StatusError& error) {
     const Status& status = error.status();
-    const nb::object raised = nb::module_::import_("shoal._errors")
-                                  .attr("error_of")(std::string(code_name(status.code())), status.message());
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    try {
+      const nb::object raised =
+          nb::module_::import_("shoal._errors")
+              .attr("error_of")(std::string(code_name(status.code())), status.message());
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    } catch (nb::python_error& interrupted) {  // a signal has come meanwhile
+      interrupted.restore();
+    }
   }
 }
 
