@@ -363,7 +363,7 @@ def main() -> int:
         print(f"vs_peers: no library is called '{unknown[0]}'; --list prints the names", file=sys.stderr)
         return 2
     figures, failed = [], False
-    for root in options.root or ["/dev/shm", "."]:
+    for root in map(os.path.abspath, options.root or ["/dev/shm", "."]):
         for ranks in options.ranks:
             rows = compare(ranks, root, [name for name in names if installed(name)], options)
             kind = "tmpfs" if is_memory(root) else "disk"
