@@ -6,17 +6,24 @@ all. Their default process group knows the rank, and its store passes on a job i
 
 from __future__ import annotations
 
+import datetime
 import os
 import secrets
 import socket
 import sys
 
+from ._errors import Unavailable
+
+_RANK_0_TIMEOUT_S = 60
 # Each of them says that a launcher has numbered the ranks (client/launch/job_environment.h).
 _LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "TORCHELASTIC_RUN_ID")
 
 
 def variables() -> dict[str, str]:
-    """The variables that a launcher would have set; empty if there is one, or no group of several ranks."""
+    """The variables that a launcher would have set; empty if there is one, or no group of several ranks.
+
+    Rank 0 leaves a job id and the name of its host in the store of the group. The other ranks wait for them.
+    """
     torch = sys.modules.get("torch")
     if torch is None or any(os.environ.get(name) for name in _LAUNCHERS):
         return {}
@@ -27,14 +34,20 @@ def variables() -> dict[str, str]:
     if world_size == 1 or dist.get_backend() == "fake":
         return {}
     store = dist.PrefixStore("shoal", dist.distributed_c10d._get_default_store())
-    found = {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    store.set(f"host/{rank}", _host())
-    if rank == 0:
-        hosts = {store.get(f"host/{each}") for each in range(world_size)}
-        store.set("one_host", "1" if len(hosts) == 1 else "0")
+    if rank == 0 and not store.check(["job_id"]):
+        store.set("host", _host())
         store.set("job_id", f"group-{secrets.token_hex(8)}")
+    try:
+        store.wait(["job_id"], datetime.timedelta(seconds=_RANK_0_TIMEOUT_S))
+    except RuntimeError:
+        raise Unavailable(
+            f"rank {rank} waited {_RANK_0_TIMEOUT_S} s for rank 0 of the process group to open a "
+            "Checkpointer. Open it on all ranks, or pass rank, world_size and job_id"
+        ) from None
+    found = {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
     found["SHOAL_JOB_ID"] = os.environ.get("SHOAL_JOB_ID") or store.get("job_id").decode()
-    if store.get("one_host") == b"1":
+    # Elsewhere the client needs the coordinator's address, and says so.
+    if not os.environ.get("MASTER_ADDR") and store.get("host").decode() == _host():
         found["MASTER_ADDR"] = "127.0.0.1"
     return found
 
