@@ -207,7 +207,11 @@ class _Walker(_tree.Walker):
             raise InvalidArgument(f"'{name}' is a ShapeDtypeStruct, which has no data to save")
         node = _tree.Node("array", name, np.empty(0))  # the structure of the checkpoint says: numpy
         self.given[id(node)] = value
-        sharding = value.sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        if self.writable and jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
+            raise InvalidArgument(
+                f"'{name}' has the dtype {value.dtype}, which JAX holds only with jax_enable_x64"
+            )
+        sharding = value.sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         dtype = _arrays._TORCH_NAMES.get(np.dtype(value.dtype).name)
         if dtype is None:
             raise InvalidArgument(
@@ -276,8 +280,16 @@ def _loaded(node: _tree.Node, walker: _Walker, missing: set[str]) -> typing.Any:
         return _tree.rebuild(node)
     if node.name in missing:
         return walker.given[id(node)]
+    given = walker.given[id(node)]
+    is_placed = given.committed if isinstance(given, jax.Array) else given.sharding is not None
+    if not is_placed:  # jit may move it to where the other arguments are
+        (whole,) = target.by_box.values()
+        return jax.device_put(whole)
     arrays = []
     for device, box in _boxes_by_device(target.sharding, target.shape).items():
         if device.process_index == jax.process_index():
-            arrays.append(jax.device_put(target.by_box[box], device))
-    return jax.make_array_from_single_device_arrays(target.shape, target.sharding, arrays)
+            place = jax.sharding.SingleDeviceSharding(device, memory_kind=target.sharding.memory_kind)
+            arrays.append(jax.device_put(target.by_box[box], place))
+    return jax.make_array_from_single_device_arrays(
+        target.shape, target.sharding, arrays, dtype=given.dtype
+    )

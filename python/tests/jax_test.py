@@ -135,3 +135,22 @@ def test_two_processes_share_the_work_and_load_each_others_shards(root, python_e
     largest, smallest = max(written.values()), min(written.values())
     assert len(written) == 2 and largest - smallest <= 16 * 24 * 4 + 64, "replicas are spread"
     run_ranks("jax_states", "load_on_each", 2, environment, root, free_port(), timeout_s=200)
+
+
+def test_a_dtype_that_jax_would_narrow_is_rejected(tmp_path):
+    with shoal.Checkpointer(tmp_path) as ck:
+        ck.save(1, {"a": np.array([2**40 + 1, -5])}).committed()
+        with pytest.raises(shoal.InvalidArgument, match="'a' has the dtype int64.*x64"):
+            shoal.jax.load(ck, 1, {"a": jax.ShapeDtypeStruct((2,), np.int64)})
+
+
+def test_an_array_without_a_device_of_its_own_stays_one(tmp_path):
+    placed = jax.device_put(jnp.arange(16.0).reshape(8, 2), NamedSharding(mesh(8), PartitionSpec("x")))
+    state = {"p": placed, "count": jnp.int32(3)}
+    step = jax.jit(lambda s: s["p"] * s["count"])
+    step(state)
+    with shoal.Checkpointer(tmp_path) as ck:
+        shoal.jax.save(ck, 1, state).committed()
+        loaded = shoal.jax.load(ck, 1, state)
+    assert loaded["count"].committed is False and loaded["p"].committed
+    assert jnp.array_equal(step(loaded), step(state))
