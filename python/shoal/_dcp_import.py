@@ -19,18 +19,20 @@ import mmap
 import os
 import pathlib
 import pickle
+import stat
 import tempfile
 import typing
 import warnings
 import zipfile
+import zlib
 
 import numpy as np
 import torch
 from torch.distributed.checkpoint import filesystem as dcp_filesystem
 from torch.distributed.checkpoint import metadata as dcp_metadata
 
-from . import _client, _tensors, _tree, _values
-from ._errors import Corrupt, Error, InvalidArgument, NotFound, TooLarge
+from . import _arguments, _client, _tensors, _tree, _values
+from ._errors import Corrupt, Error, InvalidArgument, NoSpace, NotFound, TooLarge
 
 if typing.TYPE_CHECKING:
     from ._checkpointer import Checkpointer
@@ -40,6 +42,7 @@ logger = logging.getLogger("shoal")
 METADATA = ".metadata"
 METADATA_BYTES_MAX = 4 << 30  # a job with more has more than ten million chunks
 TENSOR_PICKLE_BYTES_MAX = 1 << 20  # data.pkl of one chunk has some 200 bytes
+EXPANSION_BYTES_MAX = 1 << 30  # of a tensor that repeats its stored elements
 OBJECT_BYTES_MAX = 1 << 30  # an object is read into memory as a whole
 
 # ---- unpickling ----
@@ -72,8 +75,18 @@ _DTYPES = {
 _METADATA_NAMES.update(_DTYPES)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows the names that it is given, and no other."""
+class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+    """Knows the names that it is given, and no other. It is the unpickler in Python: that in C sets
+    attributes of classes, and allocates what an index of the memo says."""
+
+    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+
+    def load_build(self) -> None:
+        if isinstance(self.stack[-2], type) or callable(self.stack[-2]):
+            raise Corrupt(f"{self._where} sets attributes of a class or of a function")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
 
     def __init__(
         self,
@@ -143,6 +156,8 @@ class _Folder:
         for fqn, about in metadata.state_dict_metadata.items():
             if type(fqn) is not str:
                 raise Corrupt(f"{self._metadata_path}: the name {fqn!r} is not a string")
+            if fqn.startswith(_tree.STRUCTURES):
+                raise InvalidArgument(f"{self._metadata_path}: the name '{fqn}' is reserved")
             if isinstance(about, dcp_metadata.BytesStorageMetadata):
                 self.items.append(self._item(metadata, fqn, None))
             else:
@@ -157,6 +172,8 @@ class _Folder:
 
     def _read_metadata(self) -> typing.Any:
         where = self._metadata_path
+        if os.path.exists(where) and not os.path.isfile(where):
+            raise Corrupt(f"{where} is not a file")
         try:
             with open(where, "rb") as stream:
                 size = os.fstat(stream.fileno()).st_size
@@ -250,6 +267,11 @@ class _Folder:
             path = known.get(item.fqn, (item.fqn,))
             if not isinstance(path, tuple) or not path or any(type(key) not in (str, int) for key in path):
                 raise Corrupt(f"{self._metadata_path}: the path of '{item.fqn}' is {path!r}")
+            if ".".join(map(str, path)) != item.fqn or "" in path:
+                raise InvalidArgument(
+                    f"{self._metadata_path}: the path of '{item.fqn}' is {path!r}: a path must be the name, "
+                    "and no key may be empty"
+                )
             paths[item.fqn] = [list(path), "object" if item.dtype is None else "torch"]
         leaves = {tuple(path) for path, _ in paths.values()}
         if len(leaves) < len(paths) or any(
@@ -268,7 +290,10 @@ class _Folder:
         for name, item in needed.items():
             where = os.path.join(self.path, name)
             try:
-                size = os.stat(where).st_size
+                about = os.stat(where)
+                size = about.st_size
+                if not stat.S_ISREG(about.st_mode):
+                    raise Corrupt(f"{where} is not a file")
             except FileNotFoundError:
                 raise NotFound(
                     f"{where} does not exist; {self._metadata_path} places '{item.fqn}' in it"
@@ -340,12 +365,19 @@ class _Saved:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
+    flags: typing.Any  # {"conj": True} or {"neg": True}: what reading does to the elements
 
 
 def _rebuild_v2(
-    storage: typing.Any, offset: typing.Any, shape: typing.Any, strides: typing.Any, *_: object
+    storage: typing.Any,
+    offset: typing.Any,
+    shape: typing.Any,
+    strides: typing.Any,
+    requires_grad: object = None,
+    hooks: object = None,
+    flags: typing.Any = None,
 ) -> _Saved:
-    return _Saved(storage, offset, shape, strides, storage.dtype)
+    return _Saved(storage, offset, shape, strides, storage.dtype, flags or {})
 
 
 def _rebuild_v3(
@@ -356,9 +388,9 @@ def _rebuild_v3(
     requires_grad: object,
     hooks: object,
     dtype: typing.Any,
-    *_: object,
+    flags: typing.Any = None,
 ) -> _Saved:
-    return _Saved(storage, offset, shape, strides, dtype)
+    return _Saved(storage, offset, shape, strides, dtype, flags or {})
 
 
 def _rebuild_parameter(data: typing.Any, *_: object) -> typing.Any:
@@ -403,6 +435,8 @@ def _record(archive: zipfile.ZipFile, data: memoryview, name: str, where: str) -
     record = data[at : at + found[0].file_size]
     if len(record) != found[0].file_size:
         raise Corrupt(f"{where}: record '{name}' is truncated")
+    if found[0].CRC not in (0, zlib.crc32(record)):  # 0: torch.serialization.set_crc32_options(False)
+        raise Corrupt(f"{where}: record '{name}' is damaged, its CRC-32 differs")
     return record
 
 
@@ -410,7 +444,7 @@ def _saved_tensor(data: memoryview, where: str) -> tuple[_Saved, memoryview]:
     """What an archive of torch.save describes, and the bytes of its storage."""
     try:
         archive = zipfile.ZipFile(typing.cast("typing.IO[bytes]", _Window(data)))
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise Corrupt(
             f"{where} is not what torch.save writes ({error}): it is damaged, or the checkpoint was not "
             "saved in DCP's format 'torch_save'"
@@ -438,8 +472,11 @@ def _saved_tensor(data: memoryview, where: str) -> tuple[_Saved, memoryview]:
         and _are_dims(saved.shape)
         and _are_dims(saved.strides)
         and len(saved.shape) == len(saved.strides)
+        and isinstance(saved.flags, dict)
     ):
         raise Corrupt(f"{where} is not a tensor")
+    if set(saved.flags) - {"conj", "neg"}:
+        raise InvalidArgument(f"{where} has the flags {sorted(map(str, saved.flags))}, which are not known")
     return saved, _record(archive, data, f"data/{saved.storage.key}", where)
 
 
@@ -455,18 +492,23 @@ def _elements(item: _Item, data: memoryview, where: str) -> torch.Tensor | memor
     if count == 0:
         return memoryview(b"")
     last = saved.offset + sum((n - 1) * stride for n, stride in zip(saved.shape, saved.strides))
+    if count * size > len(content) + EXPANSION_BYTES_MAX:
+        raise TooLarge(f"{where}: {len(content)} stored bytes are expanded to {count * size}")
     if (last + 1) * size > len(content):
         raise Corrupt(f"{where}: the storage has {len(content)} bytes, too few for the shape {item.sizes}")
     expected, in_order = 1, True
     for n, stride in zip(reversed(saved.shape), reversed(saved.strides)):
         in_order = in_order and (n == 1 or stride == expected)
         expected *= n
-    if in_order:
+    if in_order and not saved.flags:
         return content[saved.offset * size : (saved.offset + count) * size]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the mapping is read-only: nothing writes to the tensor
         flat = torch.frombuffer(content, dtype=saved.dtype, count=last + 1)
-    return flat.as_strided(saved.shape, saved.strides, saved.offset)
+    tensor = flat.as_strided(saved.shape, saved.strides, saved.offset)
+    if saved.flags.get("conj"):
+        tensor = torch.conj_physical(tensor)
+    return -tensor if saved.flags.get("neg") else tensor
 
 
 # ---- the import ----
@@ -498,7 +540,13 @@ class _Mapped:
     def in_order(self, tensor: torch.Tensor) -> memoryview:
         """Row-major bytes of a tensor with strides, in a temporary file that has no name."""
         with tempfile.TemporaryFile() as stream:
-            stream.truncate(tensor.nbytes)
+            try:
+                os.posix_fallocate(stream.fileno(), 0, tensor.nbytes)
+            except OSError as error:
+                raise NoSpace(
+                    f"{tempfile.gettempdir()} has no room for {tensor.nbytes} bytes of a tensor that is not "
+                    f"stored in order ({error.strerror}): set TMPDIR"
+                ) from None
             mapped = mmap.mmap(stream.fileno(), tensor.nbytes)
         self._spilled.append(mapped)
         torch.frombuffer(mapped, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape).copy_(tensor)
@@ -507,6 +555,12 @@ class _Mapped:
 
 def _object_bytes(content: bytes, where: str, allow_pickle: bool) -> bytes:
     """An object of Shoal with the value that torch.save has written: JSON if that can express it."""
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise Corrupt(f"{where} is not what torch.save writes: {error}") from None
+    for info in archive.infolist():
+        _record(archive, memoryview(content), info.filename.split("/", 1)[-1], where)
     try:
         value = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
@@ -556,13 +610,14 @@ def import_folder(
     folder: str | os.PathLike[str], ck: Checkpointer, step: int, allow_pickle: bool
 ) -> _client.Metadata:
     """See shoal.torch.import_dcp."""
+    number = _arguments.step_to_save(step)
     opened = _Folder(os.path.abspath(os.fspath(folder)))
     mapped = _Mapped(opened)
     state, size = _pack(opened, mapped, ck, allow_pickle)
     from ._handle import SaveHandle
 
     with ck._lock:
-        handle = SaveHandle(ck._client.save(int(step), state, {}))
+        handle = SaveHandle(ck._client.save(number, state, {}))
     logger.info("step %d: %.1f MiB of %s are staged", step, size / 2**20, opened.path)
     del mapped  # staged: the client has copied all of it
     return handle.committed()

@@ -370,7 +370,10 @@ def _children(node: Json) -> list[tuple[typing.Any, Json]]:
 
 
 def _list_names(node: Json, path: tuple[typing.Any, ...], out: dict[str, tuple[Json, typing.Any]]) -> None:
-    out[".".join(map(str, path))] = node, path
+    name = ".".join(map(str, path))
+    is_container = isinstance(node, dict) and "alias" not in node
+    if not is_container or name not in out:  # {"a.b": 1, "a": {"b": {}}}: the leaf has the name
+        out[name] = node, path
     for key, child in _children(node):
         _list_names(child, (*path, key), out)
 
@@ -518,9 +521,7 @@ def whole(node: Json, name: str, pending: Pending, reader: typing.Any, make: dic
         alias = Node("alias", name, None)
         alias.target = source
         return alias
-    if name in make:
-        return make[name]
-    if isinstance(node, dict):
+    if isinstance(node, dict):  # not in `make`, even if a leaf has the same name
         kind = "dict" if "items" in node else next(iter(node))
         out = Node(kind, name, {} if kind == "dict" else [])
         for key, child in _children(node):
@@ -528,6 +529,8 @@ def whole(node: Json, name: str, pending: Pending, reader: typing.Any, make: dic
             if made is not None:
                 out.children.append((key, made))
         return out
+    if name in make:
+        return make[name]
     leaf = Node(node if node in ("object", "per_rank") else "array", name, None)
     if node == "per_rank":
         if f"{name}@rank{pending.rank}" not in reader:

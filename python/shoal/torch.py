@@ -207,7 +207,7 @@ def import_dcp(
     the state that DCP saved, so that every kind of load of Shoal reads them. The files are mapped, and the
     memory for staged bytes is what `staging_bytes_max` and `--staging-memory` allow, however large the
     folder is. A tensor that was saved with other strides than row-major ones passes through a temporary
-    file. DCP's files have no digests: damage within the bytes of a tensor is not found.
+    file. The CRC-32 of each tensor and object, which torch.save writes, is compared.
 
     No code in the folder runs. A pickle that names anything but the parts of DCP's format is rejected with an
     error that has the name. An object becomes JSON if that can express it; else its bytes stay as they are,

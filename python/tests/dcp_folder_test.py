@@ -191,7 +191,7 @@ def test_metadata_that_contradicts_itself_is_rejected(folder, root):
     changed(lambda it: setattr(about(it).properties, "dtype", torch.int32), "the metadata says")
     changed(lambda it: setattr(about(it).properties, "dtype", torch.complex128), "complex128")
     changed(lambda it: it.storage_data.clear(), "does not say where")
-    changed(lambda it: it.planner_data.update(a=("n", "a")), "leads through another value")
+    changed(lambda it: it.planner_data.update(a=("n", "a")), "a path must be the name")
     changed(lambda it: setattr(it, "state_dict_metadata", None), "is not the metadata")
     changed(lambda it: [setattr(i, "length", -1) for i in it.storage_data.values()], "the place of")
     changed(
@@ -317,3 +317,50 @@ def test_export_by_ranks_is_read_by_ranks_of_dcp(exporters, loaders, folder, roo
     names = {f"__{rank}_0.distcp" for rank in range(exporters)}
     assert set(os.listdir(folder)) == {".metadata"} | names
     run_ranks("dcp_folders", "load_by_dcp", loaders, python_environment, folder)
+
+
+def test_import_conjugates_and_negates_as_dcp_does(root, tmp_path):
+    value = torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex64)
+    state = {"conj": value.conj(), "neg": torch._neg_view(torch.arange(4.0))}
+    dcp.save(state, checkpoint_id=tmp_path / "old", no_dist=True)
+    shoal.torch.import_dcp(tmp_path / "old", root, 1)
+    with shoal.Checkpointer(root, read_only=True) as ck:
+        loaded = ck.load(1)
+    assert loaded["conj"].tolist() == [1 - 2j, 3 + 4j]
+    assert loaded["neg"].tolist() == [0.0, -1.0, -2.0, -3.0]
+
+
+def test_a_pickle_cannot_change_classes(root, tmp_path):
+    dcp.save({"w": torch.ones(2)}, checkpoint_id=tmp_path / "old", no_dist=True)
+    metadata = tmp_path / "old" / ".metadata"
+    patch = b"cpathlib\nPosixPath\n(N}X\x0a\0\0\0__fspath__ctorch\nSize\nstb0"
+    content = metadata.read_bytes()
+    metadata.write_bytes(content[:2] + patch + content[2:] if content[:1] == b"\x80" else patch + content)
+    with pytest.raises(shoal.Corrupt, match="attributes of a class"):
+        shoal.torch.import_dcp(tmp_path / "old", root, 1)
+
+
+@pytest.mark.parametrize("step", [1.5, True, "7", -1])
+def test_import_checks_the_step(root, tmp_path, step):
+    dcp.save({"w": torch.ones(2)}, checkpoint_id=tmp_path / "old", no_dist=True)
+    with pytest.raises(shoal.InvalidArgument, match="step"):
+        shoal.torch.import_dcp(tmp_path / "old", root, step)
+
+
+def test_import_refuses_names_that_could_not_be_read(root, tmp_path):
+    for state, says in (({"": {"a": torch.ones(2)}}, "empty"), ({"__shoal_tree__.x": 1}, "reserved")):
+        dcp.save(state, checkpoint_id=tmp_path / says, no_dist=True)
+        with pytest.raises(shoal.InvalidArgument, match=says):
+            shoal.torch.import_dcp(tmp_path / says, root, 1)
+
+
+@pytest.mark.parametrize("value", [torch.arange(1000.0), "hello" * 100])
+def test_one_flipped_bit_is_found(root, tmp_path, value):
+    dcp.save({"w": value}, checkpoint_id=tmp_path / "old", no_dist=True)
+    path = tmp_path / "old" / "__0_0.distcp"
+    content = bytearray(path.read_bytes())
+    needle = value.numpy().tobytes()[400:440] if isinstance(value, torch.Tensor) else b"hellohello"
+    content[content.index(needle)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(shoal.Corrupt, match="CRC-32"):
+        shoal.torch.import_dcp(tmp_path / "old", root, 1)

@@ -305,3 +305,9 @@ def test_debug_torn_names_an_array_that_changes_during_a_save(tmp_path):
             writer.join()
         ck.save(60, {"model": {"weight": array}}).committed()
         assert ck.latest().step == 60
+
+
+def test_a_leaf_and_a_container_may_have_one_dotted_name(checkpointer):
+    state = {"a.b": 5, "a": {"b": {"c": 1}}, "t": np.ones(2)}
+    checkpointer.save(1, state).committed()
+    same(checkpointer.load(1), state)
