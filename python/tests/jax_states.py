@@ -90,3 +90,15 @@ def load_on_each(root, port):
         loaded = shoal.jax.load(ck, 1, like)
         for name, spec in specs().items():
             check(loaded[name], values(jnp.float32), NamedSharding(of_mesh, spec))
+        # On devices of process 0 alone, as a stage of a pipeline; and on no device in particular.
+        stage = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), PartitionSpec("x"))
+        like = {
+            "rows": jax.ShapeDtypeStruct(SHAPE, jnp.float32, sharding=stage),
+            "own": jax.ShapeDtypeStruct((5,), jnp.float32),
+        }
+        loaded = shoal.jax.load(ck, 1, like)
+        assert loaded["own"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+        if jax.process_index() == 0:
+            check(loaded["rows"], values(jnp.float32), stage)
+        else:
+            assert not loaded["rows"].addressable_shards and loaded["rows"].shape == SHAPE
