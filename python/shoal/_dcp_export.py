@@ -75,6 +75,10 @@ class _Flattened:
         self.values: list[_Value] = []
         self.aliases: list[tuple[_Value, str]] = []  # with the name of the tensor that it equals
         self._walk(checkpoint.structure().root, (), "", False)
+        # A tensor within a tuple has no name of its own in DCP, so that nothing can be its alias.
+        exported = {value.fqn for value in self.values}
+        self.values += [alias for alias, source in self.aliases if source not in exported]
+        self.aliases = [each for each in self.aliases if each[1] in exported]
 
     def _walk(self, node: _tree.Json, path: Path, name: str, of_list: bool) -> None:
         if isinstance(node, str):
@@ -82,6 +86,11 @@ class _Flattened:
         if "alias" in node:
             return self._alias(node["alias"], path, name)
         is_dict = "dict" in node or "items" in node
+        if not is_dict and _has_per_rank(node):
+            raise InvalidArgument(
+                f"'{name}' is a list or a tuple with a per_rank value, which DCP cannot name by rank: keep "
+                "per_rank values in dicts"
+            )
         if path and not is_dict and not _is_traversed(node):
             self.values.append(_Value(_joined(path), path, name, tree=node))
             return None
@@ -116,6 +125,12 @@ class _Flattened:
 
 def _joined(path: Path) -> str:
     return ".".join(map(str, path))
+
+
+def _has_per_rank(node: _tree.Json) -> bool:
+    if isinstance(node, str):
+        return node == "per_rank"
+    return "alias" not in node and any(_has_per_rank(child) for _, child in _tree._children(node))
 
 
 def _is_traversed(node: _tree.Json) -> bool:

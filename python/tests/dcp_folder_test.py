@@ -364,3 +364,22 @@ def test_one_flipped_bit_is_found(root, tmp_path, value):
     path.write_bytes(content)
     with pytest.raises(shoal.Corrupt, match="CRC-32"):
         shoal.torch.import_dcp(tmp_path / "old", root, 1)
+
+
+def test_export_of_a_tensor_that_a_tuple_shares(root, tmp_path):
+    root.mkdir()
+    shared = torch.arange(3.0)
+    with shoal.Checkpointer(root) as ck:
+        ck.save(1, {"a": (shared,), "b": shared, "c": shared}).committed()
+    shoal.torch.export_dcp(root, 1, tmp_path / "new")
+    state = {"b": torch.zeros(3), "c": torch.zeros(3)}
+    dcp.load(state, checkpoint_id=tmp_path / "new", no_dist=True)
+    assert torch.equal(state["b"], shared) and torch.equal(state["c"], shared)
+
+
+def test_export_refuses_per_rank_values_in_lists(root, tmp_path):
+    root.mkdir()
+    with shoal.Checkpointer(root) as ck:
+        ck.save(1, {"l": [shoal.per_rank("mine"), 1]}).committed()
+    with pytest.raises(shoal.InvalidArgument, match="'l' is a list or a tuple with a per_rank value"):
+        shoal.torch.export_dcp(root, 1, tmp_path / "new")
