@@ -30,9 +30,8 @@ class StageRecipe {
     uint64_t payload_bytes = 0;
   };
   Result<Staging> lay_out(const BoundState& state) const;
-  // The tag of a copy is the index of its entry in the layout.
   // Makes the copies of a whole save: those from host memory in `tasks`, those from devices in `on_devices`,
-  // which is needed only if state.uses_devices().
+  // which is needed only if state.uses_devices(). The tag of a copy is the index of its entry in the layout.
   void make_tasks(const BoundState& state, const Staging& staging, std::byte* slab,
                   std::vector<gpu::CopyTask>& tasks,
                   std::vector<gpu::DeviceBatch>* on_devices = nullptr) const;

@@ -71,9 +71,9 @@ struct CheckpointerOptions {
   NodeSettings node;  // settings of a node that this process starts
   // Start a node if this host has none. SHOAL_START_NODE=0, which `shoal launch` sets, forbids it.
   bool start_node = true;
-  // Called several times a second by a thread that waits in open, save or a load, without a lock. If it
-  // returns false, that call ends with Code::busy. A program can so react to signals. Any thread that uses
-  // the Checkpointer may call it. nullptr: waits last as long as they must.
+  // A thread that waits in open, save, a load, wait_all or close calls this function several times a second,
+  // without a lock. If it returns false, that call ends with an error: Code::busy, or the last failure to
+  // find a node. A program can stop a wait with it when a signal comes. nullptr: nothing ends a wait early.
   std::function<bool()> keep_waiting;
   // This job only loads. It does not affect a job that trains on the same root, since it claims no
   // generation. save and prepare return Code::refused. Must be the same on all ranks; SHOAL_READ_ONLY=1 sets
