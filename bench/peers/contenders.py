@@ -22,6 +22,7 @@ ROW_ELEMENTS = 256  # of float32: rows of 1 KiB
 class Contender:
     """`local` are the tensors of this rank, which the trainer changes in place; a load fills them."""
 
+    module = "torch"  # that must be installed
     is_durable = False  # whether a complete checkpoint has been synced, files and folders
     ranks_max = 1 << 20
 
@@ -64,6 +65,7 @@ class Contender:
 
 
 class Shoal(Contender):
+    module = "shoal"
     is_durable = True
     mode = "collective-free"
 
@@ -103,6 +105,7 @@ class ShoalCollective(Shoal):
 class ShoalThroughDcp(Contender):
     """dcp.save and dcp.load with Shoal's storage: DCP plans and calls its collectives."""
 
+    module = "shoal"
     is_durable = True
 
     def open(self) -> None:
@@ -153,6 +156,8 @@ class DcpAsyncProcess(DcpAsyncThread):
 class TorchCheckpointing(Contender):
     """Without a resharder, so that only as many ranks can load it: its resharder gathers metadata on CUDA."""
 
+    module = "torch_checkpointing"
+
     def open(self) -> None:
         from torch_checkpointing import CheckpointManager
         from torch_checkpointing.config import AsyncCheckpointSaverConfig
@@ -195,6 +200,8 @@ class TorchSave(Contender):
 
 
 class Safetensors(TorchSave):
+    module = "safetensors"
+
     def path(self, step: int) -> str:
         return super().path(step) + ".safetensors"
 
@@ -214,6 +221,7 @@ class Safetensors(TorchSave):
 class Orbax(Contender):
     """AsyncCheckpointer with arrays of JAX; one process, which is what runs without a cluster of JAX."""
 
+    module = "orbax.checkpoint"
     ranks_max = 1
 
     def open(self) -> None:

@@ -297,9 +297,9 @@ def summarize(jobs: list[dict[str, typing.Any]]) -> dict[str, typing.Any]:
 def installed(name: str) -> bool:
     import importlib.util
 
-    needs = {"orbax": "orbax.checkpoint"}
-    own_name = name in ("torch_checkpointing", "safetensors")
-    module = "shoal" if "shoal" in name else name if own_name else needs.get(name, "torch")
+    from contenders import CONTENDERS
+
+    module = CONTENDERS[name].module
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
