@@ -198,20 +198,25 @@ class Checkpointer:
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
         number, texts = _arguments.step_to_save(step), _arguments.texts(metadata, "metadata")
         with self._lock:
-            self._warn_of_unchanged()
             packed = self._pack(_dict(state), allow)
+            return self._submit(number, packed.state, texts)
+
+    def _submit(self, step: int, state: typing.Any, texts: typing.Mapping[str, str]) -> SaveHandle:
+        """Saves a State of the client. Every way to save ends here."""
+        with self._lock:
+            self._warn_of_unchanged()
             try:
-                handle = SaveHandle(self._client.save(number, packed.state, texts))
+                handle = SaveHandle(self._client.save(step, state, texts))
             except EarlierSaveFailed as error:
                 last = self._client.last_save()
-                if last is not None and last.step == number:
+                if last is not None and last.step == step:
                     error.handle = SaveHandle(last)
                 raise
             self._in_flight.append(handle)
         stats = handle.stats
         logger.info(
             "step %d is staged: %.1f MiB in %.1f ms",
-            number,
+            step,
             stats.bytes_staged / 2**20,
             stats.seconds_blocked * 1e3,
         )
@@ -235,22 +240,28 @@ class Checkpointer:
         self._steady = None
         walker = _tree.Walker(self._rank, False, allow_pickle)
         root = walker.walk(state)
+        packed, numbers = self._state_of(root, walker.leaves, allow_pickle)
+        steady = _steady.Steady(root, walker.leaves, packed, numbers)
+        self._steady = steady if steady.usable else None
+        return _Packed(packed, walker)
+
+    def _state_of(
+        self, root: _tree.Node, leaves: typing.Iterable[_tree.Node], allow_pickle: bool
+    ) -> tuple[typing.Any, typing.List[int]]:
+        """A State of the client for a tree and its leaves, and the numbers of its objects in the State."""
         packed = _client.State()
         name, content = self._structures.of(root)
         packed.add_bytes(name, content, self._world)
         numbers = []
-        for node in walker.leaves:
+        for node in leaves:
             if node.kind == "array":
                 if node.array is not None:
-                    node.array.add_to(
-                        packed, node.name, self._group(node.group), node.group is not None, False
-                    )
+                    group = self._group(node.group)
+                    node.array.add_to(packed, node.name, group, node.group is not None, False)
             elif node.kind != "alias":
                 group = None if node.kind == "per_rank" else self._world
                 numbers.append(packed.add_bytes(node.name, _tree.encode_object(node, allow_pickle), group))
-        steady = _steady.Steady(root, walker.leaves, packed, numbers)
-        self._steady = steady if steady.usable else None
-        return _Packed(packed, walker)
+        return packed, numbers
 
     def _group(self, group: typing.Any) -> typing.Any:
         if group is None:

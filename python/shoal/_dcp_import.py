@@ -13,7 +13,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import io
-import logging
 import math
 import mmap
 import os
@@ -36,8 +35,6 @@ from ._errors import Corrupt, Error, InvalidArgument, NoSpace, NotFound, TooLarg
 
 if typing.TYPE_CHECKING:
     from ._checkpointer import Checkpointer
-
-logger = logging.getLogger("shoal")
 
 METADATA = ".metadata"
 METADATA_BYTES_MAX = 4 << 30  # a job with more has more than ten million chunks
@@ -580,15 +577,14 @@ def _address(data: memoryview) -> int:
     return int(np.frombuffer(data, np.uint8).ctypes.data) if len(data) else 0
 
 
-def _pack(folder: _Folder, mapped: _Mapped, ck: Checkpointer, allow_pickle: bool) -> tuple[typing.Any, int]:
-    """A State of the client with this rank's share, and its bytes."""
-    state, size = _client.State(), 0
+def _pack(folder: _Folder, mapped: _Mapped, ck: Checkpointer, allow_pickle: bool) -> typing.Any:
+    """A State of the client with this rank's share."""
+    state = _client.State()
     own = _client.Mesh.from_ranks([1], [ck.rank])
     boxes: dict[str, tuple[_Item, list[tuple[list[int], list[int], int]]]] = {}
     for item in folder.share_of(ck._position, ck.world_size):
         where = item.describe(folder.path)
         data = mapped.bytes_of(item)
-        size += item.length
         if item.dtype is None:
             if item.length > OBJECT_BYTES_MAX:
                 raise TooLarge(f"{where} is an object of more than {OBJECT_BYTES_MAX} bytes")
@@ -603,7 +599,7 @@ def _pack(folder: _Folder, mapped: _Mapped, ck: Checkpointer, allow_pickle: bool
         state.add_boxes(fqn, _client.dtype_number(item.dtype), item.shape, held, False, False)
     name, content = _tree.named_structure({"dcp": folder.paths})
     state.add_bytes(name, content, ck._world)
-    return state, size
+    return state
 
 
 def import_folder(
@@ -613,11 +609,6 @@ def import_folder(
     number = _arguments.step_to_save(step)
     opened = _Folder(os.path.abspath(os.fspath(folder)))
     mapped = _Mapped(opened)
-    state, size = _pack(opened, mapped, ck, allow_pickle)
-    from ._handle import SaveHandle
-
-    with ck._lock:
-        handle = SaveHandle(ck._client.save(number, state, {}))
-    logger.info("step %d: %.1f MiB of %s are staged", step, size / 2**20, opened.path)
+    handle = ck._submit(number, _pack(opened, mapped, ck, allow_pickle), {})
     del mapped  # staged: the client has copied all of it
     return handle.committed()

@@ -20,9 +20,9 @@ import typing
 import jax
 import numpy as np
 
-from . import _arguments, _arrays, _client, _tree
+from . import _arguments, _arrays, _tree
 from ._checkpointer import Checkpointer
-from ._errors import EarlierSaveFailed, InvalidArgument, KeyMismatch
+from ._errors import InvalidArgument, KeyMismatch
 from ._handle import SaveHandle
 
 __all__ = ["load", "save"]
@@ -58,25 +58,8 @@ def save(
         tree, _, _ = _nested(state)
         walker = _Walker(checkpointer._rank, False, checkpointer._allow_pickle)
         root = walker.walk(tree)
-        packed = _client.State()
-        name, content = checkpointer._structures.of(root)
-        packed.add_bytes(name, content, checkpointer._world)
-        for node in walker.leaves:
-            if node.kind == "array":
-                if node.array is not None:
-                    group = checkpointer._group(node.group)
-                    node.array.add_to(packed, node.name, group, node.group is not None, False)
-            elif node.kind != "alias":
-                group = None if node.kind == "per_rank" else checkpointer._world
-                content = _tree.encode_object(node, checkpointer._allow_pickle)
-                packed.add_bytes(node.name, content, group)
-        try:
-            return SaveHandle(checkpointer._client.save(number, packed, texts))
-        except EarlierSaveFailed as error:
-            last = checkpointer._client.last_save()
-            if last is not None and last.step == number:
-                error.handle = SaveHandle(last)
-            raise
+        packed, _ = checkpointer._state_of(root, walker.leaves, checkpointer._allow_pickle)
+        return checkpointer._submit(number, packed, texts)
 
 
 def load(

@@ -310,8 +310,7 @@ class StorageWriter(_DcpWriter):
             plan.planner_data, {item.index.fqn: item for item in plan.items}
         )
         state.add_bytes(name, content, own)
-        with ck._lock:
-            self._handle = SaveHandle(ck._client.save(step, state, {}))
+        self._handle = ck._submit(step, state, {})
         del kept
         done: "torch.futures.Future[list[WriteResult]]" = torch.futures.Future()
         done.set_result(results)
