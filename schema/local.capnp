@@ -358,7 +358,7 @@ struct LocalMessage {
       step @73 :UInt64;
       attempt @74 :UInt32;
       layoutId @75 :Data;
-      known @76 :Data;           # share id of the plan that this client has; empty: none
+      known @76 :Data;           # assignment id of the plan that this client has; empty: none
       followsPlanner @87 :Bool;  # its layout is the result of a planGathering
     }
     plan :group {                # node -> client

@@ -205,7 +205,7 @@ struct Message {
       worldSize @39 :UInt32;
       options @40 :Layout.SaveOptions;
       ranks @41 :List(RankLayout);
-      known @42 :List(Data);           # parallel to ranks: share id of the plan that each has for this layout
+      known @42 :List(Data);           # parallel to ranks: assignment id of each one's plan for this layout
                                        # (docs/reference/protocol.md); empty: none
       followsPlanner @46 :Bool;        # these layouts are the result of a planGathering
     }

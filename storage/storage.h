@@ -1,8 +1,8 @@
 // Storage: named byte objects under one root, with the guarantees that commits depend on. Read this header
 // first.
 //
-// Implementations: LocalStorage (storage/files/local_storage.h) for file systems, and the simulator's fake in
-// sim/. An object store may follow.
+// Implementation: LocalStorage (storage/files/local_storage.h) for file systems. The simulator replaces what
+// lies below it, the FileSystem (sim/bytes/memory_file_system.h). An object store may follow.
 //
 // Paths are relative to the root. A path consists of components separated by '/', each of which
 // validate_component accepts. A name from a message or a file therefore cannot lead outside the root. Every

@@ -74,10 +74,10 @@ struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be commi
 struct Pending {  // Coordinator -> ShardWriter: report received, undecided; resend more slowly
   AttemptKey key;
 };
-// ShardWriter -> Coordinator: the ranks of this node have written `amount` bytes of the save so far, and go
-// on. Coordinator -> ShardWriter, after Pending: `amount` counts the news of the attempt so far. Sent only
-// about saves that take long; a loss does not matter. A greater amount than before moves the receiver's
-// deadline.
+// ShardWriter -> Coordinator: the writes of this node go on; `amount` counts how often the node has seen them
+// progress. It is no number of bytes. Coordinator -> ShardWriter, after Pending: `amount` counts the news of
+// the attempt so far. Sent only about saves that take long; a loss does not matter. A greater amount moves
+// the coordinator's deadline, and any other amount than before that of a ShardWriter.
 struct SaveProgress {
   AttemptKey key;
   uint64_t amount = 0;

@@ -252,8 +252,8 @@ class Checkpointer {
   // (docs/how-to/operations.md, "Memory of saves").
   //
   // The layout may change from save to save, on all ranks or on some. A rank with a new layout stages
-  // everything it holds once, instead of its share. If save fails on this rank, the other ranks' saves abort
-  // at once, with this rank and cause.
+  // everything it holds once, instead of its assignment. If save fails on this rank, the other ranks' saves
+  // abort at once, with this rank and cause.
   //
   // Code::earlier_save_failed reports, once, a failed save before this one that no call has returned yet, by
   // step, rank and cause. This save was staged nevertheless, unless on_failed or max_failed_saves prevent it;

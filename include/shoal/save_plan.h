@@ -113,7 +113,7 @@ using SavePlanPtr = std::shared_ptr<const SavePlan>;
 // rest.
 PlanId plan_id_of(const SavePlan& plan);
 // The hash of a plan without its roster id. Two plans of one layout by which a rank writes the same pieces
-// have the same share id, whatever the other ranks hold.
+// have the same assignment id, whatever the other ranks hold.
 PlanId assignment_id_of(const SavePlan& plan);
 // The same plan with another roster id, and the id that follows from it.
 SavePlanPtr under_roster(const SavePlanPtr& plan, const RosterId& roster_id);

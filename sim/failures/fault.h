@@ -41,7 +41,7 @@ struct Fault {
     reorders,     // permille of these messages arrive up to by_ms later, and others overtake them
     disk_slow,    // storage requests of hosts take factor times as long, for for_ms
     disk_fails,   // permille of the hosts' storage operations fail, for for_ms
-    disk_full,    // operations of hosts that write fail, for for_ms
+    disk_full,    // operations of hosts that create files fail, for for_ms
     stops,        // nodes of hosts are requested to stop, and end when drained; new ones start for_ms later
   };
   static constexpr size_t kKinds = 15;

@@ -4,7 +4,6 @@
 // UCX_TLS selects the transports, UCX_NET_DEVICES the networks, and UCX_LOG_LEVEL enables UCX's own messages.
 // docs/reference/transport.md lists the settings and the reasons. Each transport has one thread; UCX adds its
 // own for asynchronous events.
-// its own for asynchronous events as well.
 #pragma once
 
 #include <memory>

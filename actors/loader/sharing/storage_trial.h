@@ -7,7 +7,6 @@
 // rest itself, as long as that is not slower than sharing was; if it becomes slower, the node shares again
 // and stays with it. If storage is what limits sharing, it does not appear faster: then it gives no single
 // host more than all hosts together.
-// faster: it gives no host more than it gives all.
 #pragma once
 
 #include <cstdint>

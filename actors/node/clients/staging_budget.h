@@ -12,7 +12,6 @@
 //
 // If a rank holds more than its share and others are short of memory, it is requested to give its slabs back.
 // If the host itself is short of memory, so is a rank that has staged nothing for a while.
-// rank that has staged nothing for a while, where the host itself is short of memory.
 #pragma once
 
 #include <cstdint>

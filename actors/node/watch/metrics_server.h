@@ -2,7 +2,6 @@
 // thread, so that saves never wait for a scraper. Requests, connections and their time are bounded
 // (local/socket/question_server.h), and a slow client affects no other. No TLS and no access control: use an
 // address that only the scraper can reach.
-// control: bind it to an address that only the scraper reaches.
 #pragma once
 
 #include <cstdint>
