@@ -74,10 +74,10 @@ struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be commi
 struct Pending {  // Coordinator -> ShardWriter: report received, undecided; resend more slowly
   AttemptKey key;
 };
-// ShardWriter -> Coordinator: the writes of this node go on; `amount` counts how often the node has seen them
-// progress. It is no number of bytes. Coordinator -> ShardWriter, after Pending: `amount` counts the news of
-// the attempt so far. Sent only about saves that take long; a loss does not matter. A greater amount moves
-// the coordinator's deadline, and any other amount than before that of a ShardWriter.
+// ShardWriter -> Coordinator: the writes of this node continue; `amount` counts how often the node has seen
+// them progress, not bytes. Coordinator -> ShardWriter, after Pending: `amount` counts the news of the
+// attempt so far. Sent only about saves that take long; a loss does not matter. The coordinator moves its
+// deadline if the amount is greater than before, a ShardWriter if it is another one.
 struct SaveProgress {
   AttemptKey key;
   uint64_t amount = 0;

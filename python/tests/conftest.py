@@ -2,11 +2,14 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
 
 import shoal
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
@@ -30,3 +33,21 @@ def python_environment() -> dict[str, str]:
     environment["PYTHONUNBUFFERED"] = "1"
     environment["PYTHON"] = sys.executable
     return environment
+
+
+@pytest.fixture
+def run_example(python_environment):
+    """Runs a program of examples/ under torchrun. Returns its result, and the lines of its losses."""
+
+    def run(example: str, ranks: int, *arguments):
+        program = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        ran = subprocess.run(
+            [*program, EXAMPLES / example, *arguments],
+            env={**python_environment, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        return ran, [line for line in ran.stdout.splitlines() if line.startswith("step ")]
+
+    return run

@@ -5,10 +5,7 @@ manager and optimizers need neither.
 """
 
 import importlib.util
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -24,7 +21,7 @@ import shoal  # noqa: E402
 import shoal.torch  # noqa: E402
 from shoal.torchtitan import ShoalCheckpointManager  # noqa: E402
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "train_torchtitan.py"
+EXAMPLE = "train_torchtitan.py"
 NEEDED = ("triton", "datasets", "torchdata")
 
 
@@ -225,30 +222,18 @@ def test_a_remote_folder_is_rejected(tmp_path):
 # ---- the Trainer of torchtitan ----
 
 
-def run_example(environment, ranks, folder, *options):
-    program = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    ran = subprocess.run(
-        [*program, EXAMPLE, "--folder", folder, *options],
-        env={**environment, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    return ran, [line for line in ran.stdout.splitlines() if line.startswith("step ")]
-
-
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in NEEDED),
     reason=f"torchtitan's Trainer needs the packages {', '.join(NEEDED)}",
 )
-def test_a_trainer_with_fsdp_is_resumed(tmp_path, python_environment):
-    ran, whole = run_example(python_environment, 2, tmp_path / "whole")
+def test_a_trainer_with_fsdp_is_resumed(tmp_path, run_example):
+    ran, whole = run_example(EXAMPLE, 2, "--folder", tmp_path / "whole")
     assert ran.returncode == 0 and len(whole) == 8, ran.stderr
-    stopped, _ = run_example(python_environment, 2, tmp_path / "part", "--stop-after", "5")
+    stopped, _ = run_example(EXAMPLE, 2, "--folder", tmp_path / "part", "--stop-after", "5")
     assert stopped.returncode != 0 and "stopped after step 5" in stopped.stderr
-    again, resumed = run_example(python_environment, 2, tmp_path / "part")
+    again, resumed = run_example(EXAMPLE, 2, "--folder", tmp_path / "part")
     assert again.returncode == 0 and resumed == whole[3:], again.stderr
     alone, losses = run_example(
-        python_environment, 1, tmp_path / "part", "--steps", "10", "--exclude", "dataloader"
+        EXAMPLE, 1, "--folder", tmp_path / "part", "--steps", "10", "--exclude", "dataloader"
     )
     assert alone.returncode == 0 and [line.split(":")[0] for line in losses] == ["step 9", "step 10"]

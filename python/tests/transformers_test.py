@@ -1,9 +1,6 @@
 """ShoalTrainer against the Trainer of transformers itself."""
 
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -167,24 +164,15 @@ def test_it_goes_before_other_trainers(tmp_path):
     assert steps_of(tmp_path) == [3, 6, 9, 12]
 
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "train_transformers.py"
+def test_two_ranks_under_ddp_are_resumed(tmp_path, run_example):
+    def run(folder, *more):
+        arguments = ["--folder", folder, "--text", __file__, "--steps", "8", "--save-steps", "3", *more]
+        return run_example("train_transformers.py", 2, *arguments)
 
-
-def run_example(environment, ranks, folder, *options):
-    program = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    arguments = ["--folder", folder, "--text", EXAMPLE, "--steps", "8", "--save-steps", "3", *options]
-    environment = {**environment, "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [*program, EXAMPLE, *arguments], env=environment, capture_output=True, text=True, timeout=240
-    )
-    return ran, [line for line in ran.stdout.splitlines() if line.startswith("step ")]
-
-
-def test_two_ranks_under_ddp_are_resumed(tmp_path, python_environment):
-    ran, whole = run_example(python_environment, 2, tmp_path / "whole")
+    ran, whole = run(tmp_path / "whole")
     assert ran.returncode == 0 and len(whole) == 8, ran.stderr
-    stopped, _ = run_example(python_environment, 2, tmp_path / "part", "--stop-after", "7")
+    stopped, _ = run(tmp_path / "part", "--stop-after", "7")
     assert stopped.returncode != 0 and "stopped after step 7" in stopped.stderr
-    again, resumed = run_example(python_environment, 2, tmp_path / "part")
+    again, resumed = run(tmp_path / "part")
     assert again.returncode == 0 and resumed == whole, again.stderr
     assert steps_of(tmp_path / "part") == steps_of(tmp_path / "whole")
