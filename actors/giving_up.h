@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "shoal/status.h"
 
@@ -44,6 +45,11 @@ constexpr bool looks_at_root_first(GiveUp why) {
       return false;
   }
   return false;
+}
+
+// How the cause of an abort states the failure of a rank: "no space: …", "its trainer ended …".
+inline std::string failure_text(const Status& failure) {
+  return failure.code() == Code::unavailable ? failure.message() : failure.to_string();
 }
 
 // What the failure of a rank means. Code::unavailable: its trainer or node has ended, and the save with it.

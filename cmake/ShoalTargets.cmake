@@ -116,7 +116,7 @@ function(shoal_test name)
   target_include_directories(${name} PRIVATE "${SHOAL_ROOT}")
   shoal_compile_in_batches(${name})
   # A test's own code is not what a release is fast at, and is most of what there is to compile.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
   if(SHOAL_SANITIZE MATCHES undefined)
     target_compile_options(${name} PRIVATE -fno-sanitize=null,alignment,vptr)
   endif()

@@ -153,7 +153,7 @@ struct SaveStatus {
   awaited @11 :List(UInt32);
   awaitedCount @12 :UInt64;
   trouble @13 :Text;
-  enum Phase { staging @0; writing @1; waiting @2; committing @3; }
+  enum Phase { staging @0; writing @1; waiting @2; committing @3; planning @4; }
 }
 
 struct CommitStatus {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
+#include "actors/giving_up.h"
 #include "actors/messages/message_bounds.h"
 
 namespace shoal::actors {
@@ -181,8 +182,12 @@ void Coordinator::on_failed(TimeNs now, NodeId from, const wire::SaveFailed& fai
   if (answer_decided(from, failed.key, out)) return;
   Attempt* attempt = open(now, failed.key, out).attempt;
   if (attempt == nullptr) return;
-  abort(*attempt, give_up_after(failed.why),
-        "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string(), out);
+  presence_.reported(from, {failed.rank});
+  // After a refusal every rank fails, and the first one to report is not the culprit.
+  const std::string cause = is_refused()
+                                ? "there is no roster: " + refused_.message()
+                                : presence_.name_ranks({failed.rank}) + ": " + failure_text(failed.why);
+  abort(*attempt, give_up_after(failed.why), cause, out);
 }
 
 // --- commits and aborts ---
@@ -224,7 +229,7 @@ void Coordinator::commit(Attempt& attempt, const ExpectedPlans& under, EffectWri
             return publish_abort(id, GiveUp::files_differ, status.message(), then_out);
           }
           checked.on(AttemptTrigger::files_match);
-          if_in_office(then_out, [this, id, body](TimeNs, EffectWriter& last_out) {
+          if_not_superseded(then_out, [this, id, body](TimeNs, EffectWriter& last_out) {
             publish(id, {id.key, body}, last_out);
           });
         });
@@ -239,7 +244,7 @@ void Coordinator::abort(Attempt& attempt, GiveUp why, const std::string& cause, 
 
 void Coordinator::publish_abort(const AttemptId& id, GiveUp why, const std::string& cause,
                                 EffectWriter& out) {
-  if_in_office(out, [this, id, why, cause](TimeNs, EffectWriter& then_out) {
+  if_not_superseded(out, [this, id, why, cause](TimeNs, EffectWriter& then_out) {
     publish(id, abort_of(id.key, why, cause.substr(0, storage::kMaxCauseBytes)), then_out);
   });
 }
@@ -475,7 +480,7 @@ void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
   attempt.on(AttemptTrigger::layouts_known);
   const storage::RosterRecord record{*world, options(), kRuleVersion};
   const bool is_first = !rosters_.newest();  // collective: the first save makes the first roster
-  if_in_office(out, [this, id = attempt.id(), record, is_first](TimeNs, EffectWriter& then_out) {
+  if_not_superseded(out, [this, id = attempt.id(), record, is_first](TimeNs, EffectWriter& then_out) {
     operations_.start(
         operation::PublishRoster{config_.generation, record, is_first}, then_out,
         [this, id, record](TimeNs now, Result<storage::RosterRecord> published, EffectWriter& last_out) {

@@ -41,14 +41,14 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
 std::vector<TransitionsTaken> Coordinator::transitions() const {
   return {{"attempt", attempt_counts_.list()},
           {"plan gather", plan_gather_counts_.list()},
-          {"office", office_counts_.list()},
+          {"term", term_counts_.list()},
           {"first roster", first_roster_counts_.list()},
           {"shutdown", shutdown_counts_.list()}};
 }
 
 void Coordinator::on_start(TimeNs now, EffectWriter& out) {
-  office_.on(config_.read_only ? OfficeTrigger::started_read_only : OfficeTrigger::started, office_counts_);
-  if (office_.is(OfficeState::serving_loads)) return;  // another job decides, cleans up and retains
+  term_.on(config_.read_only ? TermTrigger::started_read_only : TermTrigger::started, term_counts_);
+  if (term_.is(TermState::serving_loads)) return;  // another job decides, cleans up and retains
   recover(out);
   watch_epoch(now, out);
   retention_.begin(out);
@@ -75,12 +75,13 @@ void Coordinator::on_peer_lost(TimeNs now, NodeId node, const Status& why, Effec
 void Coordinator::watch_epoch(TimeNs now, EffectWriter& out) {
   timers_.set(
       now + config_.timeouts.epoch_check_ms * kMillisecond, out, [this](TimeNs, EffectWriter& then_out) {
-        if_in_office(then_out,
-                     [this](TimeNs then_now, EffectWriter& last_out) { watch_epoch(then_now, last_out); });
+        if_not_superseded(
+            then_out, [this](TimeNs then_now, EffectWriter& last_out) { watch_epoch(then_now, last_out); });
       });
 }
 
-void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act) {
+void Coordinator::if_not_superseded(EffectWriter& out,
+                                    std::function<void(TimeNs now, EffectWriter& out)> act) {
   if (is_superseded()) return;
   operations_.start(
       operation::ReadEpoch{}, out,
@@ -94,7 +95,7 @@ void Coordinator::if_in_office(EffectWriter& out, std::function<void(TimeNs now,
 
 // Nodes report what is in flight here to the later coordinator, or decide it at their deadlines.
 void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
-  office_.on(OfficeTrigger::later_epoch_exists, office_counts_);
+  term_.on(TermTrigger::later_epoch_exists, term_counts_);
   superseded_by_ = by;
   out.warning("this coordinator is superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
               (storage::is_of_run(by, config_.job_id, config_.generation)
@@ -171,7 +172,7 @@ void Coordinator::decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter
 
 void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
   if (is_superseded()) return send_superseded(from, out);
-  if (office_.is(OfficeState::serving_loads)) {  // nothing is saved: nodes only need load choices
+  if (term_.is(TermState::serving_loads)) {  // nothing is saved: nodes only need load choices
     if (const auto* load = std::get_if<wire::JoinLoad>(&body)) loads_.join(now, from, *load, out);
     return;
   }
@@ -188,7 +189,7 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
           [&](const wire::RanksEnded& gone) { on_ranks_ended(now, from, gone, out); },
           [&](const wire::JoinLoad& load) { loads_.join(now, from, load, out); },
           // The sender claims that a later coordinator exists; the root has the truth.
-          [&](const wire::Superseded&) { if_in_office(out, [](TimeNs, EffectWriter&) {}); },
+          [&](const wire::Superseded&) { if_not_superseded(out, [](TimeNs, EffectWriter&) {}); },
           // Messages to the other roles.
           [](const OneOf<wire::LayoutRequest, wire::RosterUpdate, wire::JoinRejected, wire::Pending,
                          wire::Decided, wire::Undecided, wire::AttemptRoster, wire::GlobalPlan,
@@ -252,8 +253,8 @@ void Coordinator::consider_first_roster(EffectWriter& out) {
   }
   on_first_roster(FirstRosterTrigger::all_joined);
   const storage::RosterRecord record{*world, gathering_.options(), kRuleVersion};
-  if_in_office(out,
-               [this, record](TimeNs, EffectWriter& then_out) { publish_first_roster(record, then_out); });
+  if_not_superseded(
+      out, [this, record](TimeNs, EffectWriter& then_out) { publish_first_roster(record, then_out); });
 }
 
 void Coordinator::publish_first_roster(storage::RosterRecord record, EffectWriter& out) {

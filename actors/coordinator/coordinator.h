@@ -93,11 +93,11 @@ class Coordinator final : public Role {
   void decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter& out);
 
   // --- epochs ---
-  bool is_superseded() const { return office_.is(OfficeState::superseded); }
+  bool is_superseded() const { return term_.is(TermState::superseded); }
   void watch_epoch(TimeNs now, EffectWriter& out);
   // Reads the highest epoch from the root, and calls `act` unless it is higher than this coordinator's. If
   // the read fails, calls `act` all the same: the first decision file counts, whoever wrote it.
-  void if_in_office(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act);
+  void if_not_superseded(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act);
   void retire(const storage::EpochRecord& by, EffectWriter& out);
   void send_superseded(NodeId to, EffectWriter& out);
 
@@ -255,11 +255,11 @@ class Coordinator final : public Role {
   base::PagedSet<NodeId> nodes_;
   RankPresence presence_;
 
-  OfficeMachine office_{OfficeState::starting};
+  TermMachine term_{TermState::starting};
   std::optional<storage::EpochRecord> superseded_by_;
   FirstRosterMachine first_roster_{FirstRosterState::reading};
   Shutdown shutdown_;
-  OfficeMachine::Counts office_counts_;
+  TermMachine::Counts term_counts_;
   FirstRosterMachine::Counts first_roster_counts_;
   ShutdownMachine::Counts shutdown_counts_;
   AttemptMachine::Counts attempt_counts_;

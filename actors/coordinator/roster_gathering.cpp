@@ -94,7 +94,7 @@ Missing RosterGathering::what_is_missing() const {
   missing.detail = base::name_ranks(joined) + " sent " +
                    (joined.size() == 1 ? "its layout" : "their layouts") +
                    (beside.empty() ? "" : " (" + beside + ")") +
-                   ". The trainers of the missing ranks have not called open or save, or have ended";
+                   ". The trainers of the missing ranks have not called save or prepare yet, or have ended";
   return missing;
 }
 

@@ -1,4 +1,4 @@
-// The term of a coordinator: whether it is in office, whether it has the first roster of its generation, and
+// The term of a coordinator: whether it decides, whether it has the first roster of its generation, and
 // how far it is with stopping. Each has a state of its own, because each may change at any time: a
 // coordinator may be superseded or stopped before there is a roster, and a superseded one is stopped like any
 // other.
@@ -14,28 +14,28 @@ namespace shoal::actors {
 
 // --- whether it decides attempts ---
 
-enum class OfficeState : uint8_t {
+enum class TermState : uint8_t {
   starting,       // The role exists and has received no event.
-  in_office,      // It makes rosters and decides attempts.
+  deciding,       // It makes rosters and decides attempts.
   serving_loads,  // Its job only reads the root. It chooses checkpoints for loads and does nothing else.
   superseded,     // A later epoch exists. It answers every message with Superseded and decides nothing.
 };
-enum class OfficeTrigger : uint8_t {
+enum class TermTrigger : uint8_t {
   started,             // its node has started it
-  started_read_only,   // likewise, in a job that only reads the root
+  started_read_only,   // its node has started it, in a job that only reads the root
   later_epoch_exists,  // the root has the record of a later epoch
 };
 
-inline constexpr auto kOfficeTransitions = [] {
-  using S = OfficeState;
-  using T = OfficeTrigger;
+inline constexpr auto kTermTransitions = [] {
+  using S = TermState;
+  using T = TermTrigger;
   return std::to_array<Transition<S, T>>({
-      {S::starting, T::started, S::in_office},
+      {S::starting, T::started, S::deciding},
       {S::starting, T::started_read_only, S::serving_loads},
-      {S::in_office, T::later_epoch_exists, S::superseded},
+      {S::deciding, T::later_epoch_exists, S::superseded},
   });
 }();
-using OfficeMachine = StateMachine<kOfficeTransitions>;
+using TermMachine = StateMachine<kTermTransitions>;
 
 // --- whether there is a roster ---
 
@@ -75,7 +75,7 @@ using FirstRosterMachine = StateMachine<kFirstRosterTransitions>;
 enum class ShutdownState : uint8_t {
   running,                 // Nobody has requested a stop.
   stopping,                // Its node was requested to stop. It aborts attempts that nobody can complete.
-  stopping_with_trainers,  // Likewise, while trainers of its host live: another coordinator replaces it.
+  stopping_with_trainers,  // The same, while trainers of its host live: another coordinator replaces it.
   finishing,               // No client needs its node any more. It decides what is in flight.
   draining,                // Its node has drained after a request to stop. It decides what is in flight.
   handing_over,  // Likewise, while trainers live. It publishes what it has begun and leaves the rest

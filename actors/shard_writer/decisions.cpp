@@ -1,6 +1,7 @@
 // ShardWriter: the decision about a save, who makes it, and what clients receive.
 #include <algorithm>
 
+#include "actors/giving_up.h"
 #include "actors/shard_writer/shard_writer.h"
 #include "base/rank_names.h"
 
@@ -23,9 +24,16 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
   std::string first = cause;
   if (save.has_failed()) {
     why = give_up_after(save.failure());
-    first = "rank " + std::to_string(save.failed_rank()) + ": " + save.failure().to_string();
+    first = cause_of(save.failed_rank(), save.failure());
   }
   publish_tombstone(abort_of(key, why, first.substr(0, storage::kMaxCauseBytes)), out);
+}
+
+std::string ShardWriter::cause_of(Rank rank, const Status& failure) const {
+  if (!planning_failed_.ok() && failure.message() == planning_failed_.message()) {
+    return "there is no roster: " + failure.message();
+  }
+  return "rank " + std::to_string(rank) + " (host " + config_.host + "): " + failure_text(failure);
 }
 
 void ShardWriter::publish_tombstone(const operation::PublishDecision& made, EffectWriter& out) {
@@ -171,7 +179,8 @@ void ShardWriter::warn_of_missing_here(const AttemptKey& key, EffectWriter& out)
     }
   }
   if (!not_called.empty()) {
-    out.warning(to_string(key) + ": " + base::name_ranks(not_called) + " had not called save for it; " +
+    out.warning(to_string(key) + ": " + base::name_ranks(not_called) +
+                " had not called save for it, or had not staged all; " +
                 (not_called.size() == 1 ? "its trainer is attached" : "their trainers are attached"));
   }
   if (!writing.empty()) {

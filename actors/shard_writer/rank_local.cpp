@@ -171,7 +171,7 @@ void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
 
 void ShardWriter::abort_unopened(const AttemptKey& key, Rank rank, ClientId client, const Status& why,
                                  EffectWriter& out) {
-  const std::string cause = "rank " + std::to_string(rank) + ": " + why.to_string();
+  const std::string cause = cause_of(rank, why);
   operations_.start(abort_of(key, give_up_after(why), cause.substr(0, storage::kMaxCauseBytes)), out,
                     [this, key, client, why](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       if (!decision.ok()) {

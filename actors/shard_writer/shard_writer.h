@@ -180,6 +180,8 @@ class ShardWriter final : public Role {
   // This node publishes the tombstone itself, or commits what the root proves complete (giving_up.h). Then it
   // obeys the decision that exists. `why` and `cause` apply if no rank here has failed.
   void give_up(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out);
+  // For the tombstone. A refusal of all ranks names no rank: the first one to fail is not the culprit.
+  std::string cause_of(Rank rank, const Status& failure) const;
   void publish_tombstone(const operation::PublishDecision& made, EffectWriter& out);
   // Informs the clients, and tries again while that may help.
   void publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,

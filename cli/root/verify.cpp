@@ -217,13 +217,19 @@ Result<std::vector<storage::AttemptView>> pick(const admin::OpenRoot& root, cons
   admin::AttemptChoice choice = options.choice;
   choice.newest_only = !options.all;
   SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, admin::choose_attempts(root, choice));
-  std::erase_if(views,
-                [](const storage::AttemptView& view) { return !view.committed() && view.damage.ok(); });
+  std::string why;  // of the newest attempt that is no checkpoint
+  std::erase_if(views, [&](const storage::AttemptView& view) {
+    if (view.committed() || !view.damage.ok()) return false;
+    const std::string cause = view.decision ? view.decision->tombstone().cause : view.proof;
+    why = fmt::format(": {} is {}{}{}", to_string(view.info.key), view.state_name(),
+                      cause.empty() ? "" : ": ", cause);
+    return true;
+  });
   if (views.empty() && options.choice.names_one()) {
     std::string named =
         options.choice.step ? fmt::format("step {}", *options.choice.step) : options.choice.tag;
     return Status(Code::not_found,
-                  fmt::format("root {} has no checkpoint at {}", root.storage->describe(), named));
+                  fmt::format("root {} has no checkpoint at {}{}", root.storage->describe(), named, why));
   }
   if (views.empty() && !options.all) {
     return Status(Code::not_found, fmt::format("root {} has no checkpoint yet", root.storage->describe()));

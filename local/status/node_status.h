@@ -25,6 +25,7 @@ enum class SavePhase : uint8_t {
   writing = 1,     // all ranks have staged, and the node writes their shards
   waiting = 2,     // this host has written; the node waits for other hosts or for the decision
   committing = 3,  // the coordinator publishes the decision
+  planning = 4,    // all ranks have staged, and some need a roster that other ranks have not completed
 };
 std::string_view phase_name(SavePhase phase);
 
@@ -42,7 +43,7 @@ struct SaveStatus {
   uint32_t ranks_reported = 0;
   uint64_t bytes_reported = 0;
   // Ranks that have not staged; if all have, those that have not written; else those that have not reported.
-  // Ascending.
+  // At the coordinator while it plans: those whose layouts are missing. Ascending.
   std::vector<Rank> awaited;
   uint64_t awaited_count = 0;  // number of all of them; `awaited` may be cut
   std::string trouble;         // the first error of this save on this node; empty: none

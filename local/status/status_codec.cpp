@@ -64,7 +64,7 @@ Result<SaveStatus> read_save(schema::SaveStatus::Reader in) {
   SaveStatus save;
   save.key = read_key(in.getKey());
   // A phase that this program does not know, from a newer node, becomes the last known phase.
-  save.phase = static_cast<SavePhase>(std::min<uint16_t>(static_cast<uint16_t>(in.getPhase()), 3));
+  save.phase = static_cast<SavePhase>(std::min<uint16_t>(static_cast<uint16_t>(in.getPhase()), 4));
   save.age_ms = in.getAgeMs();
   save.ranks_here = in.getRanksHere();
   save.ranks_staged = in.getRanksStaged();
@@ -189,9 +189,11 @@ std::string_view phase_name(SavePhase phase) {
     case SavePhase::waiting:
       return "waiting";
     case SavePhase::committing:
+      return "committing";
+    case SavePhase::planning:
       break;
   }
-  return "committing";
+  return "planning";
 }
 
 void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status) {

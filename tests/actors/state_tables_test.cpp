@@ -35,7 +35,7 @@ TEST(StateTables, AreThoseOfThePage) {
   // One line a table: its heading on the page, and the table.
   expect_on_page("Attempt (Coordinator)", kAttemptTransitions);
   expect_on_page("Plan gather (Coordinator)", kPlanGatherTransitions);
-  expect_on_page("Office (Coordinator)", kOfficeTransitions);
+  expect_on_page("Term (Coordinator)", kTermTransitions);
   expect_on_page("First roster (Coordinator)", kFirstRosterTransitions);
   expect_on_page("Shutdown (Coordinator)", kShutdownTransitions);
   expect_on_page("Save of a rank (ShardWriter)", kRankSaveTransitions);

@@ -173,7 +173,7 @@ TEST(NodeProcess, NamesTheRankThatDidNotStageAtOnce) {
   ASSERT_TRUE(saved.ok());
   Status aborted = saved->wait_committed(kPatience).status();  // well before the attempt's deadline
   EXPECT_EQ(aborted.code(), Code::aborted);
-  EXPECT_THAT(aborted.message(), HasSubstr("rank 1: "));
+  EXPECT_THAT(aborted.message(), HasSubstr("rank 1 (host "));
   EXPECT_THAT(aborted.message(), HasSubstr("staging_bytes_max"));
 }
 

@@ -270,7 +270,7 @@ TEST_P(GlobalPlanners, ThatFailFailTheSaveOfAllByName) {
     });
     EXPECT_EQ(saves[0].status().message(), cause);
     EXPECT_EQ(saves[1].status().code(), Code::aborted);
-    EXPECT_THAT(saves[1].status().message(), ::testing::HasSubstr("rank 0: "));
+    EXPECT_THAT(saves[1].status().message(), ::testing::HasSubstr("rank 0 (host "));
     EXPECT_THAT(saves[1].status().message(), ::testing::HasSubstr(cause));
   };
   planners[0].fails = true;

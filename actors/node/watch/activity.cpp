@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "actors/giving_up.h"
 #include "base/clock.h"
 #include "base/visit.h"
 
@@ -87,23 +88,27 @@ void Activity::client_lost(ClientId client) {
 void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
   std::visit(
-      base::Overloaded{[&](const local::SlabFree& free) { freed(client, free); },
-                       [&](const local::Decided& decided) { notified(now, decided); },
-                       [&](const local::LoadDone& done) { load_done(now, done); },
-                       [&](const local::Found& found) {
-                         // The only answer to a Load that chose no checkpoint. Latest is also answered by a
-                         // Found, but is not a load.
-                         if (!found.outcome.ok() && found.outcome.code() != Code::not_found) {
-                           add_error(now, "load: " + found.outcome.to_string());
-                         }
-                       },
-                       // Shown nowhere.
-                       [](const base::OneOf<local::Attached, local::Failed, local::RosterUpdate,
-                                            local::Loaded, local::Refused, local::Pong, local::StatusReport,
-                                            local::PlanUpdate, local::PlanGathering, local::FilesToRead,
-                                            local::StagingGranted, local::GiveBack, local::PartRequest,
-                                            local::Listing, local::SaveProgress> auto&) {},
-                       [](const local::OnlyFromClient auto&) {}},
+      base::Overloaded{
+          [&](const local::SlabFree& free) { freed(client, free); },
+          [&](const local::Decided& decided) { notified(now, decided); },
+          [&](const local::LoadDone& done) { load_done(now, done); },
+          [&](const local::RosterUpdate&) {
+            has_roster_ = true;
+            joined_.clear();
+          },
+          [&](const local::Found& found) {
+            // The only answer to a Load that chose no checkpoint. Latest is also answered by a
+            // Found, but is not a load.
+            if (!found.outcome.ok() && found.outcome.code() != Code::not_found) {
+              add_error(now, "load: " + found.outcome.to_string());
+            }
+          },
+          // Shown nowhere.
+          [](const base::OneOf<local::Attached, local::Failed, local::Loaded, local::Refused, local::Pong,
+                               local::StatusReport, local::PlanUpdate, local::PlanGathering,
+                               local::FilesToRead, local::StagingGranted, local::GiveBack, local::PartRequest,
+                               local::Listing, local::SaveProgress> auto&) {},
+          [](const local::OnlyFromClient auto&) {}},
       message);
 }
 
@@ -138,19 +143,28 @@ void Activity::from_peer(TimeNs now, const WireBody& body) {
           [&](const wire::ShardsWritten& report) { reported(now, report); },
           [&](const wire::SaveFailed& failed) {
             if (Save* save = open(now, failed.key)) {
-              note(&save->trouble, "rank " + std::to_string(failed.rank) + ": " + failed.why.to_string());
+              note(&save->trouble, "rank " + std::to_string(failed.rank) + ": " + failure_text(failed.why));
             }
           },
           [&](const wire::Decided& decided) {
             settle(now, decided.key, decided.committed, decided.cause, 0, 0);
           },
+          [&](const wire::JoinRanks& join) {
+            if (has_roster_) return;
+            for (const wire::RankLayout& rank : join.ranks) joined_.insert(rank.rank);
+          },
+          [&](const wire::LayoutsStaged& staged) {
+            Save* save = open(now, staged.key);
+            if (save == nullptr) return;
+            for (const wire::RankLayout& rank : staged.ranks) save->layouts_staged.insert(rank.rank);
+          },
           // Shown nowhere.
-          [](const base::OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
-                               wire::JoinRejected, wire::Pending, wire::Superseded, wire::Undecided,
-                               wire::LayoutsStaged, wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans,
-                               wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
-                               wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable,
-                               wire::ChunksCancelled, wire::ChunksPending, wire::SaveProgress> auto&) {}},
+          [](const base::OneOf<wire::LayoutRequest, wire::Layouts, wire::RosterUpdate, wire::JoinRejected,
+                               wire::Pending, wire::Superseded, wire::Undecided, wire::AttemptRoster,
+                               wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan, wire::PlanGathering,
+                               wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest, wire::ChunkData,
+                               wire::ChunksUnavailable, wire::ChunksCancelled, wire::ChunksPending,
+                               wire::SaveProgress> auto&) {}},
       body);
 }
 
@@ -308,6 +322,13 @@ bool Activity::is_written(const RankProgress& progress) const {
          progress.bytes_written == progress.bytes_begun;
 }
 
+bool Activity::awaits_roster(const Save& save) {
+  return std::any_of(save.ranks.begin(), save.ranks.end(), [](const auto& rank) {
+    const RankProgress& progress = rank.second;
+    return !progress.is_planned && !progress.is_written && progress.bytes_begun == 0;
+  });
+}
+
 local::SaveStatus Activity::describe(TimeNs now, bool coordinates, const AttemptKey& key,
                                      const Save& save) const {
   local::SaveStatus out;
@@ -329,6 +350,7 @@ local::SaveStatus Activity::describe(TimeNs now, bool coordinates, const Attempt
   out.ranks_written = static_cast<uint32_t>(written.size());
   out.phase = save.is_publishing                     ? local::SavePhase::committing
               : out.ranks_staged < out.ranks_here    ? local::SavePhase::staging
+              : awaits_roster(save)                  ? local::SavePhase::planning
               : out.ranks_written < out.ranks_staged ? local::SavePhase::writing
                                                      : local::SavePhase::waiting;
   for (Rank rank : here) {
@@ -337,6 +359,7 @@ local::SaveStatus Activity::describe(TimeNs now, bool coordinates, const Attempt
     if (out.awaited_count++ < local::kMaxStatusRanks) out.awaited.push_back(rank);
   }
   if (coordinates) add_reports(save, written, &out);
+  if (coordinates && out.phase == local::SavePhase::planning) name_missing_layouts(save, &out);
   return out;
 }
 
@@ -347,16 +370,29 @@ void Activity::add_reports(const Save& save, const std::set<Rank>& written_here,
   out->ranks_reported = static_cast<uint32_t>(reported);
   out->bytes_reported = save.bytes_reported + out->bytes_written;
   if (reported >= world_size_) return;
-  // Those of all hosts, instead of those of this host. Looks only for as many ranks as are shown.
-  out->awaited.clear();
-  out->awaited_count = world_size_ - reported;
-  auto next = save.reported.begin();
-  for (Rank rank = 0; rank < world_size_ && out->awaited.size() < local::kMaxStatusRanks; ++rank) {
-    if (next != save.reported.end() && *next == rank) {
-      ++next;
-    } else if (!written_here.contains(rank)) {
-      out->awaited.push_back(rank);
+  // Those of all hosts, instead of those of this host.
+  await_all_but({&save.reported, &written_here}, out);
+}
+
+void Activity::name_missing_layouts(const Save& save, local::SaveStatus* out) const {
+  std::set<Rank> here;
+  for (const auto& [rank, progress] : save.ranks) here.insert(rank);
+  await_all_but({&save.reported, &save.layouts_staged, &joined_, &here}, out);
+}
+
+void Activity::await_all_but(std::initializer_list<const std::set<Rank>*> done,
+                             local::SaveStatus* out) const {
+  std::vector<bool> is_done(world_size_);
+  for (const std::set<Rank>* ranks : done) {
+    for (Rank rank : *ranks) {
+      if (rank < world_size_) is_done[rank] = true;
     }
+  }
+  out->awaited.clear();
+  out->awaited_count = 0;
+  for (Rank rank = 0; rank < world_size_; ++rank) {
+    if (is_done[rank]) continue;
+    if (out->awaited_count++ < local::kMaxStatusRanks) out->awaited.push_back(rank);
   }
 }
 

@@ -69,7 +69,8 @@ class Activity {
   struct Save {
     TimeNs began = 0;
     std::map<Rank, RankProgress> ranks;
-    std::set<Rank> reported;  // of other hosts
+    std::set<Rank> reported;        // of other hosts
+    std::set<Rank> layouts_staged;  // ranks that have staged all that they hold, and wait for a roster
     uint64_t bytes_reported = 0;
     std::optional<Rank> last_rank;  // the last rank that staged or reported
     bool is_publishing = false;
@@ -89,12 +90,18 @@ class Activity {
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
   void add_error(TimeNs now, std::string line);
   bool is_written(const RankProgress& progress) const;
+  static bool awaits_roster(const Save& save);
   local::SaveStatus describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const;
   void add_reports(const Save& save, const std::set<Rank>& written_here, local::SaveStatus* out) const;
+  void name_missing_layouts(const Save& save, local::SaveStatus* out) const;
+  // Ranks of the world that none of these sets has.
+  void await_all_but(std::initializer_list<const std::set<Rank>*> done, local::SaveStatus* out) const;
 
   mutable std::mutex mutex_;
   const uint32_t generation_;
   uint32_t world_size_;  // 0: until a client states it
+  bool has_roster_ = false;
+  std::set<Rank> joined_;  // before the first roster: ranks of other hosts whose layouts their nodes named
   std::map<ClientId, Rank> clients_;
   std::map<AttemptKey, Save> saves_;
   std::set<AttemptKey> settled_;

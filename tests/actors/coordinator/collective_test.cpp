@@ -113,7 +113,7 @@ TEST_F(CollectiveSave, AFailureReachesEveryRankBeforeTheSlowestHasSpoken) {
   job_.trainers[14]->refuse(1, Status(Code::internal, "its planner failed"));
   host_.run_for(5'000 * kMillisecond);
   job_.run(kPatience);
-  expect_aborted(1, {0, 5, 13}, "rank 14: internal error: its planner failed");
+  expect_aborted(1, {0, 5, 13}, "rank 14 (host host3): internal error: its planner failed");
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);  // no deadline was waited for
   job_.trainers[15]->save(1);
   job_.run(kPatience);
@@ -125,7 +125,7 @@ TEST_F(CollectiveSave, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
   job_.run(kPatience);
   job_.trainers[6]->end();  // it had requested a plan, and staged nothing
   job_.run(kPatience);
-  expect_aborted(1, {0, 4, 12}, "rank 6: unavailable: its trainer ended");
+  expect_aborted(1, {0, 4, 12}, "rank 6 (host host1): its trainer ended");
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);
 }
 

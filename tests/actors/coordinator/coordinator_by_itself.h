@@ -50,14 +50,14 @@ class ACoordinatorByItself : public ::testing::Test {
       role_.receive(kNode, RoleKind::planner, wire::Layouts{{layout}});
   }
   // The root's highest epoch is this coordinator's.
-  void in_office() {
+  void no_later_epoch() {
     while (role_.answer<operation::ReadEpoch>(OperationResult(
         std::make_shared<const storage::EpochRecord>(storage::EpochRecord{1, "node0", "job-1", {}})))) {
     }
   }
   void roster_exists() {
     both_join();
-    in_office();
+    no_later_epoch();
     OperationId id = 0;
     auto publish = role_.take_start<operation::PublishRoster>(&id);
     ASSERT_TRUE(publish.has_value());
@@ -77,7 +77,7 @@ class ACoordinatorByItself : public ::testing::Test {
     role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
     role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
     role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
-    in_office();
+    no_later_epoch();
   }
   static OperationResult aborted(const AttemptKey& key, const std::string& cause) {
     storage::Decision decision;
@@ -89,7 +89,7 @@ class ACoordinatorByItself : public ::testing::Test {
   void abort(const AttemptKey& key) {
     role_.receive(kNode, RoleKind::shard_writer,
                   wire::SaveFailed{key, 0, Status(Code::no_space, "disk full")});
-    in_office();
+    no_later_epoch();
     role_.answer<operation::PublishDecision>(aborted(key, "disk full"));
     role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
     role_.answer<operation::SweepAttempt>(OperationResult(uint64_t{0}));

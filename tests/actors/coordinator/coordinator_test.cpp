@@ -60,7 +60,7 @@ TEST_F(ACoordinatorByItself, AbortsWhereRanksGaveDifferentMetadata) {
   role_.receive(kNode, RoleKind::shard_writer, first);
   role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
-  in_office();
+  no_later_epoch();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
@@ -77,7 +77,7 @@ TEST_F(ACoordinatorByItself, WaitsForAHostThatWritesForAsLongAsItMakesProgress) 
     role_.pass(100'000 * kMillisecond);
     role_.receive(kOther, RoleKind::shard_writer, wire::SaveProgress{key, amount});
     role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
-    in_office();
+    no_later_epoch();
   }
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   const auto news = role_.sent<wire::SaveProgress>(kNode);
@@ -87,7 +87,7 @@ TEST_F(ACoordinatorByItself, WaitsForAHostThatWritesForAsLongAsItMakesProgress) 
     role_.receive(kOther, RoleKind::shard_writer, wire::SaveProgress{key, 20});
     role_.pass(60'000 * kMillisecond);
   }
-  in_office();
+  no_later_epoch();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value()) << "a repetition is no progress";
@@ -162,7 +162,7 @@ TEST_F(ACoordinatorByItself, CallsNoRankLostOnceALaterOneHasReplacedIt) {
   role_.receive(kOther, RoleKind::shard_writer, here);
   role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "closed by the peer")});
   role_.pass(16'000 * kMillisecond);
-  in_office();
+  no_later_epoch();
   ASSERT_EQ(losses().size(), 1u);
   EXPECT_THAT(losses()[0].ranks, ::testing::ElementsAre(1));
   role_.receive(kOther + 1, RoleKind::shard_writer, here);
@@ -183,7 +183,7 @@ TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
   while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
   }
   role_.pass(121'000 * kMillisecond);
-  in_office();
+  no_later_epoch();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
@@ -198,7 +198,7 @@ TEST_F(ACoordinatorByItself, NamesHowAHostWasLostAndWhetherItsNodeCameBackWithou
     role_.receive(kNode, RoleKind::shard_writer, report({1, step, 1}, 0));
     while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
     }
-    in_office();
+    no_later_epoch();
     OperationId id = 0;
     auto publish = role_.take_start<operation::PublishDecision>(&id);
     return publish ? std::get<storage::Tombstone>(*publish->body).cause : "";
@@ -265,7 +265,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComp
     role_.receive(kNode, RoleKind::shard_writer, report({1, step, 1}, 0));
     role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
     role_.receive(kOther, RoleKind::shard_writer, received);
-    in_office();
+    no_later_epoch();
     OperationId id = 0;
     auto publish = role_.take_start<operation::PublishDecision>(&id);
     if (!publish) return std::nullopt;
@@ -281,7 +281,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhatNeverCameOnlyIfTheRootDoesNotProveItComp
   role_.starts.clear();
   role_.receive(kNode, RoleKind::shard_writer, report({1, 9, 1}, 0));
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
-  in_office();
+  no_later_epoch();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
@@ -306,7 +306,7 @@ TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRe
   roster_exists();
   role_.receive(kNode, RoleKind::shard_writer,
                 wire::SaveFailed{{1, 5, 1}, 0, Status(Code::no_space, "disk full")});
-  in_office();
+  no_later_epoch();
   size_t seconds = 0;
   while (seconds < 60 && role_.sent<wire::Undecided>(kNode).empty()) {
     role_.answer<operation::PublishDecision>(Status(Code::unavailable, "the root is gone"));
@@ -317,15 +317,38 @@ TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRe
   EXPECT_LE(seconds, 8u);
   ASSERT_EQ(role_.sent<wire::Undecided>(kNode).size(), 1u);
   EXPECT_THAT(role_.sent<wire::Undecided>(kNode)[0].why.message(),
-              AllOf(HasSubstr("rank 0: no space: disk full"), HasSubstr("the root is gone")));
+              AllOf(HasSubstr("rank 0 (host host0): no space: disk full"), HasSubstr("the root is gone")));
 }
 
 TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
   both_join();
-  in_office();
+  no_later_epoch();
   ASSERT_TRUE(role_.answer<operation::PublishRoster>(read_only()));
   ASSERT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
   EXPECT_THAT(role_.sent<wire::JoinRejected>(kOther)[0].cause, HasSubstr("Read-only file system"));
+
+  // Every rank then fails. The cause of the abort names none of them, since none is the culprit.
+  role_.receive(kNode, RoleKind::shard_writer,
+                wire::SaveFailed{{1, 5, 1}, 0, Status(Code::refused, "the node's own words")});
+  no_later_epoch();
+  OperationId id = 0;
+  const auto abort = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(abort.has_value());
+  EXPECT_THAT(std::get<storage::Tombstone>(*abort->body).cause,
+              AllOf(HasSubstr("there is no roster: "), HasSubstr("Read-only file system"),
+                    ::testing::Not(HasSubstr("rank 0"))));
+}
+
+TEST_F(ACoordinatorByItself, NamesTheHostOfTheRankThatFailed) {
+  roster_exists();
+  role_.receive(kOther, RoleKind::shard_writer,
+                wire::SaveFailed{{1, 5, 1}, 1, Status(Code::no_space, "disk full")});
+  no_later_epoch();
+  OperationId id = 0;
+  const auto abort = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(abort.has_value());
+  EXPECT_THAT(std::get<storage::Tombstone>(*abort->body).cause,
+              ::testing::MatchesRegex("rank 1 \\(host .+\\): no space: disk full"));
 }
 
 TEST_F(ACoordinatorByItself, CommitsThoughANodeReportedAgainAndAgainBeforeTheRosterWasKnown) {
@@ -516,7 +539,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
   role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
   role_.handle(event::Drain{});
   role_.pass(6'000 * kMillisecond);
-  in_office();
+  no_later_epoch();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
@@ -539,7 +562,7 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {
   role_.pass(4'000 * kMillisecond);
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   role_.pass(2'000 * kMillisecond);
-  in_office();
+  no_later_epoch();
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 TEST(TheTablesOfTheCoordinator, ReachEveryStateFromTheFirst) {
   EXPECT_TRUE(reaches_all(kAttemptTransitions, std::vector{AttemptState::reading_decision}));
   EXPECT_TRUE(reaches_all(kPlanGatherTransitions, std::vector{PlanGatherState::gathering}));
-  EXPECT_TRUE(reaches_all(kOfficeTransitions, std::vector{OfficeState::starting}));
+  EXPECT_TRUE(reaches_all(kTermTransitions, std::vector{TermState::starting}));
   EXPECT_TRUE(reaches_all(kFirstRosterTransitions, std::vector{FirstRosterState::reading}));
   EXPECT_TRUE(reaches_all(kShutdownTransitions, std::vector{ShutdownState::running}));
 }
@@ -77,7 +77,7 @@ class StatesOfACoordinator : public ACoordinatorByItself {
     }
     none_decided();
     role_.receive(kNode, RoleKind::planner, wire::Layouts{layouts()});
-    in_office();
+    no_later_epoch();
   }
   void roster_of_both_published() {
     OperationId id = 0;
@@ -123,7 +123,7 @@ TEST_F(StatesOfACoordinator, FilesThatAreNotThereAbortAnAttemptThatAllRanksRepor
   report_of(1);
   none_decided();
   role_.answer<operation::CheckFiles>(Status(Code::not_found, "rank-00001.safetensors does not exist"));
-  in_office();
+  no_later_epoch();
   EXPECT_EQ(taken("attempt", "checking_files", "files_differ"), 1u);
   OperationId id = 0;
   auto publish = role_.take_start<operation::PublishDecision>(&id);
@@ -211,7 +211,7 @@ TEST_P(AnOpenAttempt, IsLeftToTheCoordinatorOfALaterEpoch) {
   reach(GetParam());
   supersede();
   EXPECT_EQ(taken("attempt", name_of_enumerator(GetParam()), "superseded"), 1u);
-  EXPECT_EQ(taken("office", "in_office", "later_epoch_exists"), 1u);
+  EXPECT_EQ(taken("term", "deciding", "later_epoch_exists"), 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(In, AnOpenAttempt,
@@ -251,7 +251,7 @@ TEST_F(StatesOfACoordinator, AnOperationOfAnAttemptThatWasHandedOverDoesNotChang
   none_decided();
   EXPECT_EQ(taken("attempt", "reading_decision", "no_decision_found"), 1u);
   role_.pass(60'000 * kMillisecond);
-  in_office();
+  no_later_epoch();
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u) << "the next coordinator decides";
 }
 
@@ -272,7 +272,7 @@ TEST_F(ACoordinatorThatStarts, RefusesAllIfItsPlannerFailsBeforeTheRootHasAnswer
 // Hosts in different modes: a collective save makes a roster while that of the joining ranks is published.
 TEST_F(StatesOfACoordinator, ARosterThatCannotBePublishedIsRefusedThoughACollectiveSaveMadeOne) {
   both_join();
-  in_office();
+  no_later_epoch();
   OperationId joined = 0;
   auto publish = role_.take_start<operation::PublishRoster>(&joined);
   ASSERT_TRUE(publish.has_value());
@@ -303,7 +303,7 @@ TEST_F(StatesOfACoordinator, DecidesWhatIsInFlightIfItsTrainersHaveEndedWhileItS
   EXPECT_FALSE(role_.drained);
   report_of(1);
   role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
-  in_office();
+  no_later_epoch();
   role_.answer<operation::PublishDecision>(committed());
   role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
   EXPECT_TRUE(role_.drained);

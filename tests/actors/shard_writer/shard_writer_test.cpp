@@ -181,8 +181,8 @@ TEST_F(AShardWriterByItself, WarnsOfAnAbortAndOfItsRanksThatHadNotSaved) {
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "rank 3: full"});
   ASSERT_FALSE(role_.log.empty());
   EXPECT_EQ(role_.log[0], "step 5 (g1a1) is aborted: rank 3: full");
-  EXPECT_THAT(role_.log,
-              Contains("step 5 (g1a1): rank 1 had not called save for it; its trainer is attached"));
+  EXPECT_THAT(role_.log, Contains("step 5 (g1a1): rank 1 had not called save for it, or had not staged all; "
+                                  "its trainer is attached"));
   role_.log.clear();
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "rank 3: full"});
   EXPECT_TRUE(role_.log.empty()) << role_.log.front();
@@ -685,7 +685,7 @@ TEST_F(AShardWriterByItself, AbortsARankLocalSaveThatARankDoesNotStageAlsoBeyond
   for (uint64_t step = 1; step <= kMaxSavesInFlight; ++step) stage(step);
   role_.from_client(kClient, local::NotStaged{999, 1, Status(Code::busy, "too many saves are in flight")});
   OperationId id = 0;
-  EXPECT_THAT(tombstone_cause(&id), HasSubstr("rank 0: busy: too many saves are in flight"));
+  EXPECT_THAT(tombstone_cause(&id), HasSubstr("rank 0 (host host0): busy: too many saves are in flight"));
   role_.handle(event::OperationDone{id, aborted({1, 999, 1}, "rank 0: busy")});
   ASSERT_EQ(notified(0).size(), 1u);
   EXPECT_EQ(notified(0)[0].code(), Code::aborted);

@@ -316,7 +316,8 @@ TEST(BadInput, IsAOneLineErrorWithItsCause) {
                             "--step: '" + std::string(step) + "'");
     }
   }
-  expect_one_line_error(run_shoal({"verify", kGolden, "--step", "2"}), "no checkpoint at step 2");
+  expect_one_line_error(run_shoal({"verify", kGolden, "--step", "2"}),
+                        "no checkpoint at step 2: step 2 (g1a1) is aborted: rank 2: host-2 was not heard");
   expect_one_line_error(run_shoal({"frobnicate"}), "frobnicate");
   expect_one_line_error(run_shoal({}), "subcommand");
 }

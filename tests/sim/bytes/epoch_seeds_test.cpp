@@ -74,9 +74,9 @@ class Story {
         committed_ += decision->committed() ? 1 : 0;
       }
     }
-    size_t in_office = 0;
-    for (size_t node : coordinators_) in_office += host_.alive(node) && !host_.retired(node) ? 1 : 0;
-    return in_office <= 1 ? "" : std::to_string(in_office) + " coordinators are in office";
+    size_t active = 0;
+    for (size_t node : coordinators_) active += host_.alive(node) && !host_.retired(node) ? 1 : 0;
+    return active <= 1 ? "" : std::to_string(active) + " coordinators are active";
   }
   size_t committed() const { return committed_; }
   const std::vector<std::string>& transcript() const { return host_.transcript(); }

@@ -172,12 +172,12 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   const SaveReport notified = simulated(of_eight_hosts({fault})).saves[1];
   EXPECT_EQ(notified.aborted_ranks, 63u);
   EXPECT_THAT(notified.cause,
-              HasSubstr("rank 13: unavailable: its trainer ended before it staged this save: signal 9"));
+              HasSubstr("rank 13 (host host1): its trainer ended before it staged this save: signal 9"));
   EXPECT_LT(notified.committed.greatest, seconds(5));
   fault.kind = Kind::vanishes;
   const SaveReport silent = simulated(of_eight_hosts({fault})).saves[1];
   EXPECT_EQ(silent.aborted_ranks, 63u);
-  EXPECT_THAT(silent.cause, HasSubstr("rank 13: unavailable: its trainer ended"));  // others of its host wait
+  EXPECT_THAT(silent.cause, HasSubstr("rank 13 (host host1): its trainer ended"));  // others of its host wait
 }
 
 // Regression: the node saw its last trainer vanish and reported nothing, because no rank of its own waited.

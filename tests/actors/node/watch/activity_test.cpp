@@ -132,6 +132,32 @@ TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
   EXPECT_THAT(status(false).saves[0].awaited, IsEmpty()) << "another node knows of its own ranks alone";
 }
 
+TEST_F(ActivityTest, NamesTheRanksWithoutALayoutWhileASaveIsNotPlanned) {
+  attach(1, 0);
+  local::Staged unplanned;  // roster_id is zero: all that the rank holds
+  unplanned.step = 10;
+  unplanned.attempt = 1;
+  unplanned.pieces.push_back({0, 0, 0, 1000, 0});
+  activity_.from_client(now_, 1, unplanned);
+  EXPECT_EQ(status(true).saves[0].phase, local::SavePhase::planning);
+  EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(1, 2, 3));
+
+  wire::JoinRanks join;
+  join.ranks = {{1, {}}};
+  activity_.from_peer(now_, join);
+  EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(2, 3));
+  activity_.from_peer(now_, wire::LayoutsStaged{kKey, {{3, {}}}});
+  EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(2));
+  EXPECT_EQ(status(true).saves[0].awaited_count, 1u);
+
+  // With a roster, ranks that joined before may wait for a new one.
+  activity_.to_client(now_, 1, local::RosterUpdate{});
+  EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(1, 2));
+
+  activity_.operation_began(now_, write_of(0, 1000));
+  EXPECT_EQ(status(true).saves[0].phase, local::SavePhase::writing);
+}
+
 TEST_F(ActivityTest, ShowsAtTheCoordinatorAlsoRanksOfOtherHostsWhileItsOwnStillWrite) {
   attach(1, 0);
   attach(2, 1);
