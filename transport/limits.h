@@ -27,7 +27,7 @@ inline constexpr uint32_t kMessageStallMs = 10000;
 static_assert(kMessageStallMs > kPeerLostAfterMs);
 
 // File descriptors of an established session: one with TCP, two with UCX over TCP, which has one more while
-// it connects (tests/transport/descriptors_test.cpp counts them). And those of the transport itself,
+// it connects (tests/transport/live/descriptors_test.cpp counts them). And those of the transport itself,
 // including all UCX workers.
 inline constexpr size_t kDescriptorsPerPeer = 2;
 inline constexpr size_t kDescriptorsOfTransport = 64;

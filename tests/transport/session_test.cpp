@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/recording_handler.h"
 
 namespace shoal::transport {
 namespace {

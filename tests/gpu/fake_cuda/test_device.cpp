@@ -1,6 +1,6 @@
 // test_device on the fake runtime.
+#include "tests/gpu/cuda/stager_job.h"
 #include "tests/gpu/fake_cuda/fake_cuda.h"
-#include "tests/gpu/stager_job.h"
 
 namespace shoal::gpu::test_device {
 

@@ -1,11 +1,11 @@
-// Copies of the CUDA back end, on the fake runtime and on a real device (tests/gpu/stager_job.h).
+// Copies of the CUDA back end, on the fake runtime and on a real device (tests/gpu/cuda/stager_job.h).
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "tests/gpu/stager_job.h"
+#include "tests/gpu/cuda/stager_job.h"
 
 namespace shoal::gpu {
 namespace {

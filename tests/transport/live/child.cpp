@@ -1,4 +1,4 @@
-#include "tests/transport/child.h"
+#include "tests/transport/live/child.h"
 
 #include <spawn.h>
 #include <sys/wait.h>

@@ -6,8 +6,8 @@
 
 #include <chrono>
 
-#include "tests/transport/network_host.h"
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/network_host.h"
+#include "tests/transport/live/recording_handler.h"
 #include "transport/frame.h"
 
 namespace shoal::testing {

@@ -1,4 +1,4 @@
-#include "tests/gpu/stager_job.h"
+#include "tests/gpu/cuda/stager_job.h"
 
 #include <sys/mman.h>
 

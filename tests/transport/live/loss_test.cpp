@@ -6,8 +6,8 @@
 #include <chrono>
 #include <csignal>
 
-#include "tests/transport/child.h"
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/child.h"
+#include "tests/transport/live/recording_handler.h"
 #include "transport/frame.h"
 
 namespace shoal::testing {

@@ -1,4 +1,4 @@
-#include "tests/transport/network_host.h"
+#include "tests/transport/live/network_host.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -5,7 +5,7 @@
 #include <map>
 #include <thread>
 
-#include "tests/gpu/stager_job.h"
+#include "tests/gpu/cuda/stager_job.h"
 
 namespace shoal::gpu::test_device {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/gpu/cuda/stager_job.h"
 #include "tests/gpu/fake_cuda/fake_cuda.h"
-#include "tests/gpu/stager_job.h"
 
 namespace shoal::gpu {
 namespace {

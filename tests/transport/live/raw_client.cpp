@@ -1,4 +1,4 @@
-#include "tests/transport/raw_client.h"
+#include "tests/transport/live/raw_client.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 #include "base/host_port.h"
 #include "base/owned_fd.h"
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/recording_handler.h"
 #include "transport/tcp/resolver_internal.h"
 
 namespace shoal::testing {

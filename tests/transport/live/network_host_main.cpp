@@ -25,7 +25,7 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/recording_handler.h"
 
 namespace shoal::testing {
 namespace {

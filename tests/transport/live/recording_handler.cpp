@@ -1,4 +1,4 @@
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/recording_handler.h"
 
 namespace shoal::testing {
 

@@ -16,7 +16,7 @@
 
 #include "base/host_port.h"
 #include "base/owned_fd.h"
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/recording_handler.h"
 #include "transport/tcp/resolver_internal.h"
 
 namespace shoal::testing {

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "tests/transport/child.h"
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/child.h"
+#include "tests/transport/live/recording_handler.h"
 
 namespace shoal::testing {
 namespace {

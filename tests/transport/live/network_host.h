@@ -1,5 +1,5 @@
 // A host for tests: a process in its own network namespace that can run one node
-// (tests/transport/network_host_main.cpp).
+// (tests/transport/live/network_host_main.cpp).
 #pragma once
 
 #include <sys/types.h>

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/host_port.h"
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/recording_handler.h"
 #include "transport/frame.h"
 
 namespace shoal::testing {

@@ -15,8 +15,8 @@
 #include <sstream>
 
 #include "base/host_port.h"
-#include "tests/transport/raw_client.h"
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/raw_client.h"
+#include "tests/transport/live/recording_handler.h"
 #include "transport/handshake_codec_internal.h"
 #include "transport/tcp/resolver_internal.h"
 #include "transport/tcp/socket.h"

@@ -7,7 +7,7 @@
 #include "base/digest/kernel.h"
 #include "shoal/hash.h"
 
-namespace shoal::gpu {
+namespace shoal::base {
 namespace {
 
 Bytes random_bytes(size_t size, uint64_t seed) {
@@ -36,13 +36,13 @@ const std::vector<size_t> kSizes = {0,    1,     7,     8,     63,     64,      
 TEST(BlockDigest, IsTheHashOfTheHashesOfItsLeaves) {
   for (size_t size : kSizes) {
     Bytes block = random_bytes(size, size);
-    EXPECT_EQ(base::block_digest(block), digest_by_definition(block)) << size << " bytes";
+    EXPECT_EQ(block_digest(block), digest_by_definition(block)) << size << " bytes";
   }
 }
 
 TEST(BlockDigest, IsTheSameOnEveryInstructionSetAndAlignment) {
-  base::DigestKernels kernels = base::digest_kernels();
-  Bytes bytes = random_bytes(base::kDigestBlockBytes + 64, 7);
+  DigestKernels kernels = digest_kernels();
+  Bytes bytes = random_bytes(kDigestBlockBytes + 64, 7);
   for (size_t size : kSizes) {
     for (size_t shift : {0, 1, 31}) {
       ByteView block = ByteView(bytes).subspan(shift, size);
@@ -56,36 +56,36 @@ TEST(BlockDigest, IsTheSameOnEveryInstructionSetAndAlignment) {
 }
 
 TEST(BlockDigest, HasTheValuesThatAreWrittenInFiles) {
-  Bytes zeros(base::kDigestBlockBytes);
-  EXPECT_EQ(base::block_digest(ByteView(zeros).first(1)), 1239657453579251651u);
-  EXPECT_EQ(base::block_digest(zeros), 7986378615663651833u);
+  Bytes zeros(kDigestBlockBytes);
+  EXPECT_EQ(block_digest(ByteView(zeros).first(1)), 1239657453579251651u);
+  EXPECT_EQ(block_digest(zeros), 7986378615663651833u);
 }
 
 TEST(BlockDigest, SeesEveryFlippedBitOfAShortBlock) {
   Bytes block = random_bytes(300, 1);
-  uint64_t right = base::block_digest(block);
+  uint64_t right = block_digest(block);
   for (size_t bit = 0; bit < block.size() * 8; ++bit) {
     block[bit / 8] ^= std::byte{1} << (bit % 8);
-    EXPECT_NE(base::block_digest(block), right) << "bit " << bit;
+    EXPECT_NE(block_digest(block), right) << "bit " << bit;
     block[bit / 8] ^= std::byte{1} << (bit % 8);
   }
 }
 
 TEST(DigestBlocks, CutsAPieceIntoBlocksOfOneMebibyte) {
-  for (size_t size : {size_t{0}, size_t{1}, base::kDigestBlockBytes, base::kDigestBlockBytes + 1,
-                      3 * base::kDigestBlockBytes - 5}) {
+  for (size_t size :
+       {size_t{0}, size_t{1}, kDigestBlockBytes, kDigestBlockBytes + 1, 3 * kDigestBlockBytes - 5}) {
     Bytes piece = random_bytes(size, size + 1);
     std::vector<uint64_t> digests = {42};
-    base::digest_blocks(piece, &digests);
-    ASSERT_EQ(digests.size(), 1 + base::digest_count(size));
+    digest_blocks(piece, &digests);
+    ASSERT_EQ(digests.size(), 1 + digest_count(size));
     EXPECT_EQ(digests[0], 42u) << "digests are appended";
     for (size_t i = 1; i < digests.size(); ++i) {
-      size_t begin = (i - 1) * base::kDigestBlockBytes;
-      ByteView block = ByteView(piece).subspan(begin, std::min(base::kDigestBlockBytes, size - begin));
+      size_t begin = (i - 1) * kDigestBlockBytes;
+      ByteView block = ByteView(piece).subspan(begin, std::min(kDigestBlockBytes, size - begin));
       EXPECT_EQ(digests[i], digest_by_definition(block));
     }
   }
 }
 
 }  // namespace
-}  // namespace shoal::gpu
+}  // namespace shoal::base

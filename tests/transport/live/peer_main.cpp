@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "tests/transport/recording_handler.h"
+#include "tests/transport/live/recording_handler.h"
 
 namespace {
 
