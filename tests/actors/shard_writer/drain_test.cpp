@@ -31,6 +31,14 @@ class ThreeHosts : public ::testing::Test {
       host_.add_node(config, rank == 0);
     }
   }
+  size_t new_node(Rank rank) {
+    NodeConfig config;
+    config.generation = 1;
+    config.job_id = "job-1";
+    config.host = "host" + std::to_string(rank);
+    config.expected_ranks = {rank};
+    return host_.add_node(config, rank == 0);
+  }
   void attach(Rank rank) {
     job_.trainers.push_back(
         std::make_unique<sim::VirtualTrainer>(host_, rank, rank, kHosts, sim::flat_job(kHosts, 0)[rank]));
@@ -51,15 +59,12 @@ class ThreeHosts : public ::testing::Test {
   }
   // A new node replaces the node of this host. Its trainer finds it half a second later.
   void follow(Rank rank) {
-    NodeConfig config;
-    config.generation = 1;
-    config.job_id = "job-1";
-    config.host = "host" + std::to_string(rank);
-    config.expected_ranks = {rank};
-    const size_t node = host_.add_node(config, rank == 0);
+    const size_t node = new_node(rank);
     run_for(500 * kMillisecond);
     job_.trainers[rank]->trainers_return(node, kHosts);
   }
+  // The same, and its trainer finds it at once.
+  void follow_at_once(Rank rank) { job_.trainers[rank]->trainers_return(new_node(rank), kHosts); }
   // The outcome that the n-th attached trainer received for its first save of this step.
   Status notified(size_t n, uint64_t step) const {
     const auto& decided = job_.trainers[n]->decided();
@@ -231,12 +236,7 @@ class ThreeHostsWhoseCoordinatorIsStopped : public ThreeHosts, public ::testing:
     host_.kill_node(0);
   }
   void start_coordinator() {
-    NodeConfig config;
-    config.generation = 1;
-    config.job_id = "job-1";
-    config.host = "host0";
-    config.expected_ranks = {0};
-    job_.trainers[0]->trainers_return(host_.add_node(config, true), kHosts);
+    follow_at_once(0);
     run_for(10'000 * kMillisecond);
   }
 };
@@ -334,12 +334,7 @@ TEST_F(ThreeHosts, CommitWhereTheNodeThatEndedIsFollowedInTime) {
   host_.kill_node(2);
   run_for(12'000 * kMillisecond);
   EXPECT_EQ(notified(0, 1).message(), "nothing yet");
-  NodeConfig config;
-  config.generation = 1;
-  config.job_id = "job-1";
-  config.host = "host2";
-  config.expected_ranks = {2};
-  job_.trainers[2]->trainers_return(host_.add_node(config, false), kHosts);
+  follow_at_once(2);
   run_for(20'000 * kMillisecond);
   for (size_t n : {0, 1, 2}) EXPECT_EQ(notified(n, 1), ok_status());
 }
@@ -381,12 +376,7 @@ TEST_F(ThreeHosts, AbortWhatWaitsForAHostThatDiedWithTheCoordinatorBeforeTheNext
   run_for(100 * kMillisecond);
   host_.kill_node(0);
   host_.kill_node(2);
-  NodeConfig config;
-  config.generation = 1;
-  config.job_id = "job-1";
-  config.host = "host0";
-  config.expected_ranks = {0};
-  job_.trainers[0]->trainers_return(host_.add_node(config, true), kHosts);
+  follow_at_once(0);
   job_.trainers[0]->save(1);
   run_for(10'000 * kMillisecond);
   EXPECT_EQ(notified(1, 1).message(), "nothing yet");
@@ -402,13 +392,7 @@ TEST_F(ThreeHosts, WhoseNodeIsStoppedAloneMayHaveAnotherInItsPlace) {
   run_for(1'000 * kMillisecond);
   ASSERT_TRUE(host_.drained(2));
   host_.kill_node(2);
-  NodeConfig config;
-  config.generation = 1;
-  config.job_id = "job-1";
-  config.host = "host2";
-  config.expected_ranks = {2};
-  const size_t next = host_.add_node(config, false);
-  job_.trainers[2]->trainers_return(next, kHosts);
+  follow_at_once(2);
   run_for(10'000 * kMillisecond);
   EXPECT_EQ(notified(0, 1).message(), "nothing yet");
   job_.trainers[2]->save(1);

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "tests/cli/process.h"
+#include "tests/cli/root/two_steps_test.h"
 #include "tests/golden_copy.h"
 
 namespace shoal::cli {
@@ -67,19 +68,10 @@ std::map<std::string, std::string> assembled(const fs::path& folder) {
   return out;
 }
 
-// Two ranks, each tensor cut by rows.
-class ExportTest : public ::testing::Test {
+// Each tensor is cut by rows.
+class ExportTest : public TwoStepsTest {
  protected:
-  static void SetUpTestSuite() {
-    saved_ = new TemporaryFolder();
-    ProcessEnd end = run_process({SHOAL_PROGRAM, "launch", "--root", saved_->path() + "/root", "--create",
-                                  "-n", "2", "--", SHOAL_TRAINER, "--save-steps", "1-2", "--wait"},
-                                 {.environment = {{"SHOAL_RUNTIME_DIR", saved_->path() + "/runtime"}}});
-    ASSERT_EQ(end.status, 0) << end.err;
-  }
-  static void TearDownTestSuite() { delete saved_; }
-
-  std::string root() const { return saved_->path() + "/root"; }
+  std::string root() const { return saved_root(); }
   std::string to() const { return folder_.path() + "/out"; }
   ProcessEnd run(std::vector<std::string> options) const {
     options.insert(options.begin(), {"export", root(), "--to", to()});
@@ -87,9 +79,6 @@ class ExportTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-
- private:
-  static inline TemporaryFolder* saved_ = nullptr;
 };
 
 TEST_F(ExportTest, HasTheBytesOfEveryShard) {

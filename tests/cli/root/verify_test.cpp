@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
+#include "tests/cli/root/two_steps_test.h"
 #include "tests/golden_copy.h"
 
 namespace shoal::cli {
@@ -37,19 +38,9 @@ std::pair<std::string, uint64_t> piece_of_two_blocks(const std::string& path) {
   return {};
 }
 
-// Two ranks, two steps, about 15 MiB a file.
-class VerifyTest : public ::testing::Test {
+class VerifyTest : public TwoStepsTest {
  protected:
-  static void SetUpTestSuite() {
-    saved_ = new TemporaryFolder();
-    ProcessEnd end = run_process({SHOAL_PROGRAM, "launch", "--root", saved_->path() + "/root", "--create",
-                                  "-n", "2", "--", SHOAL_TRAINER, "--save-steps", "1-2", "--wait"},
-                                 {.environment = {{"SHOAL_RUNTIME_DIR", saved_->path() + "/runtime"}}});
-    ASSERT_EQ(end.status, 0) << end.err;
-  }
-  static void TearDownTestSuite() { delete saved_; }
-
-  void SetUp() override { fs::copy(saved_->path() + "/root", root(), fs::copy_options::recursive); }
+  void SetUp() override { fs::copy(saved_root(), root(), fs::copy_options::recursive); }
   std::string root() const { return folder_.path() + "/root"; }
   std::string file(int rank) const {
     return root() + "/step-00000002/g1a1/rank-0000" + std::to_string(rank) + ".safetensors";
@@ -63,7 +54,6 @@ class VerifyTest : public ::testing::Test {
   }
 
  private:
-  static inline TemporaryFolder* saved_ = nullptr;
   TemporaryFolder folder_;
 };
 

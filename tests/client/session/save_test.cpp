@@ -28,6 +28,14 @@ class Save : public ::testing::Test {
     return out;
   }
 
+  // One value of eight numbers, the same on both ranks.
+  StateDict eight_numbers() {
+    StateDict state;
+    state.add_value("v", DType::u16, {8}, numbers_.data(), Mesh::contiguous({2}));
+    return state;
+  }
+
+  std::vector<uint16_t> numbers_ = numbers(8);
   TemporaryRoot root_;
   FakeNode node_{root_.path()};
   CheckpointerOptions options_ = options_of_two_ranks(root_.path());
@@ -203,9 +211,7 @@ TEST_F(Save, RefusesLocalShardsThatAreNotThoseOfItsDevices) {
 TEST_F(Save, ReusesASlabThatIsFreeAndWaitsForOneWhereNoneIs) {
   options_.max_in_flight = 2;
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
   (void)node_.expect<local::LayoutUpdate>();
   EXPECT_EQ(node_.expect<local::Staged>().slab_id, 0u);
@@ -223,9 +229,7 @@ TEST_F(Save, DeclinesWhereItMayNotWait) {
   options_.max_in_flight = 1;
   options_.on_busy = OnBusy::decline;
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
   EXPECT_EQ(checkpointer_->save(2, state).status().code(), Code::busy);
   (void)node_.expect<local::LayoutUpdate>();
@@ -265,9 +269,7 @@ TEST_F(Save, ReplacesASlabThatBecameTooSmall) {
 
 TEST_F(Save, TellsWhatWasDecided) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   SaveHandle first = checkpointer_->save(5, state).value();
   SaveHandle second = checkpointer_->save(5, state).value();
   EXPECT_EQ(second.key().attempt, 2u);
@@ -285,9 +287,7 @@ TEST_F(Save, TellsWhatWasDecided) {
 TEST_F(Save, SaysSinceWhenNothingHasChanged) {
   options_.max_in_flight = 4;
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   std::vector<SaveHandle> saves;
   for (uint64_t step : {10, 20, 30, 40}) saves.push_back(checkpointer_->save(step, state).value());
   const auto commit = [&](size_t i, std::string_view contents) {
@@ -310,9 +310,7 @@ TEST_F(Save, SaysSinceWhenNothingHasChanged) {
 
 TEST_F(Save, TakesUnknownContentsForChanged) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   for (uint64_t step : {1, 2}) {
     SaveHandle save = checkpointer_->save(step, state).value();
     auto metadata = std::make_shared<Metadata>();
@@ -325,9 +323,7 @@ TEST_F(Save, TakesUnknownContentsForChanged) {
 
 TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   SaveHandle saved = checkpointer_->save(5, state).value();
   node_.die();
   // Another node could have taken its place, within attach_timeout.
@@ -340,9 +336,7 @@ TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
 TEST_F(Save, FailsWhereTheNodeGivesNoSignOfLife) {
   options_.node_silence = milliseconds(300);
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   SaveHandle saved = checkpointer_->save(5, state).value();
   // A node that answers may take its time with the disk.
   (void)node_.expect<local::LayoutUpdate>();
@@ -360,9 +354,7 @@ TEST_F(Save, FailsWhereTheNodeGivesNoSignOfLife) {
 
 TEST_F(Save, PassesOnWhyTheNodeGaveUp) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   SaveHandle saved = checkpointer_->save(5, state).value();
   node_.send(local::Failed{Status(Code::refused, "another job runs here")});
   EXPECT_THAT(saved.wait_committed().status().to_string(), HasSubstr("another job runs here"));
@@ -431,9 +423,7 @@ TEST_F(Save, RefusesWhatCannotBeAState) {
 TEST_F(Save, StopsAtItsBudget) {
   options_.staging_bytes_max = 3 << 20;
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   ASSERT_TRUE(checkpointer_->save(1, state).ok());
   Status second = checkpointer_->save(2, state).status();
   EXPECT_EQ(second.code(), Code::no_space);
@@ -442,9 +432,7 @@ TEST_F(Save, StopsAtItsBudget) {
 
 TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   SaveHandle saved = checkpointer_->save(1, state).value();
   (void)node_.expect<local::LayoutUpdate>();
   auto staged = node_.expect<local::Staged>();
@@ -458,9 +446,7 @@ TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
 
 TEST_F(Save, IsNotWaitedForWhenTheCheckpointerIsAbandoned) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   SaveHandle saved = checkpointer_->save(1, state).value();
   (void)node_.expect<local::LayoutUpdate>();
   (void)node_.expect<local::Staged>();
@@ -474,9 +460,7 @@ TEST_F(Save, IsNotWaitedForWhenTheCheckpointerIsAbandoned) {
 
 TEST_F(Save, GoesOnWhileItsNodeReportsProgress) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   SaveHandle saved = checkpointer_->save(5, state).value();
   (void)node_.expect<local::LayoutUpdate>();
   const auto staged = node_.expect<local::Staged>();
@@ -488,9 +472,7 @@ TEST_F(Save, GoesOnWhileItsNodeReportsProgress) {
 
 TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   const UserMetadata user = {{"run", "a"}, {"note", "x\ny"}};
   SaveHandle written = checkpointer_->save(5, state, {user}).value();
   (void)node_.expect<local::LayoutUpdate>();
@@ -519,9 +501,7 @@ TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
 
 TEST_F(Save, RefusesMetadataBeyondItsBounds) {
   open();
-  std::vector<uint16_t> values = numbers(8);
-  StateDict state;
-  state.add_value("v", DType::u16, {8}, values.data(), Mesh::contiguous({2}));
+  const StateDict state = eight_numbers();
   const Status refused = checkpointer_->save(5, state, {{{"k", std::string(1 << 20, 'x')}}}).status();
   EXPECT_EQ(refused.code(), Code::invalid_argument);
   EXPECT_THAT(refused.message(), HasSubstr("at most 16384 are allowed"));

@@ -81,12 +81,20 @@ transport::Identity identity_in_epoch(uint32_t epoch) {
   return identity;
 }
 
-TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
+// Links of a node whose coordinator is at c:1, and that has just sent to it.
+struct SentToCoordinator {
+  SentToCoordinator() {
+    links.serve(notified);
+    links.send(actors::kCoordinatorNode, pending());
+  }
   FakeTransport transport;
   Heard notified;
-  actors::PeerLinks links(transport, "c:1");
-  links.serve(notified);
-  links.send(actors::kCoordinatorNode, pending());
+  actors::PeerLinks links{transport, "c:1"};
+};
+
+TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
+  SentToCoordinator node;
+  auto& [transport, notified, links] = node;
   EXPECT_THAT(transport.connects, ElementsAre("c:1"));
   links.on_peer_up(101, identity_in_epoch(1));
   links.on_peer_up(7, identity_in_epoch(1));
@@ -118,11 +126,8 @@ TEST(PeerLinks, EndTheSessionOfWhoSendsWhatIsNoMessage) {
 }
 
 TEST(PeerLinks, ConnectAgainToALostCoordinatorButNotAtOnce) {
-  FakeTransport transport;
-  Heard notified;
-  actors::PeerLinks links(transport, "c:1");
-  links.serve(notified);
-  links.send(actors::kCoordinatorNode, pending());
+  SentToCoordinator node;
+  auto& [transport, notified, links] = node;
   links.on_peer_up(101, identity_in_epoch(1));
   links.on_peer_lost(101, kGone);
   EXPECT_THAT(notified.lost, ElementsAre(actors::kCoordinatorNode));
@@ -168,11 +173,8 @@ TEST(PeerLinks, SayWhereNobodyWasFoundAndWhy) {
 }
 
 TEST(PeerLinks, FollowALaterCoordinatorToItsAddressAndNoEarlierOne) {
-  FakeTransport transport;
-  Heard notified;
-  actors::PeerLinks links(transport, "c:1");
-  links.serve(notified);
-  links.send(actors::kCoordinatorNode, pending());
+  SentToCoordinator node;
+  auto& [transport, notified, links] = node;
   links.on_peer_up(101, identity_in_epoch(2));
   links.redirect(1, "b:1");
   EXPECT_THAT(transport.connects, ElementsAre("c:1"));
@@ -265,11 +267,8 @@ TEST_F(LinksOfACoordinator, TakeNoWordOfWhoIsSentOn) {
 }
 
 TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
-  FakeTransport transport;
-  Heard notified;
-  actors::PeerLinks links(transport, "c:1");
-  links.serve(notified);
-  links.send(actors::kCoordinatorNode, pending());
+  SentToCoordinator node;
+  auto& [transport, notified, links] = node;
   links.on_peer_up(101, identity_in_epoch(1));
   links.on_message(101, of(actors::link::UseRelay{"relay:1", ""}));
   EXPECT_THAT(transport.connects, ElementsAre("c:1", "relay:1"));
