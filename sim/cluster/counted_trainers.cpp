@@ -137,7 +137,7 @@ void CountedTrainers::staged(Rank rank, const Assignment& assignment) {
   if (!trainer.alive) return;
   const uint32_t slab = ++trainer.last_slab;
   if (job_.keeps_offers) {
-    trainer.undecided[trainer.save] = {assignment, slab, false, std::nullopt};
+    trainer.undecided[trainer.save] = Offer{assignment, slab};
     trainer.at_node.push_back(slab);
   }
   if (job_.payload != nullptr) {
@@ -249,6 +249,9 @@ void CountedTrainers::attach_again(Rank rank) {
   for (const auto& [save, offer] : trainer.undecided) {
     if (offer.durable) {
       cluster_.from_client(node, client_of(rank), local::Written{save, 1, *offer.durable});
+    } else if (offer.was_never_staged) {
+      const Status why(Code::deadline_exceeded, "no node served this host");
+      cluster_.from_client(node, client_of(rank), local::NotStaged{save, 1, why});
     } else if (offer.is_freed) {
       const Status why(Code::aborted, "a node that has since ended dropped what this rank had staged");
       cluster_.from_client(node, client_of(rank), local::NotStaged{save, 1, why});
@@ -337,10 +340,18 @@ void CountedTrainers::give_up(size_t node) {
     if (node_of(rank) != node || !trainer.alive) continue;
     std::vector<uint32_t> waits;
     for (const auto& [save, offer] : trainer.undecided) waits.push_back(save);
-    if (trainer.asks || trainer.waits_for_slab) waits.push_back(trainer.save);
+    const bool is_in_call = trainer.asks || trainer.waits_for_slab;
+    if (is_in_call) waits.push_back(trainer.save);
     for (uint32_t save : waits) {
       const bool is_notified = times_[save - 1].committed[rank] >= 0;
       if (is_notified || events_.now() - times_[save - 1].called[rank] < kAttachTimeoutNs) continue;
+      if (is_in_call &&
+          save == trainer.save) {  // the next node gets NotStaged (Checkpointer::Impl::count_save)
+        Offer never;
+        never.is_freed = true;
+        never.was_never_staged = true;
+        trainer.undecided[save] = std::move(never);
+      }
       receive(rank, {save, 1, Status(Code::unavailable, "no node serves this host"), {}});
     }
   }

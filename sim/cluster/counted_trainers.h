@@ -105,6 +105,7 @@ class CountedTrainers {
     bool is_freed = false;
     // What the slab became, as the node reported it; none: dropped.
     std::optional<local::DurableAssignment> durable;
+    bool was_never_staged = false;  // its call of save failed, because no node served this host
   };
   struct Trainer {
     std::optional<Assignment> assignment;  // under the newest plan that the rank knows

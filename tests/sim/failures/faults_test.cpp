@@ -180,6 +180,22 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   EXPECT_THAT(silent.cause, HasSubstr("rank 13 (host host1): its trainer ended"));  // others of its host wait
 }
 
+// A live client whose call of save failed for want of a node reports that to the next one. Simulated trainers
+// did not, and the other hosts waited for the deadline.
+TEST(ATrainer, WhoseSaveFailedWithoutANodeReportsThatToTheNextNode) {
+  Scenario scenario = of_eight_hosts(
+      {{Kind::stalls, 80, 0, 31'107}, {Kind::restarts, 326, 1, 2'185}, {Kind::stalls, 9, 1, 3'176}});
+  scenario.ranks = 8;
+  scenario.ranks_per_host = 4;
+  scenario.model = "gpt2";
+  scenario.saves = 8;
+  scenario.interval_ms = 20;
+  const SaveReport save = simulated(scenario).saves[2];
+  EXPECT_EQ(save.aborted_ranks, 8u);
+  EXPECT_THAT(save.cause, HasSubstr("no node served this host"));
+  EXPECT_LT(save.committed.greatest, seconds(40));
+}
+
 // Regression: the node saw its last trainer vanish and reported nothing, because no rank of its own waited.
 // All other hosts waited two minutes.
 TEST(ATrainer, ThatVanishesIsReportedToOtherHostsAlsoIfNoRankOfItsOwnWaits) {
