@@ -62,6 +62,7 @@ void Coordinator::await_news(TimeNs now, Attempt& attempt, EffectWriter& out) {
 // Nodes that have lost this coordinator for host_lost_ms decide their saves themselves. They report nothing
 // about them any more.
 void Coordinator::look_into_root(Attempt& attempt, EffectWriter& out) {
+  look_again_for_first_roster(out);
   if (!attempt.may(AttemptTrigger::committed) || !attempt.takes_reports()) return;
   operations_.start(operation::ReadDecision{attempt.key()}, out,
                     [this, id = attempt.id()](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
@@ -148,6 +149,7 @@ void Coordinator::on_report(TimeNs now, NodeId from, const wire::ShardsWritten& 
   if (!attempt->is_open()) return;
   if (!attempt->takes_reports() || !rosters_.newest()) {
     attempt->keep_early(now, from, report, &early_bytes_);
+    look_again_for_first_roster(out);
   } else {
     take(now, from, report, *attempt, out);
   }

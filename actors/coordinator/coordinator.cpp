@@ -136,6 +136,19 @@ void Coordinator::recover(EffectWriter& out) {
                     });
 }
 
+void Coordinator::look_again_for_first_roster(EffectWriter& out) {
+  if (!first_roster_.is(FirstRosterState::gathering) || is_reading_first_roster_) return;
+  is_reading_first_roster_ = true;
+  operations_.start(operation::ReadRoster{config_.generation}, out,
+                    [this](TimeNs now, Result<storage::RosterRecord> record, EffectWriter& then_out) {
+                      is_reading_first_roster_ = false;
+                      // Not found, or the read failed: the node repeats its report.
+                      if (!record.ok() || !first_roster_.is(FirstRosterState::gathering)) return;
+                      adopt_first_roster(now, *record, then_out);
+                      await_all(now, then_out);
+                    });
+}
+
 void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectWriter& out) {
   for (const storage::AttemptInfo& info : list.attempts) {
     const bool is_undecided = info.state == storage::AttemptInfo::State::undecided;

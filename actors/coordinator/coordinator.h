@@ -111,6 +111,10 @@ class Coordinator final : public Role {
   void publish_first_roster(storage::RosterRecord record, EffectWriter& out);
   // The first roster of the generation is in the root.
   void adopt_first_roster(TimeNs now, const storage::RosterRecord& record, EffectWriter& out);
+  // When a node has reported under a roster, and now and then while an attempt waits. An earlier coordinator
+  // may have published the first roster after this one had looked for it, or the root could not be read then.
+  // Nodes that have a roster do not join.
+  void look_again_for_first_roster(EffectWriter& out);
   // Nodes of rank-local ranks send no layouts: with nodes that do, the roster would wait for ever.
   void refuse_mixed_modes(EffectWriter& out);
   void refuse_all(Status why, EffectWriter& out);
@@ -266,6 +270,7 @@ class Coordinator final : public Role {
   PlanGatherMachine::Counts plan_gather_counts_;
 
   RosterGathering gathering_;
+  bool is_reading_first_roster_ = false;           // again, while it gathers layouts
   std::map<NodeId, wire::JoinRanks> early_joins_;  // came before the roster in the root had been read
   std::optional<Collective> collective_;
   CrossedAnswers<NodeId> roster_sent_;

@@ -339,6 +339,24 @@ TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
                     ::testing::Not(HasSubstr("rank 0"))));
 }
 
+// Regression, found by shoal fuzz: an earlier coordinator published the first roster just after this one had
+// looked for it. The other nodes had that roster and did not join here, so that this coordinator waited for
+// layouts and aborted every save.
+TEST_F(ACoordinatorByItself, LooksAgainForTheFirstRosterWhenANodeReportsUnderOneThatItDoesNotKnow) {
+  roster_exists();
+  const wire::ShardsWritten first = report({1, 5, 1}, 0), second = report({1, 5, 1}, 1);
+  RoleByItself later{make_coordinator(facts_of_one())};
+  later.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
+  later.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{}));
+  later.receive(kNode, RoleKind::shard_writer, first);
+  later.receive(kOther, RoleKind::shard_writer, second);
+  later.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  ASSERT_EQ(later.started<operation::ReadRoster>(), 1u) << "one look at a time";
+  later.answer<operation::ReadRoster>(OperationResult(storage::RosterRecord{world_, {}, kRuleVersion}));
+  EXPECT_EQ(later.sent<wire::RosterUpdate>(kOther).size(), 1u);
+  EXPECT_EQ(later.started<operation::CheckFiles>(), 1u) << "both have reported";
+}
+
 TEST_F(ACoordinatorByItself, NamesTheHostOfTheRankThatFailed) {
   roster_exists();
   role_.receive(kOther, RoleKind::shard_writer,
