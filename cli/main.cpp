@@ -123,6 +123,7 @@ int main(int argc, char** argv) {
   shoal::cli::add_top_command(app, &chosen);
   shoal::cli::add_settings_command(app, &chosen);
   shoal::cli::add_sim_command(app, &chosen);
+  shoal::cli::add_fuzz_command(app, &chosen);
   shoal::cli::add_replay_command(app, &chosen);
   shoal::cli::add_calibrate_command(app, &chosen);
   try {

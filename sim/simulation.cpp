@@ -73,8 +73,10 @@ SaveReport report_of(const TrainerTimings& times) {
   return report;
 }
 
-constexpr uint64_t kOutageMs =
-    4'000;  // added to each outage: until it is detected, and until all have reconnected
+// Beyond the times after which lost hosts are given up: until all have reconnected.
+constexpr uint64_t kRecoveryMs = 15'000;
+// Added to each outage: until it is detected, and until all have looked for the next coordinator.
+constexpr uint64_t kOutageMs = 8'000;
 
 // True if no fault may end a save: no trainer and no disk fails, and each outage ends before a host counts as
 // lost, even if outages follow one another.
@@ -135,6 +137,11 @@ class RunWatch {
   void begin(CountedTrainers& trainers, const SimulationListeners& listeners) {
     const bool is_checked = scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty();
     if (is_checked) make_oracles(trainers);
+    if (listeners.operation) {
+      cluster_.on_operation([this, hears = listeners.operation](size_t node, const actors::Operation& begun) {
+        hears(events_.now(), node, begun);
+      });
+    }
     if (!is_checked && !listeners.event && !listeners.decided) return;
     cluster_.on_event(
         [this, hears = listeners.event](size_t node, actors::RoleKind role, const actors::Event& event) {
@@ -167,11 +174,16 @@ class RunWatch {
   void make_oracles(CountedTrainers& trainers) {
     Oracles::Facts facts;
     facts.ranks = scenario_.ranks;
-    for (const Fault& fault : scenario_.failures) {
-      const auto ends = static_cast<actors::TimeNs>(fault.ends_ms() + fault.by_ms) * actors::kMillisecond;
-      facts.faults_end = std::max(facts.faults_end, ends);
-    }
     const actors::Timeouts timeouts = cluster_.timeouts();
+    for (const Fault& fault : scenario_.failures) {
+      uint64_t ends_ms = fault.ends_ms() + fault.by_ms;
+      // A rank-local node that was requested to stop drains until its saves are decided.
+      const bool drains = fault.kind == Fault::Kind::stops && scenario_.mode == SaveMode::rank_local;
+      if (drains) ends_ms += timeouts.node_deadline_ms;
+      facts.faults_end =
+          std::max(facts.faults_end, static_cast<actors::TimeNs>(ends_ms) * actors::kMillisecond);
+    }
+    facts.recovered = facts.faults_end + (2 * timeouts.host_lost_ms + kRecoveryMs) * actors::kMillisecond;
     const actors::TimeNs margin_ms =
         kSaveMarginMs +
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);

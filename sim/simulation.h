@@ -99,6 +99,8 @@ struct SimulationListeners {
   std::function<void(actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event&,
                      size_t from)>
       event;
+  // A node requests an operation.
+  std::function<void(actors::TimeNs now, size_t node, const actors::Operation&)> operation;
   std::function<void(actors::TimeNs now, const Fault&)> fault;
   std::function<void(actors::TimeNs now, Rank, const local::Decided&)> decided;
 };

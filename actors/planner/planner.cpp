@@ -17,7 +17,8 @@ namespace {
 
 constexpr TimerId kJoinTimer = 1;
 constexpr TimerId kEpochTimer = 2;
-constexpr size_t kMaxLayoutsRemembered = 64;  // besides those that the ranks hold now
+constexpr TimeNs kFirstLook = 500 * kMillisecond;  // at the highest epoch, again; each next one twice as late
+constexpr size_t kMaxLayoutsRemembered = 64;       // besides those that the ranks hold now
 
 class Planner final : public Role {
  public:
@@ -66,6 +67,7 @@ class Planner final : public Role {
 
   void on_coordinator_lost(TimeNs now, EffectWriter& out) {
     coordinator_lost_ = true;
+    next_look_ = kFirstLook;
     look_up(now, std::nullopt, out);
     if (!sends_joins()) return;
     backoff_.reset();
@@ -82,15 +84,19 @@ class Planner final : public Role {
     join(now, out);
   }
 
-  // Reads the highest epoch from the root. `said` is what a coordinator sent, used if the root cannot be
-  // read.
+  // Reads the highest epoch from the root, and again soon: a launcher may replace the node of a coordinator
+  // within a second. `report` is what a coordinator sent, used if the root cannot be read.
   void look_up(TimeNs now, std::optional<wire::Superseded> report, EffectWriter& out) {
     if (config_.read_only) return;  // the epochs are those of the job that trains
-    out.set_timer(kEpochTimer, now + config_.timeouts.epoch_check_ms * kMillisecond);
+    out.set_timer(kEpochTimer, now + next_look_);
+    next_look_ = std::min(2 * next_look_, config_.timeouts.epoch_check_ms * kMillisecond);
+    if (!report && is_looking_) return;  // a root that hangs gets no more reads
+    is_looking_ = true;
     operations_.start(
         operation::ReadEpoch{}, out,
         [this, report](TimeNs, Result<std::shared_ptr<const storage::EpochRecord>> answer,
                        EffectWriter& then_out) {
+          is_looking_ = false;
           const storage::EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
           if (highest != nullptr && !storage::is_of_run(*highest, config_.job_id, config_.generation)) {
             return coordinator_superseded(*highest, then_out);
@@ -384,6 +390,8 @@ class Planner final : public Role {
   bool coordinator_lost_ = false;
   bool is_superseded_ = false;  // another job has the root
   PendingOperations operations_;
+  TimeNs next_look_ = kFirstLook;  // at the highest epoch, while the coordinator is lost
+  bool is_looking_ = false;
   Backoff backoff_;
   base::FlatMap<Rank, LocalRank> ranks_;
   RecentMap<LayoutId, LayoutPtr> received_before_{kMaxLayoutsRemembered};  // saves in flight may have these

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "base/helper_threads.h"
@@ -74,6 +75,14 @@ class Progress {
 };
 
 }  // namespace
+
+// Beside bin/, where it is installed as in the build tree.
+std::vector<std::string> profile_folders() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  return {(program.parent_path().parent_path() / "share/shoal/profiles").string()};
+}
 
 SimulationRuns run_simulations(const std::vector<sim::Scenario>& scenarios,
                                const std::map<std::string, sim::Profile>& profiles, unsigned jobs,

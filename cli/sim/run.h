@@ -11,6 +11,9 @@
 
 namespace shoal::cli {
 
+// Folders of the built-in profiles, for sim::find_profile.
+std::vector<std::string> profile_folders();
+
 struct SimulationRuns {
   // In the order of the scenarios; none: not started before the interrupt.
   std::vector<std::optional<Result<sim::SimulationReport>>> reports;

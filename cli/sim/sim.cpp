@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -59,14 +58,6 @@ constexpr const char* kSimFooter =
     "and of the others the saves that all ranks know to be decided. A second signal ends it at once. Exit\n"
     "status: 0 success; 1 a save was aborted, an oracle was violated, or the simulation could not\n"
     "continue; 2 an argument is invalid; 130 or 143 after SIGINT or SIGTERM.";
-
-// Beside bin/, where it is installed as in the build tree.
-std::vector<std::string> profile_folders() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  return {(program.parent_path().parent_path() / "share/shoal/profiles").string()};
-}
 
 Result<sim::Scenario> base_scenario(const SimOptions& options) {
   sim::Scenario scenario;
@@ -289,7 +280,8 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--mesh", "mesh", "SIZES",
         "Sizes dp=,tp=,pp=,cp=,ep=,dp_replicate=, whose product without ep is the number of ranks");
   value("--model", "model", "NAME|PATH",
-        "gpt2, llama3-8b, llama3-70b, llama3-405b (default), mixtral-8x22b, deepseek-v3; a folder of "
+        "gpt2, llama3-8b, llama3-70b, llama3-405b (default), mixtral-8x22b, deepseek-v3, or tiny (a few "
+        "kilobytes); a folder of "
         "safetensors files; or the folder of a Shoal checkpoint with the same number of ranks");
   value("--optimizer", "optimizer", "NAME",
         "Optimizer whose state is saved with each parameter: adam (default), none");

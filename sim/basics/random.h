@@ -20,7 +20,9 @@ enum class Stream : uint8_t {
   hazards = 2,
   faults = 3,
   stragglers = 4,
-  returns = 5
+  returns = 5,
+  aims = 6,
+  swarm = 7
 };
 inline uint64_t stream_seed(uint64_t seed, Stream stream) {
   return mix64(seed + static_cast<uint64_t>(stream));

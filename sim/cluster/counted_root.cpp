@@ -228,7 +228,6 @@ Result<actors::OperationResult> CountedRoot::decide(std::shared_ptr<const storag
 }
 
 CountedRoot::Work CountedRoot::publish_decision(const actors::operation::PublishDecision& publish) {
-  uint64_t bytes = kSmallRecordBytes;
   StorageSteps steps;
   const Attempt& attempt = attempts_[publish.key];
   if (publish.looks_first && !attempt.decision && attempt.published == 0 &&
@@ -240,13 +239,10 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   // From here on, all share one copy of a manifest of many files.
   auto made = std::make_shared<storage::Decision>(
       storage::Decision{publish.key, Nonce{}, RootId{}, kSomeTimeNs, *publish.body});
-  if (made->committed()) {
-    auto encoded = storage::encode_decision(*made);
-    if (!encoded.ok()) return answer({}, encoded.status());
-    bytes = encoded->size();
-  } else {
-    steps.push_back({Kind::list, attempts_[publish.key].entries()});
-  }
+  auto encoded = storage::encode_decision(*made);
+  if (!encoded.ok()) return answer({}, encoded.status());
+  const uint64_t bytes = encoded->size();
+  if (!made->committed()) steps.push_back({Kind::list, attempts_[publish.key].entries()});
   add_create(steps, bytes);
   made->unix_time_ns = 0;
   return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes] {

@@ -10,6 +10,7 @@ namespace shoal::sim {
 namespace {
 
 constexpr int64_t kLatestMs = int64_t{366} * 24 * 3600 * 1000;
+constexpr int64_t kNsOfAMs = 1'000'000;
 constexpr int64_t kMostHosts = int64_t{1} << 20;
 constexpr int64_t kMostFactor = 1'000'000;
 
@@ -86,7 +87,8 @@ std::string to_string(const Fault& fault) {
   std::string_view verb = shape.name;
   // "hosts 1 to 5 die", not "dies"
   if (!is_rank && fault.hosts != 1 && verb.ends_with('s')) verb.remove_suffix(1);
-  text += fmt::format("{} at {} ms", verb, fault.at_ms);
+  text += fmt::format("{} at {}{} ms", verb, fault.at_ms,
+                      fault.at_ns == 0 ? "" : fmt::format(".{:06}", fault.at_ns));
   if (is_link(fault.kind)) text += " to " + name_hosts(fault.to_host, fault.to_hosts);
   if (fault.factor != 1) text += fmt::format(" by {}", fault.factor);
   if (fault.permille != kPermille) text += fmt::format(", {} in 1000", fault.permille);
@@ -108,8 +110,9 @@ std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fau
 }
 
 std::string fault_toml(const Fault& fault) {
-  std::string text =
-      fmt::format("[[failure]]\nat_ms = {}\nkind = \"{}\"\n", fault.at_ms, fault_kind_name(fault.kind));
+  std::string text = fmt::format("[[failure]]\nat_ms = {}\n{}kind = \"{}\"\n", fault.at_ms,
+                                 fault.at_ns == 0 ? "" : fmt::format("at_ns = {}\n", fault.at_ns),
+                                 fault_kind_name(fault.kind));
   for (const auto& [key, value] : fault_values(fault)) text += fmt::format("{} = {}\n", key, value);
   return text;
 }
@@ -124,7 +127,7 @@ Result<Fault> parse_fault(const TomlTable& message) {
     return message.error(
         message.line, fmt::format("kind = '{}' is not a kind of failure; known kinds are {}", name, known));
   }
-  std::vector<std::string_view> keys = {"at_ms", "kind"};
+  std::vector<std::string_view> keys = {"at_ms", "at_ns", "kind"};
   for (const Field& field : kFields) {
     const bool is_needed = names(shape->needed, field.key);
     if (is_needed || names(shape->allowed, field.key)) keys.push_back(field.key);
@@ -140,6 +143,8 @@ Result<Fault> parse_fault(const TomlTable& message) {
   fault.toml_place = message.place(message.line);
   SHOAL_ASSIGN_OR_RETURN(int64_t at, message.integer("at_ms", 0, kLatestMs, 0));
   fault.at_ms = static_cast<uint64_t>(at);
+  SHOAL_ASSIGN_OR_RETURN(int64_t at_ns, message.integer("at_ns", 0, kNsOfAMs - 1, 0));
+  fault.at_ns = static_cast<uint64_t>(at_ns);
   for (const Field& field : kFields) {
     if (message.find(field.key) == nullptr) continue;
     SHOAL_ASSIGN_OR_RETURN(int64_t value, message.integer(field.key, field.least, field.most, 0));

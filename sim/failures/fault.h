@@ -58,6 +58,7 @@ struct Fault {
   uint64_t by_ms = 0;
   uint64_t permille = kPermille;
   uint64_t factor = 1;
+  uint64_t at_ns = 0;  // added to at_ms, for a fault that is aimed at an event; less than a millisecond
   TomlPlace toml_place;
 
   // The time at which the fault is over: at_ms plus its duration, or at_ms if it has no duration.
@@ -67,7 +68,7 @@ struct Fault {
 
 std::string_view fault_kind_name(Fault::Kind kind);
 std::string to_string(const Fault& fault);  // "host 3 dies at 61000 ms"
-// Its keys and values, without at_ms and kind and without keys that have their default value.
+// Its keys and values, without at_ms, at_ns and kind and without keys that have their default value.
 std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fault);
 std::string fault_toml(const Fault& fault);  // a [[failure]] table that parse_fault reads back
 // Errors are "file:line: why", for a key that the kind does not have or that is missing, and for values out

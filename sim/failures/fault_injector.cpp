@@ -112,7 +112,8 @@ void inject_faults(const std::vector<Fault>& faults, EventHeap& events, VirtualC
   if (faults.empty()) return;
   auto injector = std::make_shared<Injector>(events, cluster, trainers);
   for (const Fault& fault : faults) {
-    events.schedule(static_cast<actors::TimeNs>(fault.at_ms) * actors::kMillisecond,
+    events.schedule(static_cast<actors::TimeNs>(fault.at_ms) * actors::kMillisecond +
+                        static_cast<actors::TimeNs>(fault.at_ns),
                     [injector, fault, listener] {
                       if (listener) listener(fault);
                       injector->begin(fault);

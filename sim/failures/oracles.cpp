@@ -61,6 +61,7 @@ void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::
 void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
   if (auto save = open_.find(static_cast<uint32_t>(key.step)); save != open_.end()) {
     save->second.notified[rank] = true;
+    check_commits_again(now, save->second, key, outcome);
   }
   if (facts_.needs_no_abort && outcome.code() == Code::aborted) {
     violated(
@@ -112,6 +113,18 @@ void Oracles::check_durable(actors::TimeNs now, const AttemptKey& key, const sto
              fmt::format("{} has {} bytes, but its ranks saved {}", to_string(key), manifest.payload_bytes,
                          bytes));
   }
+}
+
+void Oracles::check_commits_again(actors::TimeNs now, const Save& save, const AttemptKey& key,
+                                  const Status& outcome) {
+  if (outcome.ok() || save.began < facts_.recovered) return;
+  for (Rank rank = 0; rank < facts_.ranks; ++rank) {
+    if (!facts_.lives(rank)) return;
+  }
+  violated("commits-again", now,
+           fmt::format("{} began at {} ms, after all faults were over at {} ms, but it is not committed: {}",
+                       to_string(key), save.began / actors::kMillisecond,
+                       facts_.faults_end / actors::kMillisecond, outcome.message()));
 }
 
 void Oracles::check_latest(actors::TimeNs now) {

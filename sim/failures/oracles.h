@@ -11,6 +11,9 @@
 //   latest-goes-forward      the latest checkpoint never gets older within a generation
 //   bounds                   messages and slabs in use stay within their bounds
 //   needless-abort           no save is aborted if all faults are ones that a save must survive
+//   commits-again            a save that begins after all faults are over, in a job whose hosts and trainers
+//   all
+//                            live, is committed
 //   ends-in-time             each living rank is notified of a save within its deadline, once faults stop
 //
 // The oracles do not check that equal seeds give equal traces: sim/replay.h compares two runs.
@@ -18,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,6 +57,8 @@ class Oracles {
     uint32_t generation = 1;
     uint32_t ranks = 0;
     actors::TimeNs faults_end = 0;
+    // Faults excuse no abort of a save that begins later, if all ranks live.
+    actors::TimeNs recovered = std::numeric_limits<actors::TimeNs>::max();
     bool needs_no_abort = false;  // every rank takes part in every save, and no outage is long
     // Longest time until the last rank is notified of a save. It begins when the first node receives a
     // message of the save, or when the last fault ends.
@@ -90,6 +96,8 @@ class Oracles {
     std::string says;  // a tombstone's cause, a manifest's files
   };
   void violated(std::string oracle, actors::TimeNs now, std::string what);
+  void check_commits_again(actors::TimeNs now, const Save& save, const AttemptKey& key,
+                           const Status& outcome);
   void check_durable(actors::TimeNs now, const AttemptKey& key, const storage::Manifest& manifest);
   void check_latest(actors::TimeNs now);
   void check_deadlines(actors::TimeNs now);

@@ -71,6 +71,18 @@ Model gpt2() {
   return model;
 }
 
+// No published model: a few kilobytes, so that a campaign can keep the bytes of thousands of runs.
+Model tiny() {
+  Model model{"tiny", 4, 0, {}, {}, {}, {}};
+  model.first = {rows("embedding.weight", {24, 16})};
+  model.last = {whole("norm.weight", {16}), whole("norm.bias", {16})};
+  for (uint32_t i = 0; i < model.layers; ++i) {
+    model.of_layer.push_back({rows("up.weight", {32, 16}), rows("up.bias", {32}),
+                              columns("down.weight", {16, 32}), whole("norm.weight", {16})});
+  }
+  return model;
+}
+
 // Llama 3: "The Llama 3 Herd of Models", table 3 (https://arxiv.org/abs/2407.21783): 8 key-value heads of
 // 128, a vocabulary of 128,256 (https://huggingface.co/meta-llama/Llama-3.1-405B/blob/main/config.json). tp
 // and pp of the largest: the paper's table 4.
@@ -148,6 +160,7 @@ constexpr Named kModels[] = {
      }},
     {"mixtral-8x22b", mixtral_8x22b},
     {"deepseek-v3", deepseek_v3},
+    {"tiny", tiny},
 };
 
 // The ranks of a stage as meshes, and the placements of parameters on them.

@@ -194,7 +194,7 @@ Status validate_scenario(const Scenario& scenario) {
     return outside("saves", scenario.saves, kMaxSimulatedSaves);
   }
   SHOAL_RETURN_IF_ERROR(check_times(scenario));
-  const uint32_t hosts = scenario.hosts();
+  const uint32_t hosts = std::max(scenario.hosts(), loading_job(scenario).hosts());
   const uint64_t direct = scenario.max_direct_nodes;
   if (hosts - 1 > direct * (direct + 1)) {
     return scenario.max_direct_nodes_place.error(
@@ -224,8 +224,9 @@ Result<Scenario> with_all_faults(const Scenario& scenario) {
                      scenario.seed};
   SHOAL_ASSIGN_OR_RETURN(std::vector<Fault> drawn, draw_faults(rules, job));
   whole.failures.insert(whole.failures.end(), drawn.begin(), drawn.end());
-  std::stable_sort(whole.failures.begin(), whole.failures.end(),
-                   [](const Fault& a, const Fault& b) { return a.at_ms < b.at_ms; });
+  std::stable_sort(whole.failures.begin(), whole.failures.end(), [](const Fault& a, const Fault& b) {
+    return std::pair(a.at_ms, a.at_ns) < std::pair(b.at_ms, b.at_ns);
+  });
   whole.failure_draws.clear();
   return whole;
 }

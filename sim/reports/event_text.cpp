@@ -95,6 +95,18 @@ std::string seconds_text(actors::TimeNs at) {
   return fmt::format("{}.{:09}", at / (1000 * actors::kMillisecond), at % (1000 * actors::kMillisecond));
 }
 
+std::string event_name(const actors::Event& event) {
+  if (const auto* received = std::get_if<actors::event::Received>(&event)) {
+    const std::string text = actors::describe(*received->message.body);
+    return "Received " + text.substr(0, text.find_first_of(" :"));
+  }
+  if (const auto* from_client = std::get_if<actors::event::FromClient>(&event)) {
+    return "FromClient " + local_message_name(*from_client->message);
+  }
+  const std::string text = event_text(event, 0, 0);
+  return text.substr(0, text.find_first_of(" :"));
+}
+
 std::string event_line(actors::TimeNs at, size_t node, actors::RoleKind role, const actors::Event& event,
                        size_t from) {
   return fmt::format("{} node{}.{}: {}", seconds_text(at), node, actors::role_name(role),

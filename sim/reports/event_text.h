@@ -11,6 +11,8 @@
 namespace shoal::sim {
 
 std::string seconds_text(actors::TimeNs at);  // "20.155301042"
+// Without what differs from event to event: "Received ShardsWritten", "OperationDone", "TimerFired".
+std::string event_name(const actors::Event& event);
 // `from`: the node that sent the message, another one or this one.
 std::string event_line(actors::TimeNs at, size_t node, actors::RoleKind role, const actors::Event& event,
                        size_t from);

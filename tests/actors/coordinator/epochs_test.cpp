@@ -178,7 +178,7 @@ TEST(APlanner, FollowsTheHighestEpochOfItsJobAndNoLowerOne) {
       std::make_shared<const storage::EpochRecord>(storage::EpochRecord{3, "b:1", "job-1", {}}))));
   planner.receive(kCoordinatorNode, RoleKind::coordinator, wire::Superseded{2, "a:1"});
   EXPECT_EQ(planner.started<operation::ReadEpoch>(), 0u);
-  planner.pass(5'000 * kMillisecond);  // still lost: it looks again
+  planner.pass(500 * kMillisecond);  // still lost: it looks again
   ASSERT_TRUE(planner.answer<operation::ReadEpoch>(OperationResult(
       std::make_shared<const storage::EpochRecord>(storage::EpochRecord{3, "b:1", "job-1", {}}))));
   planner.handle(event::PeerUp{kCoordinatorNode});
@@ -189,6 +189,31 @@ TEST(APlanner, FollowsTheHighestEpochOfItsJobAndNoLowerOne) {
   ASSERT_EQ(planner.redirects.size(), 3u);
   EXPECT_EQ(planner.redirects[0].address, "b:1");
   EXPECT_EQ(planner.redirects[2].address, "c:1");
+}
+
+// A launcher replaces the node of a coordinator within a second.
+TEST(APlanner, LooksForTheNextCoordinatorSoonAndThenSlowerAndSlower) {
+  RoleByItself planner(make_planner(facts_of("host0")));
+  planner.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "gone")});
+  std::vector<TimeNs> waited;
+  TimeNs wait = 0;
+  for (int i = 0; i < 500; ++i) {
+    if (planner.answer<operation::ReadEpoch>(Status(Code::io, "cannot be read"))) {
+      waited.push_back(std::exchange(wait, 0) / kMillisecond);
+    }
+    planner.pass(100 * kMillisecond);
+    wait += 100 * kMillisecond;
+  }
+  ASSERT_GE(waited.size(), 8u);
+  EXPECT_THAT(std::vector<TimeNs>(waited.begin(), waited.begin() + 8),
+              ::testing::ElementsAre(0, 500, 1000, 2000, 4000, 5000, 5000, 5000));
+}
+
+TEST(APlanner, DoesNotLookAgainWhileTheRootHasNotAnswered) {
+  RoleByItself planner(make_planner(facts_of("host0")));
+  planner.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "gone")});
+  planner.pass(60'000 * kMillisecond);
+  EXPECT_EQ(planner.started<operation::ReadEpoch>(), 1u);
 }
 
 }  // namespace

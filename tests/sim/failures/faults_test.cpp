@@ -25,7 +25,7 @@ std::string full_text(const std::string& kind) {
                                     "rank = 7",   "for_ms = 90",      "by_ms = 20",  "permille = 10",
                                     "factor = 6", "back_after_ms = 8"};
   for (;;) {
-    std::string text = "[[failure]]\nat_ms = 61_000\nkind = \"" + kind + "\"\n";
+    std::string text = "[[failure]]\nat_ms = 61_000\nat_ns = 2_001\nkind = \"" + kind + "\"\n";
     for (const std::string& line : lines) text += line + "\n";
     auto fault = parsed(text);
     if (fault.ok()) return text;
@@ -46,7 +46,7 @@ TEST(Faults, AreReadBackAsTheyArePrinted) {
     EXPECT_EQ(*again, received) << fault_toml(received);
     Fault of_one_host = received;
     of_one_host.hosts = 1;
-    EXPECT_THAT(to_string(of_one_host), HasSubstr(name + " at 61000 ms"));
+    EXPECT_THAT(to_string(of_one_host), HasSubstr(name + " at 61000.002001 ms"));
   }
 }
 

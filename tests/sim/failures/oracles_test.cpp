@@ -162,6 +162,26 @@ TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
   expect(all, "needless-abort", "rank 2 was notified that step 1 (g1a1) is aborted: host host3 is lost");
 }
 
+TEST_F(AnOracle, SeesAJobThatDoesNotCommitAgainOnceAllFaultsAreOver) {
+  const auto after = [&](actors::TimeNs began) {
+    Oracles::Facts facts;
+    facts.ranks = kRanks;
+    facts.faults_end = 50;
+    facts.recovered = 100;
+    facts.save_deadline = kDeadline;
+    facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
+    Oracles all(std::move(facts), root_);
+    all.save_begins(began, 1);
+    abort(step(1), "no layouts");
+    all.notified(began + 10, 2, step(1), Status(Code::aborted, "no layouts"));
+    return all;
+  };
+  expect(after(100), "commits-again", "step 1 (g1a1) began at 0 ms");
+  EXPECT_FALSE(after(99).violation().has_value()) << "it may have met the faults";
+  dead_ = {3};
+  EXPECT_FALSE(after(100).violation().has_value()) << "rank 3 never stages anything";
+}
+
 TEST_F(AnOracle, SeesFilesThatAreNotThereOrNotWhole) {
   commit(step(1));
   Oracles missing = oracles();

@@ -1,0 +1,83 @@
+#include "sim/campaign/aimed_failures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "actors/operation_traits.h"
+#include "sim/basics/random.h"
+#include "sim/failures/fault_draws.h"
+#include "sim/reports/event_text.h"
+#include "sim/simulation.h"
+
+namespace shoal::sim {
+
+namespace {
+
+struct Moment {
+  actors::TimeNs at = 0;
+  size_t node = 0;
+};
+using Moments = std::map<std::string, std::vector<Moment>>;  // by kind
+
+// From a nanosecond before the moment, so that the event itself is hit, to well behind it.
+constexpr std::array<actors::TimeNs, 6> kOffsets = {-1, 1, 10'000, 100'000, 1'000'000, 20'000'000};
+
+// Until then trainers attach. The simulator does not model trainers and nodes that end before.
+constexpr actors::TimeNs kAttachedNs = 100'000;
+
+Result<Moments> moments_of(const Scenario& scenario, const Profile& profile) {
+  Moments moments;
+  SimulationListeners listeners;
+  listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event& event,
+                        size_t) {
+    moments[fmt::format("{}: {}", actors::role_name(role), event_name(event))].push_back({now, node});
+  };
+  listeners.operation = [&](actors::TimeNs now, size_t node, const actors::Operation& operation) {
+    moments[fmt::format("node: {}", actors::traits_of(operation).name)].push_back({now, node});
+  };
+  SHOAL_ASSIGN_OR_RETURN(SimulationReport report, simulate(scenario, profile, listeners));
+  (void)report;  // a violation is found again by the run that counts
+  return moments;
+}
+
+void aim(Fault& fault, const Moment& moment, const Scenario& scenario, Random& random) {
+  const actors::TimeNs offset = kOffsets[random.below(kOffsets.size())];
+  const actors::TimeNs at = std::max(kAttachedNs, moment.at + offset);
+  fault.at_ms = static_cast<uint64_t>(at / actors::kMillisecond);
+  fault.at_ns = static_cast<uint64_t>(at % actors::kMillisecond);
+  const bool is_there = random.below(4) != 0;  // else where it was drawn
+  if (!is_there || fault.hosts == 0) return;
+  const bool is_rank = fault.kind == Fault::Kind::ends || fault.kind == Fault::Kind::vanishes;
+  if (is_rank) {
+    const uint64_t first = moment.node * scenario.ranks_per_host;
+    const uint64_t after = std::min<uint64_t>(first + scenario.ranks_per_host, scenario.ranks);
+    fault.rank = first + random.below(after - first);
+  } else {
+    fault.host = moment.node;
+  }
+}
+
+}  // namespace
+
+Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, uint32_t count, uint64_t seed,
+                              AimCounts* counts) {
+  SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_faults(scenario));
+  Random random(stream_seed(seed, Stream::aims));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<FaultRule> rules, parse_fault_rules("mixed:count=1,until_ms=1"));
+  for (uint32_t i = 0; i < count; ++i) {
+    SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
+    const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
+    SHOAL_ASSIGN_OR_RETURN(std::vector<Fault> drawn, draw_faults(rules, job));
+    if (moments.empty()) break;  // everything died before anything began
+    const auto& [name, of_kind] = *std::next(moments.begin(), random.below(moments.size()));
+    aim(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
+    ++(*counts)[{name, drawn.front().kind}];
+    aimed.failures.push_back(drawn.front());
+    SHOAL_ASSIGN_OR_RETURN(aimed, with_all_faults(aimed));  // sorts them
+  }
+  return aimed;
+}
+
+}  // namespace shoal::sim

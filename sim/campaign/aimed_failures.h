@@ -1,0 +1,30 @@
+// Aims failures at events of a run, instead of at times drawn from the clock: a save takes milliseconds of a
+// minute, so that few failures drawn by time hit one.
+//
+// A *moment* is an event that is delivered to a role, or an operation that a node requests:
+// "coordinator: Received ShardsWritten", "node: WriteShard". Runs are deterministic, and a failure changes
+// nothing before it begins. So each failure is aimed with a run that has the earlier failures only: a kind of
+// moment is drawn, rare kinds as often as common ones, then one moment of that kind in that run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shoal/status.h"
+#include "sim/jobs/scenario.h"
+#include "sim/models/profile.h"
+
+namespace shoal::sim {
+
+// How often failures were aimed, by moment and by kind of failure.
+using AimCounts = std::map<std::pair<std::string, Fault::Kind>, uint64_t>;
+
+// Returns the scenario with `count` more failures. `seed` decides where they are; equal arguments give equal
+// failures. Adds them to `counts`. Errors are those of simulate(). Takes `count` runs of the scenario.
+Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, uint32_t count, uint64_t seed,
+                              AimCounts* counts);
+
+}  // namespace shoal::sim

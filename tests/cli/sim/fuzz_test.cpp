@@ -1,0 +1,53 @@
+// shoal fuzz.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Fuzz, RunsSeedsAndFindsNothing) {
+  const ProcessEnd end = run_shoal({"fuzz", "--seeds", "1..200", "--coverage"});
+  ASSERT_EQ(end.status, 0) << end.err << end.out;
+  EXPECT_THAT(end.out, HasSubstr("200 seeds: "));
+  EXPECT_THAT(end.out, HasSubstr("; 0 found"));
+  EXPECT_THAT(end.out, HasSubstr("coordinator: Received ShardsWritten"));
+}
+
+TEST(Fuzz, StatesItsResultsAsJson) {
+  const ProcessEnd end = run_shoal({"fuzz", "--seeds", "1..50", "--mode", "rank-local", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err << end.out;
+  const auto out = nlohmann::json::parse(end.out);
+  EXPECT_EQ(out["seeds"], 50);
+  EXPECT_GT(out["failures"], 50);
+  EXPECT_GT(out["saves_committed"], 50);
+  EXPECT_TRUE(out["found"].empty());
+  uint64_t aimed = 0;
+  for (const auto& cell : out["aimed"]) aimed += cell["times"].get<uint64_t>();
+  EXPECT_GT(aimed, 50u);
+  // The same seeds give the same results, however many processors share them.
+  const auto again = nlohmann::json::parse(
+      run_shoal({"fuzz", "--seeds", "1..50", "--mode", "rank-local", "--json", "--jobs", "3"}).out);
+  EXPECT_EQ(again["events"], out["events"]);
+  EXPECT_EQ(again["aimed"], out["aimed"]);
+}
+
+TEST(Fuzz, RefusesBadOptionsInOneLine) {
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--seeds", "7..3"}, {"--mode", "fast"}, {"--most-failures", "101"}}) {
+    std::vector<std::string> all = {"fuzz"};
+    all.insert(all.end(), options.begin(), options.end());
+    const ProcessEnd end = run_shoal(all);
+    EXPECT_EQ(end.status, 2) << end.err;
+    EXPECT_THAT(end.err, HasSubstr(options[0]));
+    EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::cli

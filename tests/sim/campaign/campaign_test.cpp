@@ -1,0 +1,162 @@
+// What shoal fuzz is made of: the jobs that seeds draw, failures that are aimed at events, and violations
+// that are cut down.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "sim/campaign/aimed_failures.h"
+#include "sim/campaign/shrink.h"
+#include "sim/campaign/swarm.h"
+#include "sim/simulation.h"
+
+namespace shoal::sim {
+namespace {
+
+const Profile& profile_of(const std::string& name) {
+  static std::map<std::string, Profile> profiles;
+  if (!profiles.contains(name)) {
+    profiles.emplace(name, *find_profile(name, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"}));
+  }
+  return profiles.at(name);
+}
+
+Scenario small_job() {
+  Scenario job;
+  job.ranks = 8;
+  job.ranks_per_host = 2;
+  job.model = "tiny";
+  job.profile = "nvme";
+  job.saves = 3;
+  job.interval_ms = 50;
+  return job;
+}
+
+TEST(Swarm, DrawsTheSameJobFromTheSameSeed) {
+  AimCounts first_counts, second_counts;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    auto first = draw_case(seed, {}, profile_of, &first_counts);
+    auto second = draw_case(seed, {}, profile_of, &second_counts);
+    ASSERT_TRUE(first.ok()) << first.status().to_string();
+    EXPECT_EQ(*first, *second);
+  }
+  EXPECT_EQ(first_counts, second_counts);
+}
+
+TEST(Swarm, DrawsEveryModeProfileAndKindOfFailure) {
+  std::set<SaveMode> modes;
+  std::set<std::string> profiles;
+  std::set<Fault::Kind> kinds;
+  size_t without_failures = 0, with_relays = 0, with_loads = 0;
+  AimCounts counts;
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    const auto drawn = draw_case(seed, {}, profile_of, &counts);
+    ASSERT_TRUE(drawn.ok()) << "seed " << seed << ": " << drawn.status().to_string();
+    modes.insert(drawn->mode);
+    profiles.insert(drawn->profile);
+    for (const Fault& fault : drawn->failures) kinds.insert(fault.kind);
+    without_failures += drawn->failures.empty();
+    with_relays += drawn->hosts() > drawn->max_direct_nodes + 1;
+    with_loads += drawn->loads;
+  }
+  EXPECT_EQ(modes.size(), 3u);
+  EXPECT_EQ(profiles.size(), std::size(kSwarmProfiles));
+  EXPECT_EQ(kinds.size(), Fault::kKinds);
+  EXPECT_GT(without_failures, 0u);
+  EXPECT_GT(with_relays, 0u);
+  EXPECT_GT(with_loads, 0u);
+  SwarmLimits limits;
+  limits.mode = SaveMode::rank_local;
+  limits.most_failures = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto drawn = draw_case(seed, limits, profile_of, &counts);
+    EXPECT_EQ(drawn->mode, SaveMode::rank_local);
+    EXPECT_TRUE(drawn->failures.empty());
+  }
+}
+
+TEST(AimedFailures, HitRareEventsAsOftenAsCommonOnes) {
+  AimCounts counts;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    auto aimed = aim_failures(small_job(), profile_of("nvme"), 2, seed, &counts);
+    ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
+    EXPECT_EQ(aimed->failures.size(), 2u);
+  }
+  std::map<std::string, uint64_t> by_moment;
+  for (const auto& [cell, times] : counts) by_moment[cell.first] += times;
+  // The roster is published once in a run, and a report is received from each node in each save.
+  EXPECT_GT(by_moment["node: PublishRoster"], 5u);
+  EXPECT_GT(by_moment["coordinator: Received ShardsWritten"], 5u);
+  EXPECT_LT(by_moment["coordinator: Received ShardsWritten"], 50u);
+  EXPECT_GT(by_moment["node: PublishDecision"], 5u);
+}
+
+// The moment is in the run before the failure, so the run with the failure reaches it too.
+TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
+  size_t at_an_event = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    AimCounts counts;
+    auto aimed = aim_failures(small_job(), profile_of("nvme"), 1, seed, &counts);
+    ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
+    const Fault& fault = aimed->failures.at(0);
+    const actors::TimeNs at = static_cast<actors::TimeNs>(fault.at_ms) * actors::kMillisecond +
+                              static_cast<actors::TimeNs>(fault.at_ns);
+    actors::TimeNs nearest = std::numeric_limits<actors::TimeNs>::max();
+    SimulationListeners listeners;
+    const auto see = [&](actors::TimeNs now) { nearest = std::min(nearest, std::abs(now - at)); };
+    listeners.event = [&](actors::TimeNs now, size_t, actors::RoleKind, const actors::Event&, size_t) {
+      see(now);
+    };
+    listeners.operation = [&](actors::TimeNs now, size_t, const actors::Operation&) { see(now); };
+    ASSERT_TRUE(simulate(*aimed, profile_of("nvme"), listeners).ok());
+    at_an_event += nearest <= 1;
+  }
+  EXPECT_GT(at_an_event, 10u) << "a third of the offsets is a nanosecond";
+}
+
+TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
+  Scenario dead = small_job();
+  for (uint64_t host = 0; host < dead.hosts(); ++host) {
+    Fault fault{Fault::Kind::dies, 0, host};
+    dead.failures.push_back(fault);
+  }
+  AimCounts counts;
+  auto aimed = aim_failures(dead, profile_of("nvme"), 5, 1, &counts);
+  ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
+  EXPECT_LE(aimed->failures.size(), dead.failures.size() + 5);
+}
+
+// A run that violates an oracle if host 2 dies and there are two saves.
+SimulationReport fake_run(const Scenario& scenario) {
+  SimulationReport report;
+  report.scenario = scenario;
+  const bool is_there =
+      std::any_of(scenario.failures.begin(), scenario.failures.end(),
+                  [](const Fault& fault) { return fault.kind == Fault::Kind::dies && fault.host == 2; });
+  if (is_there && scenario.saves >= 2) report.violation = Violation{"one-decision", 0, "two"};
+  if (!is_there && scenario.saves >= 2) report.violation = Violation{"bounds", 0, "another one"};
+  return report;
+}
+
+TEST(Shrink, KeepsOnlyWhatTheViolationNeeds) {
+  Scenario job = small_job();
+  job.saves = 5;
+  job.loads = 1;
+  for (uint64_t host : {0, 1, 2, 3}) {
+    job.failures.push_back({Fault::Kind::dies, 20, host});
+    job.failures.push_back({Fault::Kind::stalls, 30, host});
+  }
+  const SimulationReport least = shrink(fake_run(job), fake_run);
+  ASSERT_TRUE(least.violation.has_value());
+  EXPECT_EQ(least.violation->oracle, "one-decision");
+  ASSERT_EQ(least.scenario.failures.size(), 1u);
+  EXPECT_EQ(least.scenario.failures[0].host, 2u);
+  EXPECT_EQ(least.scenario.saves, 2u);
+  EXPECT_EQ(least.scenario.loads, 0u);
+}
+
+}  // namespace
+}  // namespace shoal::sim
