@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 .PHONY: help deps peers python-environment build python demo demo-torch test test-environment test-python
 .PHONY: bench gpu-build gpu-test gpu-bench
-.PHONY: asan tsan fuzz format format-check lint clean
+.PHONY: asan tsan fuzz mutants format format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -44,6 +44,7 @@ help:
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
 	@echo 'make fuzz          each fuzz target for ten seconds (docs/how-to/fuzz.md)'
+	@echo 'make mutants       put bugs into the roles one at a time, and see whether shoal fuzz finds them'
 	@echo 'make format        format the C++ files; format-check only says which differ'
 	@echo 'make lint          check the house rules: who includes whom, length of lines'
 	@echo 'make clean         remove build/'
@@ -124,6 +125,9 @@ asan tsan: deps
 
 fuzz: deps
 	@JOBS=$(JOBS) WERROR=$(WERROR) CMAKE_ARGS='$(CMAKE_ARGS)' tools/timed fuzz tools/fuzz 10
+
+mutants: deps
+	@CMAKE_ARGS='$(CMAKE_ARGS)' tools/mutants
 
 format:
 	@tools/format
