@@ -48,8 +48,8 @@ enum class AttemptTrigger : uint8_t {
   files_match,             // the reported files exist, with the reported sizes
   files_differ,            // a reported file is missing, or has another size
   given_up,                // something did not come, or is wrong (actors/giving_up.h)
-  committed,               // the root has a manifest, whoever published it
-  aborted,                 // the root has a tombstone, whoever published it
+  committed,               // the root has a manifest, from this or another node
+  aborted,                 // the root has a tombstone, from this or another node
   publishing_failed,       // no decision could be published, for good
   superseded,              // a later epoch exists
   handed_over,             // this coordinator stops, and another one replaces it

@@ -2,7 +2,7 @@
 // docs/reference/protocol.md. Its states: docs/reference/states.md.
 //
 // Its memory is a cache: what it forgets when it dies is in the root. The first file under the decision name
-// of an attempt is the decision, whoever wrote it.
+// of an attempt is the decision, no matter which node wrote it.
 //
 // What it follows, each in a class with a header that states its contract:
 //
@@ -96,7 +96,7 @@ class Coordinator final : public Role {
   bool is_superseded() const { return term_.is(TermState::superseded); }
   void watch_epoch(TimeNs now, EffectWriter& out);
   // Reads the highest epoch from the root, and calls `act` unless it is higher than this coordinator's. If
-  // the read fails, calls `act` all the same: the first decision file counts, whoever wrote it.
+  // the read fails, calls `act` all the same: the first decision file counts.
   void if_not_superseded(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act);
   void retire(const storage::EpochRecord& by, EffectWriter& out);
   void send_superseded(NodeId to, EffectWriter& out);
@@ -139,9 +139,10 @@ class Coordinator final : public Role {
   // Half the deadline is over.
   void warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out);
   Missing what_is_missing(const Attempt& attempt) const;
-  // As every handler of a message about an attempt, in this order: notes the sender (nodes_, presence_),
-  // answers if the attempt is decided, opens it, takes the message, then looks for ended ranks if the attempt
-  // is new. What tells something new of an attempt moves its last_news, and with it the deadline.
+  // Every handler of a message about an attempt takes the same steps in this order. It notes the sender
+  // (nodes_, presence_). If the attempt is decided, it answers. Otherwise it opens the attempt and takes the
+  // message. If the attempt is new, it looks for ended ranks. A message with news of the attempt moves
+  // last_news, and with it the deadline.
   void on_report(TimeNs now, NodeId from, const wire::ShardsWritten& report, EffectWriter& out);
   void take(TimeNs now, NodeId from, const wire::ShardsWritten& report, Attempt& attempt, EffectWriter& out);
   void take_early(TimeNs now, Attempt& attempt, EffectWriter& out);
@@ -161,7 +162,7 @@ class Coordinator final : public Role {
   void publish_failed(TimeNs now, Attempt& attempt, const operation::PublishDecision& made, const Status& why,
                       EffectWriter& out);
   void leave_undecided(Attempt& attempt, const Status& why, EffectWriter& out);
-  // A decision exists, whoever published it.
+  // A decision exists. This or another node published it.
   void decided(Attempt& attempt, const std::shared_ptr<const storage::Decision>& decision, EffectWriter& out);
   // The attempt ends here. Destroys it.
   void close(Attempt& attempt, AttemptTrigger how, EffectWriter& out);

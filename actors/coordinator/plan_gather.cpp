@@ -12,11 +12,11 @@ Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::Plan
     if (!is_made() && offers_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
   }
   if (is_made()) return Answer{plan::GatherStage::delivered, {from}};
-  if (bytes_ > plan::kMaxExchangeBytes) {
+  if (bytes_ > plan::kMaxPlanGatherBytes) {
     return Status(Code::too_large, "the plans of " + std::to_string(offers_.size()) + " of " +
                                        std::to_string(message.world_size) + " ranks take " +
                                        human_bytes(bytes_) + ", but those of all ranks may take at most " +
-                                       human_bytes(plan::kMaxExchangeBytes));
+                                       human_bytes(plan::kMaxPlanGatherBytes));
   }
   if (state_.is(PlanGatherState::gathering)) {
     if (offers_.size() != message.world_size) return Answer{};
@@ -33,8 +33,9 @@ Result<PlanGather::Answer> PlanGather::take_made(NodeId from, const wire::PlanGa
   for (const wire::PlanOfRank& plan : message.plans) {
     if (made_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
   }
-  if (bytes_ > 2 * plan::kMaxExchangeBytes) {
-    return Status(Code::too_large, "the global plan takes more than " + human_bytes(plan::kMaxExchangeBytes));
+  if (bytes_ > 2 * plan::kMaxPlanGatherBytes) {
+    return Status(Code::too_large,
+                  "the global plan takes more than " + human_bytes(plan::kMaxPlanGatherBytes));
   }
   if (made_.size() < message.world_size) return Answer{};
   state_.on(PlanGatherTrigger::plans_made, counts_);

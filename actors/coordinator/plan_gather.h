@@ -50,7 +50,7 @@ class PlanGather {
     plan::GatherStage stage = plan::GatherStage::gathered;
     std::set<NodeId> to;
   };
-  // Code::too_large: the offers or plans exceed plan::kMaxExchangeBytes.
+  // Code::too_large: the offers or plans exceed plan::kMaxPlanGatherBytes.
   Result<Answer> take_offers(NodeId from, const wire::PlanGathering& message);
   Result<Answer> take_made(NodeId from, const wire::PlanGathering& message);
   // What a node receives: all offers, or the plans of its ranks.

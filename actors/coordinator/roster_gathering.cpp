@@ -12,17 +12,18 @@ namespace shoal::actors {
 Status RosterGathering::add(const wire::JoinRanks& message) {
   if (world_size_ == 0) {
     if (message.world_size == 0 || message.world_size > kMaxWorldSize) {
-      return Status(Code::refused, "host " + message.host + " declares a job of " +
-                                       std::to_string(message.world_size) + " ranks");
+      return Status(Code::refused, "host " + message.host + " has a world size of " +
+                                       std::to_string(message.world_size) + ", but a job has 1 to " +
+                                       std::to_string(kMaxWorldSize) + " ranks");
     }
     world_size_ = message.world_size;
     options_ = message.options;
     first_host_ = message.host;
   }
   if (message.world_size != world_size_) {
-    return Status(Code::refused, "host " + message.host + " declares a job of " +
-                                     std::to_string(message.world_size) + " ranks, but host " + first_host_ +
-                                     " declares " + std::to_string(world_size_));
+    return Status(Code::refused, "host " + message.host + " has a world size of " +
+                                     std::to_string(message.world_size) + ", but host " + first_host_ +
+                                     " has a world size of " + std::to_string(world_size_));
   }
   if (message.options != *options_) {
     return Status(Code::refused, "hosts " + message.host + " and " + first_host_ +

@@ -44,7 +44,7 @@ enum class FirstRosterState : uint8_t {
   gathering,   // The root has none. The coordinator gathers the layouts of all ranks.
   publishing,  // Every rank has joined. The coordinator publishes the roster.
   known,       // The generation has a roster.
-  refused,     // No roster can be made. Every node that joins is refused.
+  refused,     // No roster can be made. Every node that joins is rejected.
 };
 enum class FirstRosterTrigger : uint8_t {
   none_found,  // the root has no roster, or could not be read
@@ -75,13 +75,13 @@ using FirstRosterMachine = StateMachine<kFirstRosterTransitions>;
 enum class ShutdownState : uint8_t {
   running,                 // Nobody has requested a stop.
   stopping,                // Its node was requested to stop. It aborts attempts that nobody can complete.
-  stopping_with_trainers,  // The same, while trainers of its host live: another coordinator replaces it.
+  stopping_with_trainers,  // As stopping, but trainers of its host live: another coordinator replaces it.
   finishing,               // No client needs its node any more. It decides what is in flight.
   draining,                // Its node has drained after a request to stop. It decides what is in flight.
-  handing_over,  // Likewise, while trainers live. It publishes what it has begun and leaves the rest
+  handing_over,  // As draining, but trainers live. It publishes what it has begun and leaves the rest
                  // undecided.
   drained,       // Nothing is in flight here any more, and its node ends.
-  handed_over,   // Likewise; what it left undecided, the next coordinator decides.
+  handed_over,   // As drained. The next coordinator decides what this one left undecided.
 };
 enum class ShutdownTrigger : uint8_t {
   stop_requested,                 // event::Stopping; no trainer of its host is attached

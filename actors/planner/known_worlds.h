@@ -38,8 +38,8 @@ class KnownWorlds {
     worlds_.push_back(std::move(known));
     if (worlds_.size() > kMost) worlds_.erase(worlds_.begin());
   }
-  // For a roster, read from the root, by which a share was planned. Precondition: not empty, so that it does
-  // not become the newest.
+  // For a roster, read from the root, by which an assignment was planned. Precondition: at least one world is
+  // known, so that this one does not become the newest.
   void add_earlier(std::shared_ptr<const World> world, const SaveOptions& options) {
     if (find(world->roster.id()) != nullptr) return;
     if (worlds_.size() >= kMost) worlds_.erase(worlds_.begin());

@@ -10,8 +10,8 @@
 namespace shoal::actors {
 
 // Returns one WriteShard operation for each file of the plan, in the order of the files.
-// Code::invalid_argument: the rank did not stage a part of its share, and the message names rank and value;
-// or the ids in `staged` differ from those of the roster in force.
+// Code::invalid_argument: the rank did not stage a part of its assignment, and the message names rank and
+// value; or the ids in `staged` differ from those of the roster in force.
 Result<std::vector<operation::WriteShard>> shard_writes(const Layout& layout, const SavePlan& plan,
                                                         const AttemptKey& key, ClientId client,
                                                         const local::Staged& staged);

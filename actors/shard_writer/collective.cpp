@@ -12,7 +12,7 @@ void ShardWriter::on_layout(TimeNs now, ClientId client, const local::LayoutUpda
   if (attached == clients_.end() || message.options.mode == SaveMode::collective_free) return;
   if (introduced_.insert(attached->second).second && !drain_.have_ranks_ended()) {
     ended_backoff_.reset();
-    speak_for_ranks(now + config_.timeouts.join_gather_ms * kMillisecond, out);
+    report_ranks(now + config_.timeouts.join_gather_ms * kMillisecond, out);
   }
   if (message.options.mode != SaveMode::collective) return;
   Collective& rank = collective_[attached->second];

@@ -77,7 +77,7 @@ void ShardWriter::send_ended(EffectWriter& out) {
   out.send(kCoordinatorNode, RoleKind::coordinator, std::move(message));
 }
 
-void ShardWriter::speak_for_ranks(TimeNs first, EffectWriter& out) {
+void ShardWriter::report_ranks(TimeNs first, EffectWriter& out) {
   drain_messages_ = kDrainMessages;
   send_ended_at(first, out);
 }

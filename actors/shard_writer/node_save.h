@@ -121,7 +121,6 @@ class NodeSave {
   void on(NodeSaveTrigger trigger) { state_.on(trigger, counts_->saves); }
   // This node decides the save. Nothing is reported any more.
   bool is_deciding() const { return state_.is_one_of(NodeSaveState::deciding, NodeSaveState::undecidable); }
-  bool is_undecidable() const { return state_.is(NodeSaveState::undecidable); }
 
   // --- failures of this node's ranks ---
   // Keeps the first one. Returns whether this is the first.

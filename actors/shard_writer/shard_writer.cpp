@@ -74,7 +74,7 @@ void ShardWriter::on_peer_up(TimeNs now, NodeId node, EffectWriter& out) {
   if (saves_.empty() && ended_.empty() && attached_.empty() && !drain_.have_ranks_ended()) return;
   send_ended(out);
   ended_backoff_.reset();
-  speak_for_ranks(now + ended_backoff_.next(), out);
+  report_ranks(now + ended_backoff_.next(), out);
 }
 
 void ShardWriter::on_peer_lost(TimeNs now, const event::PeerLost& lost, EffectWriter& out) {

@@ -285,7 +285,7 @@ class ShardWriter final : public Role {
   void send_ended_at(TimeNs at, EffectWriter& out);  // repeats with back-off
   // Sends RanksEnded kDrainMessages times, from `first` on, so that the coordinator knows the ranks of
   // this node.
-  void speak_for_ranks(TimeNs first, EffectWriter& out);
+  void report_ranks(TimeNs first, EffectWriter& out);
 
   // --- draining ---
   void begin_drain(TimeNs now, const event::Drain& drain, EffectWriter& out);

@@ -80,11 +80,11 @@ Result<plan::PlannerPlan> Session::exchange_plans(const std::shared_ptr<SaveHand
   std::optional<local::PlanGathering> answer;
   std::unique_lock lock(mutex_);
   auto ask = [&](plan::GatherStage stage) -> Status {
-    if (const size_t bytes = bytes_of(message.plans); bytes > plan::kMaxExchangeBytes) {
+    if (const size_t bytes = bytes_of(message.plans); bytes > plan::kMaxPlanGatherBytes) {
       return Status(
           Code::too_large,
           fmt::format("the plans for {} rank(s) have {}: at most {} can be exchanged", message.plans.size(),
-                      human_bytes(bytes), human_bytes(plan::kMaxExchangeBytes)));
+                      human_bytes(bytes), human_bytes(plan::kMaxPlanGatherBytes)));
     }
     SHOAL_RETURN_IF_ERROR(request_plan(save, message));
     return wait_for_answer(lock, save, [&](const Record& record) {

@@ -20,6 +20,6 @@ inline constexpr uint8_t kGatherStages = 4;
 using PlannerPlan = std::shared_ptr<const std::string>;  // never null in a message
 
 // Bound on the plans of all ranks together, to the planner or from it.
-inline constexpr size_t kMaxExchangeBytes = size_t{192} << 20;
+inline constexpr size_t kMaxPlanGatherBytes = size_t{192} << 20;
 
 }  // namespace shoal::plan

@@ -316,8 +316,8 @@ ActivityCounts Activity::counts() const {
 
 bool Activity::is_written(const RankProgress& progress) const {
   if (progress.is_written) return true;
-  // A trainer that ended after staging receives no SlabFree. If the writes of its share began and ended well,
-  // it counts.
+  // A trainer that ended after staging receives no SlabFree. Its rank counts as written if its writes began
+  // and ended well.
   return !clients_.contains(progress.client) && progress.writes_running == 0 && progress.bytes_begun > 0 &&
          progress.bytes_written == progress.bytes_begun;
 }
