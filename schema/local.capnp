@@ -338,7 +338,7 @@ struct LocalMessage {
       cause @54 :Text;
     }
     detach @55 :Void;            # client -> node: a clean end; without it the trainer has died
-    written :group {             # client -> node: an earlier node has made this share durable
+    written :group {             # client -> node: an earlier node has made it durable
       step @61 :UInt64;
       attempt @62 :UInt32;
       assignment @63 :DurableAssignment;
@@ -421,7 +421,7 @@ struct LocalMessage {
       attempts @140 :List(ListedCheckpoint);  # ascending in the order of load(latest)
       omitted @141 :UInt64;
     }
-    saveProgress :group {        # node -> client: this save makes progress
+    stillWriting :group {        # node -> client: this save makes progress
       step @145 :UInt64;
       attempt @146 :UInt32;
     }

@@ -81,7 +81,7 @@ void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& m
           [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
                          local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
                          local::StatusReport, local::PlanUpdate, local::FilesToRead, local::StagingGranted,
-                         local::GiveBack, local::PartRequest, local::Listing, local::SaveProgress> auto&) {}},
+                         local::GiveBack, local::PartRequest, local::Listing, local::StillWriting> auto&) {}},
       message);
 }
 

@@ -150,7 +150,7 @@ class Planner final : public Role {
                            local::Decided, local::Found, local::Loaded, local::LoadDone, local::Refused,
                            local::Pong, local::StatusReport, local::PlanUpdate, local::FilesToRead,
                            local::StagingGranted, local::GiveBack, local::PartRequest, local::Listing,
-                           local::SaveProgress> auto&) {}},
+                           local::StillWriting> auto&) {}},
         message);
   }
 

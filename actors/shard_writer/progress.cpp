@@ -89,7 +89,7 @@ void ShardWriter::extend(const AttemptKey& key, NodeSave& save, TimeNs since, Ef
   save.last_progress = since;
   for (const auto& [rank, rank_save] : save.ranks) {
     if (clients_.contains(rank_save.listener)) {
-      out.to_client(rank_save.listener, local::SaveProgress{key.step, key.attempt});
+      out.to_client(rank_save.listener, local::StillWriting{key.step, key.attempt});
     }
   }
 }

@@ -94,7 +94,7 @@ Status Session::handle(local::LocalMessage message) {
                         decided.checkpoint ? *decided.checkpoint : Metadata());
             return ok_status();
           },
-          [&](const local::SaveProgress& progress) { return on_progress(progress), ok_status(); },
+          [&](const local::StillWriting& save) { return on_still_writing(save), ok_status(); },
           [&](local::Refused& refused) {
             finish_save({refused.step, refused.attempt}, true, std::move(refused.why), {});
             return ok_status();
@@ -117,9 +117,9 @@ Status Session::handle(local::LocalMessage message) {
       message);
 }
 
-void Session::on_progress(const local::SaveProgress& progress) {
+void Session::on_still_writing(const local::StillWriting& save) {
   std::lock_guard lock(mutex_);
-  auto record = undecided_.find({progress.step, progress.attempt});
+  auto record = undecided_.find({save.step, save.attempt});
   if (record != undecided_.end() && record->second.save) record->second.save->last_progress = Clock::now();
 }
 

@@ -231,7 +231,7 @@ class Session {
 
   Status handle(local::LocalMessage message);
   Status on_slab_free(local::SlabFree received);
-  void on_progress(const local::SaveProgress& progress);
+  void on_still_writing(const local::StillWriting& save);
   void on_roster(const local::RosterUpdate& received);
   Status on_plan(const local::PlanUpdate& received);
   Status on_plans(local::PlanGathering received);

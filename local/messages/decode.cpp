@@ -273,8 +273,8 @@ Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
       return LocalMessage(Ping{});
     case schema::LocalMessage::PONG:
       return LocalMessage(Pong{});
-    case schema::LocalMessage::SAVE_PROGRESS:
-      return LocalMessage(SaveProgress{in.getSaveProgress().getStep(), in.getSaveProgress().getAttempt()});
+    case schema::LocalMessage::STILL_WRITING:
+      return LocalMessage(StillWriting{in.getStillWriting().getStep(), in.getStillWriting().getAttempt()});
     default:
       return Status(Code::version,
                     "a local message has a type that this program does not know: use one version of Shoal in "
@@ -347,7 +347,7 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::GIVE_BACK:
     case schema::LocalMessage::PING:
     case schema::LocalMessage::PONG:
-    case schema::LocalMessage::SAVE_PROGRESS:
+    case schema::LocalMessage::STILL_WRITING:
       break;
   }
   return read_small(in);

@@ -190,7 +190,7 @@ class Writer {
     write_save(out, in);
     if (in.durable) write_durable(out.initDurable(), *in.durable);
   }
-  void operator()(const local::SaveProgress& in) { write_save(out_.initSaveProgress(), in); }
+  void operator()(const local::StillWriting& in) { write_save(out_.initStillWriting(), in); }
   void operator()(const local::Decided& in) {
     auto out = out_.initDecided();
     write_save(out, in);

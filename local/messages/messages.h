@@ -113,7 +113,7 @@ struct SlabFree {  // node -> client: the slab's bytes are durable or dropped, a
   uint32_t attempt = 0;
   std::optional<DurableAssignment> durable;  // nullopt: the bytes were dropped
 };
-struct Written {  // client -> node: an earlier node of this host made this share durable
+struct Written {  // client -> node: an earlier node of this host made this assignment durable
   uint64_t step = 0;
   uint32_t attempt = 0;
   DurableAssignment assignment;
@@ -124,7 +124,7 @@ struct NotStaged {  // client -> node: this rank does not stage this save, so th
   uint32_t attempt = 0;
   Status why;
 };
-struct SaveProgress {  // node -> client: the save is undecided, and its writing makes progress
+struct StillWriting {  // node -> client: the save is undecided, and its writing makes progress
   uint64_t step = 0;
   uint32_t attempt = 0;
 };
@@ -332,7 +332,7 @@ using LocalMessage =
                  local::StatusReport, local::PlanRequest, local::PlanUpdate, local::PlanGathering,
                  local::Close, local::FilesToRead, local::FilesRead, local::StagingRequest,
                  local::StagingGranted, local::StagingKept, local::GiveBack, local::PartRequest,
-                 local::PartStaged, local::List, local::Listing, local::SaveProgress>;
+                 local::PartStaged, local::List, local::Listing, local::StillWriting>;
 
 // Who sends a message. With these, code that handles the messages of one side, by std::visit, names only the
 // others of that side. PlanGathering passes both ways.
@@ -343,7 +343,7 @@ concept OnlyFromClient =
 template <class T>
 concept OnlyFromNode = base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded,
                                    LoadDone, Refused, Pong, StatusReport, PlanUpdate, FilesToRead,
-                                   StagingGranted, GiveBack, PartRequest, Listing, SaveProgress>;
+                                   StagingGranted, GiveBack, PartRequest, Listing, StillWriting>;
 
 template <class... T>
 constexpr bool has_each_one_sender(const std::variant<T...>*) {

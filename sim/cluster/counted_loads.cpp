@@ -138,7 +138,7 @@ void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& me
                                             local::Decided, local::Refused, local::Pong, local::StatusReport,
                                             local::PlanUpdate, local::PlanGathering, local::FilesToRead,
                                             local::StagingGranted, local::GiveBack, local::PartRequest,
-                                            local::Listing, local::SaveProgress> auto&) {},
+                                            local::Listing, local::StillWriting> auto&) {},
                        [](const local::OnlyFromClient auto&) {}},
       message);
 }

@@ -283,7 +283,7 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
           [](const base::OneOf<local::Attached, local::Found, local::Loaded, local::LoadDone, local::Pong,
                                local::StatusReport, local::FilesToRead, local::StagingGranted,
                                local::GiveBack, local::PartRequest, local::Listing, local::PlanGathering,
-                               local::SaveProgress> auto&) {},
+                               local::StillWriting> auto&) {},
           [](const local::OnlyFromClient auto&) {}},
       message);
 }

@@ -86,7 +86,7 @@ std::string local_message_name(const local::LocalMessage& message) {
       "NotStaged",      "Ping",          "Pong",     "StatusRequest", "StatusReport", "PlanRequest",
       "PlanUpdate",     "PlanGathering", "Close",    "FilesToRead",   "FilesRead",    "StagingRequest",
       "StagingGranted", "StagingKept",   "GiveBack", "PartRequest",   "PartStaged",   "List",
-      "Listing",        "SaveProgress"};
+      "Listing",        "StillWriting"};
   static_assert(std::size(kNames) == std::variant_size_v<local::LocalMessage>);
   return fmt::format("local::{}", kNames[message.index()]);
 }

@@ -217,7 +217,7 @@ std::vector<local::LocalMessage> local_messages() {
       local::GiveBack{},
       local::PartRequest{1, 9, 1, 7, {{0, 100, 0}, {128, 64, 128}}},
       local::PartStaged{1, 7, Status(Code::aborted, "the save has ended")},
-      local::SaveProgress{9, 1},
+      local::StillWriting{9, 1},
       written,
       local::NotStaged{9, 1, Status(Code::no_space, "no memory to stage")},
       local::Ping{},

@@ -107,7 +107,7 @@ void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage&
           [](const base::OneOf<local::Attached, local::Failed, local::Loaded, local::Refused, local::Pong,
                                local::StatusReport, local::PlanUpdate, local::PlanGathering,
                                local::FilesToRead, local::StagingGranted, local::GiveBack, local::PartRequest,
-                               local::Listing, local::SaveProgress> auto&) {},
+                               local::Listing, local::StillWriting> auto&) {},
           [](const local::OnlyFromClient auto&) {}},
       message);
 }

@@ -637,7 +637,7 @@ TEST_F(AShardWriterThatWritesForLong, GoesOnWhileBytesAreWrittenAndReportsThis) 
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   EXPECT_EQ(progress_sent(), 30u);
   EXPECT_EQ(role_.sent<wire::SaveProgress>(kCoordinatorNode).back().amount, 30u);
-  EXPECT_EQ(role_.notified<local::SaveProgress>(kClient).size(), 29u) << "the first follows from the start";
+  EXPECT_EQ(role_.notified<local::StillWriting>(kClient).size(), 29u) << "the first follows from the start";
 }
 
 TEST_F(AShardWriterThatWritesForLong, GivesUpWithinTheDeadlineAfterTheLastByte) {

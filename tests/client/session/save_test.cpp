@@ -464,8 +464,8 @@ TEST_F(Save, GoesOnWhileItsNodeReportsProgress) {
   SaveHandle saved = checkpointer_->save(5, state).value();
   (void)node_.expect<local::LayoutUpdate>();
   const auto staged = node_.expect<local::Staged>();
-  node_.send(local::SaveProgress{staged.step, staged.attempt});
-  node_.send(local::SaveProgress{77, 1});  // of a save that the client does not know
+  node_.send(local::StillWriting{staged.step, staged.attempt});
+  node_.send(local::StillWriting{77, 1});  // of a save that the client does not know
   node_.send(local::Decided{staged.step, staged.attempt, Status(Code::aborted, "rank 1: full"), nullptr});
   EXPECT_THAT(saved.wait_committed().status().message(), HasSubstr("rank 1: full"));
 }

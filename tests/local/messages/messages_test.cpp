@@ -140,7 +140,7 @@ std::vector<LocalMessage> one_of_each() {
       local::NotStaged{9, 3, Status(Code::busy, "2 saves are in flight")},
       local::Ping{},
       local::Pong{},
-      local::SaveProgress{9, 3},
+      local::StillWriting{9, 3},
       local::StatusRequest{},
       local::StatusReport{std::make_shared<const NodeStatus>(some_status())},
       local::PlanRequest{9, 4, some_layout()->id(), xxh3_128(as_view("a share"))},
