@@ -1,6 +1,6 @@
 // Replay: a simulated run as a file. It is a scenario file with one more table. The file contains the
-// scenario with every fault listed, the profile, the result, and the version of the program. A user may
-// delete faults from the list and run the rest again.
+// scenario with every failure listed, the profile, the result, and the version of the program. A user may
+// delete failures from the list and run the rest again.
 //
 //   ranks = 64
 //   ...

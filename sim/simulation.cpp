@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "sim/basics/integer_math.h"
-#include "sim/failures/fault_injector.h"
+#include "sim/failures/failure_injector.h"
 #include "sim/failures/load_oracles.h"
 #include "sim/jobs/model_files.h"
 
@@ -78,23 +78,23 @@ constexpr uint64_t kRecoveryMs = 15'000;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
-// True if no fault may end a save: no trainer and no disk fails, and each outage ends before a host counts as
-// lost, even if outages follow one another.
-bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& timeouts) {
+// True if no failure may end a save: no trainer and no disk fails, and each outage ends before a host counts
+// as lost, even if outages follow one another.
+bool needs_no_abort(const std::vector<Failure>& failures, const actors::Timeouts& timeouts) {
   uint64_t away_ms = 0;
-  for (const Fault& fault : faults) {
-    switch (fault.kind) {
-      case Fault::Kind::stalls:
-      case Fault::Kind::restarts:
-      case Fault::Kind::stops:
-      case Fault::Kind::coordinates:
-      case Fault::Kind::cut:
-        away_ms += fault.for_ms + kOutageMs;
+  for (const Failure& failure : failures) {
+    switch (failure.kind) {
+      case Failure::Kind::stalls:
+      case Failure::Kind::restarts:
+      case Failure::Kind::stops:
+      case Failure::Kind::coordinates:
+      case Failure::Kind::cut:
+        away_ms += failure.for_ms + kOutageMs;
         break;
-      case Fault::Kind::delays:
-      case Fault::Kind::doubles:
-      case Fault::Kind::reorders:
-        away_ms += fault.by_ms;
+      case Failure::Kind::delays:
+      case Failure::Kind::doubles:
+      case Failure::Kind::reorders:
+        away_ms += failure.by_ms;
         break;
       default:
         return false;
@@ -108,9 +108,9 @@ bool needs_no_abort(const std::vector<Fault>& faults, const actors::Timeouts& ti
 // node lives.
 actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
   bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that starts again knows no ranks
-  for (const Fault& fault : scenario.failures) {
-    is_known = is_known && fault.kind != Fault::Kind::loses && fault.kind != Fault::Kind::disk_slow &&
-               fault.kind != Fault::Kind::disk_fails && fault.kind != Fault::Kind::disk_full;
+  for (const Failure& failure : scenario.failures) {
+    is_known = is_known && failure.kind != Failure::Kind::loses && failure.kind != Failure::Kind::disk_slow &&
+               failure.kind != Failure::Kind::disk_fails && failure.kind != Failure::Kind::disk_full;
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
@@ -157,9 +157,9 @@ class RunWatch {
       if (oracles_) oracles_->notified(events_.now(), rank, key, decided.outcome);
     });
   }
-  std::function<void(const Fault&)> fault_listener(const SimulationListeners& listeners) {
-    if (!listeners.fault) return nullptr;
-    return [this, hears = listeners.fault](const Fault& fault) { hears(events_.now(), fault); };
+  std::function<void(const Failure&)> failure_listener(const SimulationListeners& listeners) {
+    if (!listeners.failure) return nullptr;
+    return [this, hears = listeners.failure](const Failure& failure) { hears(events_.now(), failure); };
   }
   Oracles* oracles() { return oracles_ ? &*oracles_ : nullptr; }
   bool stops() { return oracles_ && oracles_->stops(events_.now()); }
@@ -175,15 +175,15 @@ class RunWatch {
     Oracles::Facts facts;
     facts.ranks = scenario_.ranks;
     const actors::Timeouts timeouts = cluster_.timeouts();
-    for (const Fault& fault : scenario_.failures) {
-      uint64_t ends_ms = fault.ends_ms() + fault.by_ms;
+    for (const Failure& failure : scenario_.failures) {
+      uint64_t ends_ms = failure.ends_ms() + failure.by_ms;
       // A rank-local node that was requested to stop drains until its saves are decided.
-      const bool drains = fault.kind == Fault::Kind::stops && scenario_.mode == SaveMode::rank_local;
+      const bool drains = failure.kind == Failure::Kind::stops && scenario_.mode == SaveMode::rank_local;
       if (drains) ends_ms += timeouts.node_deadline_ms;
-      facts.faults_end =
-          std::max(facts.faults_end, static_cast<actors::TimeNs>(ends_ms) * actors::kMillisecond);
+      facts.failures_end =
+          std::max(facts.failures_end, static_cast<actors::TimeNs>(ends_ms) * actors::kMillisecond);
     }
-    facts.recovered = facts.faults_end + (2 * timeouts.host_lost_ms + kRecoveryMs) * actors::kMillisecond;
+    facts.recovered = facts.failures_end + (2 * timeouts.host_lost_ms + kRecoveryMs) * actors::kMillisecond;
     const actors::TimeNs margin_ms =
         kSaveMarginMs +
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
@@ -437,7 +437,7 @@ uint64_t milestones_of(const Scenario& scenario) {
 Result<SimulationReport> simulate(const Scenario& asked, const Profile& profile,
                                   const SimulationListeners& listeners, SimulationWatch* watch) {
   SHOAL_RETURN_IF_ERROR(validate_scenario(asked));
-  SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_faults(asked));
+  SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_failures(asked));
   SimulationReport report;
   report.scenario = scenario;
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
@@ -476,7 +476,7 @@ Result<SimulationReport> simulate(const Scenario& asked, const Profile& profile,
     if (checks.oracles()) checks.oracles()->save_begins(events.now(), save);
   });
   checks.begin(trainers, listeners);
-  inject_faults(scenario.failures, events, cluster, trainers, checks.fault_listener(listeners));
+  inject_failures(scenario.failures, events, cluster, trainers, checks.failure_listener(listeners));
   trainers.start();
   report.stopped_early =
       run_events(events, cluster, trainers, checks, series, payload.get(), scenario.ranks, watch);

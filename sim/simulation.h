@@ -101,11 +101,11 @@ struct SimulationListeners {
       event;
   // A node requests an operation.
   std::function<void(actors::TimeNs now, size_t node, const actors::Operation&)> operation;
-  std::function<void(actors::TimeNs now, const Fault&)> fault;
+  std::function<void(actors::TimeNs now, const Failure&)> failure;
   std::function<void(actors::TimeNs now, Rank, const local::Decided&)> decided;
 };
 
-// Oracles check every run with at most this many ranks. Larger runs are checked only if they have faults.
+// Oracles check every run with at most this many ranks. Larger runs are checked only if they have failures.
 inline constexpr uint32_t kRanksAlwaysChecked = 4096;
 
 // How other threads observe a running simulation, and how they stop it early.
@@ -119,8 +119,8 @@ struct SimulationWatch {
 // The number of milestones that all ranks together pass in a simulation of this scenario if no host dies.
 uint64_t milestones_of(const Scenario& scenario);
 
-// Runs the scenario. If the scenario asks for drawn faults, they are drawn here; the scenario in the report
-// lists all faults. Code::deadline_exceeded if some living rank has not received the decision of a save
+// Runs the scenario. If the scenario asks for drawn failures, they are drawn here; the scenario in the report
+// lists all failures. Code::deadline_exceeded if some living rank has not received the decision of a save
 // within one virtual day.
 Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profile,
                                   const SimulationListeners& listeners = {},

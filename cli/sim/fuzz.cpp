@@ -129,8 +129,8 @@ class Fuzzing {
     std::lock_guard lock(mutex_);
     const std::string file = free_name(fmt::format("violation-seed{}", seed), ".toml");
     fmt::print(stderr, "shoal: seed {}: {}: {}\n", seed, least.violation->oracle, least.violation->what);
-    for (const sim::Fault& fault : least.scenario.failures) {
-      fmt::print(stderr, "  {}\n", to_string(fault));
+    for (const sim::Failure& failure : least.scenario.failures) {
+      fmt::print(stderr, "  {}\n", to_string(failure));
     }
     (void)record_run(least, profile, file);
     found_.push_back({seed, least.violation->oracle + ": " + least.violation->what, file});
@@ -170,7 +170,7 @@ std::string coverage_text(const sim::AimCounts& aimed) {
     const auto& [moment, kind] = cell;
     const bool is_same = moment == last;
     out += is_same ? ", " : fmt::format("{}{:<44} ", out.empty() ? "" : "\n", moment);
-    out += fmt::format("{} {}", sim::fault_kind_name(kind), times);
+    out += fmt::format("{} {}", sim::failure_kind_name(kind), times);
     last = moment;
   }
   return out.empty() ? out : out + "\n";
@@ -192,7 +192,7 @@ nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, double seconds) {
   out["aimed"] = nlohmann::ordered_json::array();
   for (const auto& [cell, times] : tally.aimed) {
     out["aimed"].push_back(
-        {{"moment", cell.first}, {"failure", sim::fault_kind_name(cell.second)}, {"times", times}});
+        {{"moment", cell.first}, {"failure", sim::failure_kind_name(cell.second)}, {"times", times}});
   }
   return out;
 }

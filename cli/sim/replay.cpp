@@ -57,8 +57,8 @@ sim::SimulationListeners printers(const ReplayOptions& options) {
       fmt::print("{}\n", sim::event_line(now, node, role, event, from));
     }
   };
-  listeners.fault = [=](actors::TimeNs now, const sim::Fault& fault) {
-    if (shows(now)) fmt::print("{}\n", sim::fault_line(now, fault));
+  listeners.failure = [=](actors::TimeNs now, const sim::Failure& failure) {
+    if (shows(now)) fmt::print("{}\n", sim::failure_line(now, failure));
   };
   listeners.decided = [=, &options](actors::TimeNs now, Rank rank, const local::Decided& decided) {
     if (shows(now) && options.nodes.empty()) fmt::print("{}\n", sim::notified_line(now, rank, decided));

@@ -186,9 +186,9 @@ nlohmann::ordered_json scenario_json(const sim::SimulationReport& report) {
                                 {"profile", scenario.profile},
                                 {"seed", scenario.seed}};
   out["failures"] = nlohmann::ordered_json::array();
-  for (const sim::Fault& failure : scenario.failures) {
-    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", sim::fault_kind_name(failure.kind)}};
-    for (const auto& [key, value] : sim::fault_values(failure)) each[std::string(key)] = value;
+  for (const sim::Failure& failure : scenario.failures) {
+    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", sim::failure_kind_name(failure.kind)}};
+    for (const auto& [key, value] : sim::failure_values(failure)) each[std::string(key)] = value;
     out["failures"].push_back(std::move(each));
   }
   return out;

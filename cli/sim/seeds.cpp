@@ -27,11 +27,11 @@ namespace {
 constexpr uint64_t kMaxSeeds = 10'000'000;
 
 struct Tally {
-  uint64_t runs = 0, saves = 0, saves_aborted = 0, saves_undecided = 0, faults = 0, events = 0;
+  uint64_t runs = 0, saves = 0, saves_aborted = 0, saves_undecided = 0, failures = 0, events = 0;
 
   void take(const sim::SimulationReport& report) {
     ++runs;
-    faults += report.scenario.failures.size();
+    failures += report.scenario.failures.size();
     events += report.events;
     for (const sim::SaveReport& save : report.saves) {
       ++saves;
@@ -173,7 +173,7 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   for (size_t point = 0; point < points.size(); ++point) {
     const Tally& tally = campaign.tallies()[point];
     fmt::print("{}{} seeds: {} failures, {} saves, {} of them aborted{}, {} events\n",
-               points[point].name.empty() ? "" : points[point].name + ": ", tally.runs, tally.faults,
+               points[point].name.empty() ? "" : points[point].name + ": ", tally.runs, tally.failures,
                tally.saves, tally.saves_aborted,
                tally.saves_undecided == 0 ? "" : fmt::format(", {} undecided", tally.saves_undecided),
                tally.events);

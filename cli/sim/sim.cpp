@@ -234,7 +234,7 @@ int run_sim(const SimOptions& options) {
   }
   if (options.show_failures) {
     for (const sim::Scenario& scenario : scenarios) {
-      auto whole = sim::with_all_faults(scenario);
+      auto whole = sim::with_all_failures(scenario);
       if (!whole.ok()) return report_unusable(whole.status());
       fmt::print("{}", sim::scenario_text(*whole));
     }

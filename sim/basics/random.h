@@ -18,7 +18,7 @@ enum class Stream : uint8_t {
   storage = 0,
   arrivals = 1,
   hazards = 2,
-  faults = 3,
+  failures = 3,
   stragglers = 4,
   returns = 5,
   aims = 6,

@@ -1,12 +1,12 @@
 // MemoryFileSystem: the fake of storage/files/file_system.h.
 //
-// Fault model. The machine may lose power (crash): bytes written since a file's last sync, and entries added
-// or removed since a folder's last sync, are each kept or lost independently, as a seed decides. The process
-// may die (die_at): every later call fails, and nothing is cleaned up. One call may fail with a given errno
-// value, or be cut short (a write that accepts fewer bytes). The disk may be full (set_capacity). Not
+// Failure model. The machine may lose power (crash): bytes written since a file's last sync, and entries
+// added or removed since a folder's last sync, are each kept or lost independently, as a seed decides. The
+// process may die (die_at): every later call fails, and nothing is cleaned up. One call may fail with a given
+// errno value, or be cut short (a write that accepts fewer bytes). The disk may be full (set_capacity). Not
 // modelled, because no program survives it: loss of synced bytes, or a sync that reports success falsely.
 //
-// The file system numbers its calls, so a test can repeat a scenario with a fault at each of them.
+// The file system numbers its calls, so a test can repeat a scenario with a failure at each of them.
 // Deterministic. Any thread.
 #pragma once
 
@@ -31,8 +31,8 @@ class MemoryFileSystem final : public storage::FileSystem {
 
   int open_root(const std::string& path, std::unique_ptr<storage::OpenFolder>* folder) override;
 
-  // Faults. Calls are numbered from 0 in the order in which they are made. So number operations() + n is the
-  // n-th call from now, counted from 0.
+  // Failures. Calls are numbered from 0 in the order in which they are made. So number operations() + n is
+  // the n-th call from now, counted from 0.
   uint64_t operations() const;
   // The numbers of those calls so far that changed something or made it durable. A crash between two of them
   // has the same result wherever it happens.
@@ -41,10 +41,10 @@ class MemoryFileSystem final : public storage::FileSystem {
   void cut_short_at(uint64_t operation, size_t bytes);  // that write takes at most so many bytes
   void die_at(uint64_t operation);    // that call and all later ones return EIO and do nothing
   void set_capacity(uint64_t bytes);  // of all files together; beyond it, ENOSPC
-  void stop_failing();                // clears all faults; handles stay valid
+  void stop_failing();                // clears all failures; handles stay valid
 
-  // The process ends and another one starts on the same machine. Faults are cleared, and older handles return
-  // ESTALE. Unsynced changes stay visible, and stay unsynced.
+  // The process ends and another one starts on the same machine. Failures are cleared, and older handles
+  // return ESTALE. Unsynced changes stay visible, and stay unsynced.
   void restart();
 
   // What a crash does to unsynced changes.

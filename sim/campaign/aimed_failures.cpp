@@ -7,7 +7,7 @@
 
 #include "actors/operation_traits.h"
 #include "sim/basics/random.h"
-#include "sim/failures/fault_draws.h"
+#include "sim/failures/failure_draws.h"
 #include "sim/reports/event_text.h"
 #include "sim/simulation.h"
 
@@ -42,20 +42,20 @@ Result<Moments> moments_of(const Scenario& scenario, const Profile& profile) {
   return moments;
 }
 
-void aim(Fault& fault, const Moment& moment, const Scenario& scenario, Random& random) {
+void aim(Failure& failure, const Moment& moment, const Scenario& scenario, Random& random) {
   const actors::TimeNs offset = kOffsets[random.below(kOffsets.size())];
   const actors::TimeNs at = std::max(kAttachedNs, moment.at + offset);
-  fault.at_ms = static_cast<uint64_t>(at / actors::kMillisecond);
-  fault.at_ns = static_cast<uint64_t>(at % actors::kMillisecond);
+  failure.at_ms = static_cast<uint64_t>(at / actors::kMillisecond);
+  failure.at_ns = static_cast<uint64_t>(at % actors::kMillisecond);
   const bool is_there = random.below(4) != 0;  // else where it was drawn
-  if (!is_there || fault.hosts == 0) return;
-  const bool is_rank = fault.kind == Fault::Kind::ends || fault.kind == Fault::Kind::vanishes;
+  if (!is_there || failure.hosts == 0) return;
+  const bool is_rank = failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes;
   if (is_rank) {
     const uint64_t first = moment.node * scenario.ranks_per_host;
     const uint64_t after = std::min<uint64_t>(first + scenario.ranks_per_host, scenario.ranks);
-    fault.rank = first + random.below(after - first);
+    failure.rank = first + random.below(after - first);
   } else {
-    fault.host = moment.node;
+    failure.host = moment.node;
   }
 }
 
@@ -63,19 +63,19 @@ void aim(Fault& fault, const Moment& moment, const Scenario& scenario, Random& r
 
 Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, uint32_t count, uint64_t seed,
                               AimCounts* counts) {
-  SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_faults(scenario));
+  SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_failures(scenario));
   Random random(stream_seed(seed, Stream::aims));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<FaultRule> rules, parse_fault_rules("mixed:count=1,until_ms=1"));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<FailureRule> rules, parse_failure_rules("mixed:count=1,until_ms=1"));
   for (uint32_t i = 0; i < count; ++i) {
     SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
-    SHOAL_ASSIGN_OR_RETURN(std::vector<Fault> drawn, draw_faults(rules, job));
+    SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
     if (moments.empty()) break;  // everything died before anything began
     const auto& [name, of_kind] = *std::next(moments.begin(), random.below(moments.size()));
     aim(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
     ++(*counts)[{name, drawn.front().kind}];
     aimed.failures.push_back(drawn.front());
-    SHOAL_ASSIGN_OR_RETURN(aimed, with_all_faults(aimed));  // sorts them
+    SHOAL_ASSIGN_OR_RETURN(aimed, with_all_failures(aimed));  // sorts them
   }
   return aimed;
 }

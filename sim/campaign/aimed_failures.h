@@ -20,7 +20,7 @@
 namespace shoal::sim {
 
 // How often failures were aimed, by moment and by kind of failure.
-using AimCounts = std::map<std::pair<std::string, Fault::Kind>, uint64_t>;
+using AimCounts = std::map<std::pair<std::string, Failure::Kind>, uint64_t>;
 
 // Returns the scenario with `count` more failures. `seed` decides where they are; equal arguments give equal
 // failures. Adds them to `counts`. Errors are those of simulate(). Takes `count` runs of the scenario.

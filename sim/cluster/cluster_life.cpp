@@ -185,12 +185,12 @@ bool VirtualCluster::is_silent(size_t one, size_t other) const {
   return is_gone(nodes_[one]) || is_gone(nodes_[other]) || is_deaf(one, other) || is_deaf(other, one);
 }
 
-void VirtualCluster::begin_hazard(const Fault& fault) {
-  hazards_.begin(fault, events_.now());
-  if (fault.kind == Fault::Kind::disk_slow) {
+void VirtualCluster::begin_hazard(const Failure& failure) {
+  hazards_.begin(failure, events_.now());
+  if (failure.kind == Failure::Kind::disk_slow) {
     storage_.set_slowness([this](size_t node) { return hazards_.slowness(node, events_.now()); });
   }
-  if (fault.kind != Fault::Kind::cut) return;
+  if (failure.kind != Failure::Kind::cut) return;
   events_.schedule(events_.now() + kSilenceNs, [this] {
     for (size_t node = 0; node < nodes_.size(); ++node) {
       const Node& follower = nodes_[node];

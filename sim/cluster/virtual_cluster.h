@@ -104,7 +104,7 @@ class VirtualCluster {
   // The process of the node handles nothing for `duration`. If this lasts kSilenceNs, its peers consider it
   // lost.
   void stall(size_t node, actors::TimeNs duration);
-  void begin_hazard(const Fault& fault);                             // a fault of a link or a disk
+  void begin_hazard(const Failure& failure);                         // a failure of a link or a disk
   void lose_client(size_t node, actors::ClientId client);            // the client's connection ends
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as the launcher reports it
   // The node that has, or had, this session with a coordinator. Precondition: the session was opened.

@@ -12,22 +12,22 @@ actors::TimeNs nanoseconds(uint64_t ms) {
   return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
 }
 
-// The others are faults of a disk.
-bool is_link_fault(Fault::Kind kind) {
-  return kind >= Fault::Kind::cut && kind <= Fault::Kind::reorders;
+// The others are failures of a disk.
+bool is_link_failure(Failure::Kind kind) {
+  return kind >= Failure::Kind::cut && kind <= Failure::Kind::reorders;
 }
 
 }  // namespace
 
-void Hazards::begin(const Fault& fault, actors::TimeNs now) {
-  const Active active{fault, now, now + nanoseconds(fault.for_ms)};
-  const bool is_link = is_link_fault(fault.kind);
+void Hazards::begin(const Failure& failure, actors::TimeNs now) {
+  const Active active{failure, now, now + nanoseconds(failure.for_ms)};
+  const bool is_link = is_link_failure(failure.kind);
   std::vector<Active>& list = is_link ? links_ : disks_;
   std::erase_if(list, [&](const Active& each) { return each.until <= now; });
   list.push_back(active);
   actors::TimeNs& until = is_link ? links_until_ : disks_until_;
-  // After the fault's end, delayed messages are still held back and must not be overtaken.
-  until = std::max(until, active.until + (is_link ? nanoseconds(fault.by_ms) : 0));
+  // After the failure's end, delayed messages are still held back and must not be overtaken.
+  until = std::max(until, active.until + (is_link ? nanoseconds(failure.by_ms) : 0));
 }
 
 Hazards::Passage Hazards::pass(size_t from, size_t to, actors::TimeNs now) {
@@ -37,18 +37,18 @@ Hazards::Passage Hazards::pass(size_t from, size_t to, actors::TimeNs now) {
   actors::TimeNs* behind = nullptr;
   if (auto held = held_until_.find({from, to}); held != held_until_.end()) behind = &held->second;
   for (const Active& active : links_) {
-    if (now >= active.until || !touches(active, from, to) || !happens(active.fault)) continue;
-    const actors::TimeNs by = nanoseconds(active.fault.by_ms);
-    switch (active.fault.kind) {
-      case Fault::Kind::cut:
-      case Fault::Kind::loses:
+    if (now >= active.until || !touches(active, from, to) || !happens(active.failure)) continue;
+    const actors::TimeNs by = nanoseconds(active.failure.by_ms);
+    switch (active.failure.kind) {
+      case Failure::Kind::cut:
+      case Failure::Kind::loses:
         passage.is_lost = true;
         break;
-      case Fault::Kind::delays:
+      case Failure::Kind::delays:
         passage.leaves += by;
         behind = &held_until_[{from, to}];
         break;
-      case Fault::Kind::doubles:
+      case Failure::Kind::doubles:
         passage.again = now + static_cast<actors::TimeNs>(random_.below(static_cast<uint64_t>(by)));
         break;
       default:
@@ -69,7 +69,8 @@ std::optional<actors::TimeNs> Hazards::cut_since(size_t from, size_t to, actors:
   std::optional<actors::TimeNs> since;
   if (now >= links_until_) return since;
   for (const Active& active : links_) {
-    if (active.fault.kind != Fault::Kind::cut || now >= active.until || !touches(active, from, to)) continue;
+    if (active.failure.kind != Failure::Kind::cut || now >= active.until || !touches(active, from, to))
+      continue;
     since = std::min(since.value_or(active.since), active.since);
   }
   return since;
@@ -79,9 +80,9 @@ uint64_t Hazards::slowness(size_t host, actors::TimeNs now) const {
   uint64_t factor = 1;
   if (now >= disks_until_) return factor;
   for (const Active& active : disks_) {
-    const bool is_here = active.fault.kind == Fault::Kind::disk_slow && now < active.until &&
-                         holds(active.fault.host, active.fault.hosts, host);
-    if (is_here) factor = std::max(factor, active.fault.factor);
+    const bool is_here = active.failure.kind == Failure::Kind::disk_slow && now < active.until &&
+                         holds(active.failure.host, active.failure.hosts, host);
+    if (is_here) factor = std::max(factor, active.failure.factor);
   }
   return factor;
 }
@@ -89,14 +90,14 @@ uint64_t Hazards::slowness(size_t host, actors::TimeNs now) const {
 Status Hazards::try_operation(size_t host, const actors::Operation& operation, actors::TimeNs now) {
   if (now >= disks_until_) return ok_status();
   for (const Active& active : disks_) {
-    const Fault& fault = active.fault;
-    if (now >= active.until || !holds(fault.host, fault.hosts, host)) continue;
+    const Failure& failure = active.failure;
+    if (now >= active.until || !holds(failure.host, failure.hosts, host)) continue;
     const actors::OperationTraits traits = actors::traits_of(operation);
     const std::string what = "host " + std::to_string(host) + ": " + std::string(traits.name);
-    if (fault.kind == Fault::Kind::disk_full && traits.creates_files) {
+    if (failure.kind == Failure::Kind::disk_full && traits.creates_files) {
       return Status(Code::no_space, what + ": the disk is full");
     }
-    if (fault.kind == Fault::Kind::disk_fails && happens(fault)) {
+    if (failure.kind == Failure::Kind::disk_fails && happens(failure)) {
       return Status(Code::io, what + ": the disk fails");
     }
   }

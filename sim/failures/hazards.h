@@ -1,5 +1,5 @@
-// Hazards: the current faults of links and disks. VirtualCluster asks it about every message and every
-// operation. It has its own random stream, and a run without faults draws nothing.
+// Hazards: the current failures of links and disks. VirtualCluster asks it about every message and every
+// operation. It has its own random stream, and a run without failures draws nothing.
 //
 // A delayed message keeps its order among the messages of its session; a reordered message does not. Within a
 // session the transport never loses, doubles or reorders messages (transport/transport.h). The simulator does
@@ -15,7 +15,7 @@
 #include "actors/operation.h"
 #include "actors/role.h"
 #include "sim/basics/random.h"
-#include "sim/failures/fault.h"
+#include "sim/failures/failure.h"
 
 namespace shoal::sim {
 
@@ -23,8 +23,8 @@ class Hazards {
  public:
   explicit Hazards(uint64_t seed) : random_(seed) {}
 
-  // Begins a fault of a link or a disk. It is active from now to now + for_ms.
-  void begin(const Fault& fault, actors::TimeNs now);
+  // Begins a failure of a link or a disk. It is active from now to now + for_ms.
+  void begin(const Failure& failure, actors::TimeNs now);
 
   bool touches_links(actors::TimeNs now) const { return now < links_until_; }
   struct Passage {
@@ -44,17 +44,17 @@ class Hazards {
 
  private:
   struct Active {
-    Fault fault;
+    Failure failure;
     actors::TimeNs since = 0, until = 0;
   };
   static bool holds(uint64_t first, uint64_t count, size_t host) {
     return count == 0 || (host >= first && host < first + count);
   }
   static bool touches(const Active& active, size_t from, size_t to) {
-    return holds(active.fault.host, active.fault.hosts, from) &&
-           holds(active.fault.to_host, active.fault.to_hosts, to);
+    return holds(active.failure.host, active.failure.hosts, from) &&
+           holds(active.failure.to_host, active.failure.to_hosts, to);
   }
-  bool happens(const Fault& fault) { return random_.below(kPermille) < fault.permille; }
+  bool happens(const Failure& failure) { return random_.below(kPermille) < failure.permille; }
 
   Random random_;
   std::vector<Active> links_, disks_;

@@ -38,7 +38,7 @@ actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs no
   const actors::TimeNs received = facts_.notified_at ? facts_.notified_at(number) : save.began;
   const actors::TimeNs deadline =
       root_.has_roster() ? facts_.save_deadline : std::max(facts_.save_deadline, facts_.first_deadline);
-  return std::max(received < 0 ? now : received, facts_.faults_end) + deadline + writing;
+  return std::max(received < 0 ? now : received, facts_.failures_end) + deadline + writing;
 }
 
 void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::Decision>& decision) {
@@ -121,10 +121,11 @@ void Oracles::check_commits_again(actors::TimeNs now, const Save& save, const At
   for (Rank rank = 0; rank < facts_.ranks; ++rank) {
     if (!facts_.lives(rank)) return;
   }
-  violated("commits-again", now,
-           fmt::format("{} began at {} ms, after all faults were over at {} ms, but it is not committed: {}",
-                       to_string(key), save.began / actors::kMillisecond,
-                       facts_.faults_end / actors::kMillisecond, outcome.message()));
+  violated(
+      "commits-again", now,
+      fmt::format("{} began at {} ms, after all failures were over at {} ms, but it is not committed: {}",
+                  to_string(key), save.began / actors::kMillisecond,
+                  facts_.failures_end / actors::kMillisecond, outcome.message()));
 }
 
 void Oracles::check_latest(actors::TimeNs now) {

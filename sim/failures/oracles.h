@@ -1,4 +1,4 @@
-// Oracles: properties that must hold in every run, whatever faults it has. The oracles check what the root
+// Oracles: properties that must hold in every run, whatever failures it has. The oracles check what the root
 // answers to roles, what the nodes report to trainers, and the root itself. A run names the first violation
 // and ignores later ones.
 //
@@ -10,11 +10,11 @@
 //   latest-is-committed      the latest checkpoint is a committed attempt, or there is none
 //   latest-goes-forward      the latest checkpoint never gets older within a generation
 //   bounds                   messages and slabs in use stay within their bounds
-//   needless-abort           no save is aborted if all faults are ones that a save must survive
-//   commits-again            a save that begins after all faults are over, in a job whose hosts and trainers
-//   all
+//   needless-abort           no save is aborted if all failures are ones that a save must survive
+//   commits-again            a save that begins after all failures are over, in a job whose hosts and
+//   trainers all
 //                            live, is committed
-//   ends-in-time             each living rank is notified of a save within its deadline, once faults stop
+//   ends-in-time             each living rank is notified of a save within its deadline, once failures stop
 //
 // The oracles do not check that equal seeds give equal traces: sim/replay.h compares two runs.
 #pragma once
@@ -56,12 +56,12 @@ class Oracles {
   struct Facts {
     uint32_t generation = 1;
     uint32_t ranks = 0;
-    actors::TimeNs faults_end = 0;
-    // Faults excuse no abort of a save that begins later, if all ranks live.
+    actors::TimeNs failures_end = 0;
+    // Failures excuse no abort of a save that begins later, if all ranks live.
     actors::TimeNs recovered = std::numeric_limits<actors::TimeNs>::max();
     bool needs_no_abort = false;  // every rank takes part in every save, and no outage is long
     // Longest time until the last rank is notified of a save. It begins when the first node receives a
-    // message of the save, or when the last fault ends.
+    // message of the save, or when the last failure ends.
     actors::TimeNs save_deadline = 0;
     // Likewise while the root has no roster: a coordinator does not know which ranks it waits for.
     actors::TimeNs first_deadline = 0;

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "sim/basics/toml_tree.h"
-#include "sim/failures/fault_draws.h"
+#include "sim/failures/failure_draws.h"
 #include "sim/jobs/model_files.h"
 
 namespace shoal::sim {
@@ -16,7 +16,8 @@ namespace shoal::sim {
 namespace {
 
 constexpr uint32_t kMaxRanksPerHost = 1024;
-constexpr uint64_t kMsOfASave = 1'000;  // time per save, added to the intervals, in which drawn faults occur
+constexpr uint64_t kMsOfASave =
+    1'000;  // time per save, added to the intervals, in which drawn failures occur
 constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
 constexpr int64_t kMostUs = 1'000'000;
 
@@ -201,10 +202,10 @@ Status validate_scenario(const Scenario& scenario) {
         fmt::format("max_direct_nodes = {}: at most {} nodes are possible besides the coordinator's, not {}",
                     direct, direct * (direct + 1), hosts - 1));
   }
-  for (const Fault& fault : scenario.failures) {
-    SHOAL_RETURN_IF_ERROR(check_fault(fault, scenario.hosts(), scenario.ranks));
+  for (const Failure& failure : scenario.failures) {
+    SHOAL_RETURN_IF_ERROR(check_failure(failure, scenario.hosts(), scenario.ranks));
   }
-  SHOAL_RETURN_IF_ERROR(parse_fault_rules(scenario.failure_draws).status());
+  SHOAL_RETURN_IF_ERROR(parse_failure_rules(scenario.failure_draws).status());
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
   SHOAL_RETURN_IF_ERROR(resolve_mesh(scenario, model).status());
   if (scenario.loads > kMaxSimulatedLoads) return outside("loads", scenario.loads, kMaxSimulatedLoads);
@@ -216,15 +217,15 @@ Status validate_scenario(const Scenario& scenario) {
   return check_payload(scenario, model);
 }
 
-Result<Scenario> with_all_faults(const Scenario& scenario) {
+Result<Scenario> with_all_failures(const Scenario& scenario) {
   Scenario whole = scenario;
-  SHOAL_ASSIGN_OR_RETURN(std::vector<FaultRule> rules, parse_fault_rules(scenario.failure_draws));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<FailureRule> rules, parse_failure_rules(scenario.failure_draws));
   const DrawnJob job{scenario.hosts(), scenario.ranks,
                      uint64_t{scenario.saves} * (scenario.interval_ms + kMsOfASave) + kMsOfASave,
                      scenario.seed};
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Fault> drawn, draw_faults(rules, job));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
   whole.failures.insert(whole.failures.end(), drawn.begin(), drawn.end());
-  std::stable_sort(whole.failures.begin(), whole.failures.end(), [](const Fault& a, const Fault& b) {
+  std::stable_sort(whole.failures.begin(), whole.failures.end(), [](const Failure& a, const Failure& b) {
     return std::pair(a.at_ms, a.at_ns) < std::pair(b.at_ms, b.at_ns);
   });
   whole.failure_draws.clear();
@@ -270,7 +271,7 @@ std::string scenario_text(const Scenario& scenario) {
     number("network_permille", scenario.stragglers.network_permille);
     number("storage_permille", scenario.stragglers.storage_permille);
   }
-  for (const Fault& fault : scenario.failures) text += fmt::format("\n{}", fault_toml(fault));
+  for (const Failure& failure : scenario.failures) text += fmt::format("\n{}", failure_toml(failure));
   return text;
 }
 
@@ -309,7 +310,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   }
   if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
   if (key == "mesh") return scenario.mesh = text, ok_status();
-  if (key == "failures") return scenario.failure_draws = text, parse_fault_rules(text).status();
+  if (key == "failures") return scenario.failure_draws = text, parse_failure_rules(text).status();
   if (key == "profile") return scenario.profile = text, ok_status();
   if (key == "model") return scenario.model = text, load_model(scenario.model, scenario.optimizer).status();
   if (key == "optimizer") {
@@ -349,8 +350,8 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   SHOAL_RETURN_IF_ERROR(parse_numbers(parsed, &scenario));
   SHOAL_ASSIGN_OR_RETURN(auto failures, parsed.tables("failure"));
   for (const auto& each : failures) {
-    SHOAL_ASSIGN_OR_RETURN(Fault fault, parse_fault(*each));
-    scenario.failures.push_back(fault);
+    SHOAL_ASSIGN_OR_RETURN(Failure failure, parse_failure(*each));
+    scenario.failures.push_back(failure);
   }
   SHOAL_ASSIGN_OR_RETURN(auto stragglers, parsed.table("stragglers"));
   if (stragglers) {
@@ -358,7 +359,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   }
   SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.failure_draws, parsed.text("failures", ""));
-  if (Status known = parse_fault_rules(scenario.failure_draws).status(); !known.ok()) {
+  if (Status known = parse_failure_rules(scenario.failure_draws).status(); !known.ok()) {
     return parsed.error(parsed.find("failures")->line, known.message());
   }
   SHOAL_ASSIGN_OR_RETURN(scenario.load_mesh, parsed.text("load_mesh", scenario.load_mesh));

@@ -13,7 +13,7 @@
 #include "shoal/save_plan.h"
 #include "shoal/status.h"
 #include "sim/basics/toml_tree.h"
-#include "sim/failures/fault.h"
+#include "sim/failures/failure.h"
 #include "sim/jobs/model_table.h"
 #include "sim/jobs/payload.h"
 #include "sim/jobs/stragglers.h"
@@ -48,8 +48,8 @@ struct Scenario {
   std::string profile = "lustre";
   uint64_t seed = 1;
   Stragglers stragglers;
-  std::vector<Fault> failures;  // faults listed in a scenario file
-  // Rules for drawn faults in addition (sim/failures/fault_draws.h); key `failures`
+  std::vector<Failure> failures;  // failures listed in a scenario file
+  // Rules for drawn failures in addition (sim/failures/failure_draws.h); key `failures`
   std::string failure_draws;
   uint32_t hosts() const { return (ranks + ranks_per_host - 1) / ranks_per_host; }
   friend bool operator==(const Scenario&, const Scenario&) = default;
@@ -65,8 +65,8 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 // the product is not the number of ranks, or if the mesh does not fit the model.
 Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model);
 Status validate_scenario(const Scenario& scenario);
-// Returns the scenario with all faults in the list, sorted by time, and no rules for drawn faults.
-Result<Scenario> with_all_faults(const Scenario& scenario);
+// Returns the scenario with all failures in the list, sorted by time, and no rules for drawn failures.
+Result<Scenario> with_all_failures(const Scenario& scenario);
 // The sum of arrival_skew_ms and arrival_skew_us, in milliseconds: "9", "0.350".
 std::string arrival_skew_text(const Scenario& scenario);
 // The keys of a scenario file. scenario_text writes each of them, except `replay`, unless it has its default.

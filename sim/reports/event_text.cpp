@@ -113,8 +113,8 @@ std::string event_line(actors::TimeNs at, size_t node, actors::RoleKind role, co
                      event_text(event, node, from));
 }
 
-std::string fault_line(actors::TimeNs at, const Fault& fault) {
-  return fmt::format("{} failure: {}", seconds_text(at), to_string(fault));
+std::string failure_line(actors::TimeNs at, const Failure& failure) {
+  return fmt::format("{} failure: {}", seconds_text(at), to_string(failure));
 }
 
 std::string notified_line(actors::TimeNs at, Rank rank, const local::Decided& decided) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "actors/role.h"
-#include "sim/failures/fault.h"
+#include "sim/failures/failure.h"
 
 namespace shoal::sim {
 
@@ -16,7 +16,7 @@ std::string event_name(const actors::Event& event);
 // `from`: the node that sent the message, another one or this one.
 std::string event_line(actors::TimeNs at, size_t node, actors::RoleKind role, const actors::Event& event,
                        size_t from);
-std::string fault_line(actors::TimeNs at, const Fault& fault);
+std::string failure_line(actors::TimeNs at, const Failure& failure);
 std::string notified_line(actors::TimeNs at, Rank rank, const local::Decided& decided);
 std::string local_message_name(const local::LocalMessage& message);  // "local::Staged"
 

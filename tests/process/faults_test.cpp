@@ -1,5 +1,5 @@
 // The cases that break a planner which trusts one rank's layout for all ranks, together in one job of real
-// clients and nodes: FSDP over two and TP over two, in each mode. tests/sim/bytes/faults_test.cpp has the
+// clients and nodes: FSDP over two and TP over two, in each mode. tests/sim/bytes/failures_test.cpp has the
 // cases one by one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Drawn faults, the recording of a run, and that its replay gives the same run.
+// Drawn failures, the recording of a run, and that its replay gives the same run.
 #include "sim/replay.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 
 #include "sim/basics/random.h"
 #include "sim/basics/toml_tree.h"
-#include "sim/failures/fault_draws.h"
+#include "sim/failures/failure_draws.h"
 #include "sim/reports/event_text.h"
 
 namespace shoal::sim {
@@ -54,25 +54,25 @@ TEST(Random, DrawsExponentialAndWeibullTimesOfTheirQuantiles) {
   EXPECT_NEAR(sum / 10'000, 1e6, 3e4);
 }
 
-std::vector<Fault> drawn(const std::string& rules, DrawnJob job) {
-  auto faults = draw_faults(parse_fault_rules(rules).value(), job);
-  EXPECT_TRUE(faults.ok()) << faults.status().to_string();
-  return *faults;
+std::vector<Failure> drawn(const std::string& rules, DrawnJob job) {
+  auto failures = draw_failures(parse_failure_rules(rules).value(), job);
+  EXPECT_TRUE(failures.ok()) << failures.status().to_string();
+  return *failures;
 }
 
-TEST(DrawnFaults, ComeAtTheirRates) {
+TEST(DrawnFailures, ComeAtTheirRates) {
   const DrawnJob job{10'000, 80'000, 3'600'000, 7};
   // An hour of 10,000 hosts: 1 - exp(-1/100) of them, and of the Weibull 1 - exp(-(1/100)^0.5).
   EXPECT_NEAR(static_cast<double>(drawn("poisson:mtbf_node_hours=100", job).size()), 99.5, 25);
   EXPECT_NEAR(static_cast<double>(drawn("weibull:k=0.5,scale_node_hours=100", job).size()), 951.6, 90);
 }
 
-TEST(DrawnFaults, TakeRacksAndNeighboursAlong) {
+TEST(DrawnFailures, TakeRacksAndNeighboursAlong) {
   const DrawnJob job{1000, 8000, 3'600'000, 7};
   size_t racks = 0;
-  for (const Fault& fault : drawn("poisson:mtbf_rack_hours=10,rack_hosts=8", job)) {
-    EXPECT_EQ(fault.host % 8, 0u);
-    EXPECT_EQ(fault.hosts, 8u);
+  for (const Failure& failure : drawn("poisson:mtbf_rack_hours=10,rack_hosts=8", job)) {
+    EXPECT_EQ(failure.host % 8, 0u);
+    EXPECT_EQ(failure.hosts, 8u);
     ++racks;
   }
   EXPECT_NEAR(static_cast<double>(racks), 11.9, 10);
@@ -83,8 +83,8 @@ TEST(DrawnFaults, TakeRacksAndNeighboursAlong) {
   EXPECT_EQ(spread % 8, 0u) << "whole racks";
 }
 
-TEST(DrawnFaults, AreRefusedByReason) {
-  auto refusal = [](const std::string& text) { return parse_fault_rules(text).status().message(); };
+TEST(DrawnFailures, AreRefusedByReason) {
+  auto refusal = [](const std::string& text) { return parse_failure_rules(text).status().message(); };
   EXPECT_THAT(refusal("often"), HasSubstr("'often' must begin with poisson:, weibull: or mixed:"));
   EXPECT_THAT(refusal("poisson:"), HasSubstr("poisson: needs a mtbf_node_hours"));
   EXPECT_THAT(refusal("poisson:k=0.78"), HasSubstr("'k' is not known here"));
@@ -132,7 +132,7 @@ TEST(AScenario, IsReadBackWithAllOfItsKeys) {
   EXPECT_EQ(*again, *scenario) << printed;
 }
 
-// All but the tables of faults, which --failures draws, and the mark of a replay file.
+// All but the tables of failures, which --failures draws, and the mark of a replay file.
 TEST(AScenario, TakesItsKeysFromTheCommandLine) {
   constexpr std::string_view kUnknown = "no_such_key";
   auto answer = [](std::string_view key) {
@@ -146,14 +146,14 @@ TEST(AScenario, TakesItsKeysFromTheCommandLine) {
   }
 }
 
-TEST(ARun, DoesTheSameWithItsDrawnFaultsInAList) {
+TEST(ARun, DoesTheSameWithItsDrawnFailuresInAList) {
   Scenario scenario = small_job();
   scenario.failure_draws = "mixed:count=6";
   scenario.seed = 3;
   auto drawn_run = simulate(scenario, nvme());
   ASSERT_TRUE(drawn_run.ok()) << drawn_run.status().to_string();
   EXPECT_EQ(drawn_run->scenario.failures.size(), 6u);
-  auto whole = with_all_faults(scenario);
+  auto whole = with_all_failures(scenario);
   ASSERT_TRUE(whole.ok());
   auto listed = parse_scenario(scenario_text(*whole), "listed.toml");
   ASSERT_TRUE(listed.ok()) << listed.status().to_string();
@@ -167,7 +167,7 @@ TEST(ARun, DoesTheSameWithItsDrawnFaultsInAList) {
 
 TEST(AReplay, SaysWhetherARunDidTheSameAgain) {
   Scenario scenario = small_job();
-  scenario.failures = {{Fault::Kind::restarts, 2'010, 1, 300}};
+  scenario.failures = {{Failure::Kind::restarts, 2'010, 1, 300}};
   const SimulationReport report = *simulate(scenario, nvme());
   const std::string text = replay_text(replay_of(report, nvme(), "0.1.0"));
   auto replay = parse_replay(text, "r.toml");
@@ -197,12 +197,14 @@ TEST(AReplay, IsRefusedByFileLineAndReason) {
 
 TEST(AReplay, HasALineForEachEventFailureAndAnswer) {
   Scenario scenario = small_job();
-  scenario.failures = {{Fault::Kind::restarts, 2'010, 1, 300}};
+  scenario.failures = {{Failure::Kind::restarts, 2'010, 1, 300}};
   std::vector<std::string> lines;
   SimulationListeners listeners;
   listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event& event,
                         size_t from) { lines.push_back(event_line(now, node, role, event, from)); };
-  listeners.fault = [&](actors::TimeNs now, const Fault& fault) { lines.push_back(fault_line(now, fault)); };
+  listeners.failure = [&](actors::TimeNs now, const Failure& failure) {
+    lines.push_back(failure_line(now, failure));
+  };
   listeners.decided = [&](actors::TimeNs now, Rank rank, const local::Decided& decided) {
     lines.push_back(notified_line(now, rank, decided));
   };

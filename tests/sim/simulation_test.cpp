@@ -127,7 +127,7 @@ TEST(Scenarios, AreRefusedByFileLineAndReason) {
   EXPECT_THAT(refusal("model = \"gpt7\"\n"), HasSubstr("s.toml:1: no model 'gpt7'; known models are gpt2,"));
   EXPECT_THAT(refusal("mode = \"quantum\"\n"), HasSubstr("not 'quantum'"));
   Scenario scenario;
-  scenario.failures = {{Fault::Kind::dies, 5, 64, 0}};
+  scenario.failures = {{Failure::Kind::dies, 5, 64, 0}};
   EXPECT_THAT(validate_scenario(scenario).message(),
               HasSubstr("host 64 dies at 5 ms: the job has only 64 hosts"));
   scenario.failures.clear();
@@ -393,7 +393,7 @@ Scenario of_eight_hosts() {
 
 TEST(ASimulation, TellsThoseThatLiveWhichRanksASaveLacks) {
   Scenario scenario = of_eight_hosts();
-  scenario.failures = {{Fault::Kind::dies, 20'150, 3, 0}};  // while the second save is written
+  scenario.failures = {{Failure::Kind::dies, 20'150, 3, 0}};  // while the second save is written
   const SimulationReport report = simulated(scenario);
   EXPECT_EQ(report.saves[0].aborted_ranks, 0u);
   EXPECT_EQ(report.saves[1].aborted_ranks, 56u);
@@ -403,7 +403,7 @@ TEST(ASimulation, TellsThoseThatLiveWhichRanksASaveLacks) {
 
 TEST(ASimulation, TellsEverybodyThatTheCoordinatorIsGoneOnceItHasNotComeBackInTime) {
   Scenario scenario = of_eight_hosts();
-  scenario.failures = {{Fault::Kind::dies, 20'150, 0, 0}};
+  scenario.failures = {{Failure::Kind::dies, 20'150, 0, 0}};
   const SaveReport save = simulated(scenario).saves[1];
   EXPECT_EQ(save.aborted_ranks, 56u);
   EXPECT_THAT(save.cause, HasSubstr("it lost the coordinator"));
@@ -415,7 +415,7 @@ TEST(ASimulation, TellsEverybodyThatTheCoordinatorIsGoneOnceItHasNotComeBackInTi
 TEST(ASimulation, CommitsLaterWhereTheCoordinatorStalls) {
   Scenario scenario = of_eight_hosts();
   const actors::TimeNs before = simulated(scenario).saves[1].committed.greatest;
-  scenario.failures = {{Fault::Kind::stalls, 20'200, 0, 2000}};
+  scenario.failures = {{Failure::Kind::stalls, 20'200, 0, 2000}};
   const SaveReport save = simulated(scenario).saves[1];
   EXPECT_EQ(save.aborted_ranks, 0u);
   EXPECT_GT(save.committed.greatest, before + 1000 * actors::kMillisecond);

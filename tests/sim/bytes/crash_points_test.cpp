@@ -156,7 +156,7 @@ class NextGeneration {
   VirtualJob job_;
 };
 
-// Where a run of the scene that meets no fault changes something, counted from its first call; and how many
+// Where a run of the scene that meets no failure changes something, counted from its first call; and how many
 // calls it makes, each save given `duration`.
 struct Calls {
   std::vector<uint64_t> changes;
@@ -385,7 +385,7 @@ TEST(ALostManifest, WithALostShardIsAnAbortThatNamesTheShard) {
 }
 
 // One call fails, and every process lives on. A save commits or aborts for all ranks, an abort has the error
-// of the call as its cause, and after the fault the next save of the same job commits.
+// of the call as its cause, and after the failure the next save of the same job commits.
 void fail_every_call(int error, const std::string& words,
                      const std::vector<LayoutPtr>& layouts = pipeline_job(4, 1, 2),
                      const std::vector<LayoutPtr>& next = flat_job(2, 3)) {
@@ -408,7 +408,7 @@ void fail_every_call(int error, const std::string& words,
     const Status& first = scene.trainer(0).decided().at({kFirstStep, 1}).outcome;
     const Status& last = scene.trainer(0).decided().at({kLastStep, 1}).outcome;
     EXPECT_TRUE(first.ok() || last.ok())
-        << "one fault, and two saves abort: " << first.to_string() << "; " << last.to_string();
+        << "one failure, and two saves abort: " << first.to_string() << "; " << last.to_string();
     for (const Status* outcome : {&first, &last}) {
       if (outcome->ok()) continue;
       ++aborts;

@@ -1,5 +1,5 @@
 // Seeds: coordinators and nodes die, pause, resume and are cut off at random moments while a job saves. After
-// the faults end, every save has one decision, and every rank that received one received that one.
+// the failures end, every save has one decision, and every rank that received one received that one.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -45,7 +45,7 @@ class Story {
       misfortune();
       pass(draw(3'000));
     }
-    // The faults are over.
+    // The failures are over.
     for (size_t node = 0; node <= last_node(); ++node) {
       host_.pause(node, false);
       host_.cut(node, false);

@@ -49,7 +49,7 @@ TEST(Swarm, DrawsTheSameJobFromTheSameSeed) {
 TEST(Swarm, DrawsEveryModeProfileAndKindOfFailure) {
   std::set<SaveMode> modes;
   std::set<std::string> profiles;
-  std::set<Fault::Kind> kinds;
+  std::set<Failure::Kind> kinds;
   size_t without_failures = 0, with_relays = 0, with_loads = 0;
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
@@ -57,14 +57,14 @@ TEST(Swarm, DrawsEveryModeProfileAndKindOfFailure) {
     ASSERT_TRUE(drawn.ok()) << "seed " << seed << ": " << drawn.status().to_string();
     modes.insert(drawn->mode);
     profiles.insert(drawn->profile);
-    for (const Fault& fault : drawn->failures) kinds.insert(fault.kind);
+    for (const Failure& failure : drawn->failures) kinds.insert(failure.kind);
     without_failures += drawn->failures.empty();
     with_relays += drawn->hosts() > drawn->max_direct_nodes + 1;
     with_loads += drawn->loads;
   }
   EXPECT_EQ(modes.size(), 3u);
   EXPECT_EQ(profiles.size(), std::size(kSwarmProfiles));
-  EXPECT_EQ(kinds.size(), Fault::kKinds);
+  EXPECT_EQ(kinds.size(), Failure::kKinds);
   EXPECT_GT(without_failures, 0u);
   EXPECT_GT(with_relays, 0u);
   EXPECT_GT(with_loads, 0u);
@@ -101,9 +101,9 @@ TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
     AimCounts counts;
     auto aimed = aim_failures(small_job(), profile_of("nvme"), 1, seed, &counts);
     ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
-    const Fault& fault = aimed->failures.at(0);
-    const actors::TimeNs at = static_cast<actors::TimeNs>(fault.at_ms) * actors::kMillisecond +
-                              static_cast<actors::TimeNs>(fault.at_ns);
+    const Failure& failure = aimed->failures.at(0);
+    const actors::TimeNs at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
+                              static_cast<actors::TimeNs>(failure.at_ns);
     actors::TimeNs nearest = std::numeric_limits<actors::TimeNs>::max();
     SimulationListeners listeners;
     const auto see = [&](actors::TimeNs now) { nearest = std::min(nearest, std::abs(now - at)); };
@@ -120,8 +120,8 @@ TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
 TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
   Scenario dead = small_job();
   for (uint64_t host = 0; host < dead.hosts(); ++host) {
-    Fault fault{Fault::Kind::dies, 0, host};
-    dead.failures.push_back(fault);
+    Failure failure{Failure::Kind::dies, 0, host};
+    dead.failures.push_back(failure);
   }
   AimCounts counts;
   auto aimed = aim_failures(dead, profile_of("nvme"), 5, 1, &counts);
@@ -133,9 +133,9 @@ TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
 SimulationReport fake_run(const Scenario& scenario) {
   SimulationReport report;
   report.scenario = scenario;
-  const bool is_there =
-      std::any_of(scenario.failures.begin(), scenario.failures.end(),
-                  [](const Fault& fault) { return fault.kind == Fault::Kind::dies && fault.host == 2; });
+  const bool is_there = std::any_of(
+      scenario.failures.begin(), scenario.failures.end(),
+      [](const Failure& failure) { return failure.kind == Failure::Kind::dies && failure.host == 2; });
   if (is_there && scenario.saves >= 2) report.violation = Violation{"one-decision", 0, "two"};
   if (!is_there && scenario.saves >= 2) report.violation = Violation{"bounds", 0, "another one"};
   return report;
@@ -146,8 +146,8 @@ TEST(Shrink, KeepsOnlyWhatTheViolationNeeds) {
   job.saves = 5;
   job.loads = 1;
   for (uint64_t host : {0, 1, 2, 3}) {
-    job.failures.push_back({Fault::Kind::dies, 20, host});
-    job.failures.push_back({Fault::Kind::stalls, 30, host});
+    job.failures.push_back({Failure::Kind::dies, 20, host});
+    job.failures.push_back({Failure::Kind::stalls, 30, host});
   }
   const SimulationReport least = shrink(fake_run(job), fake_run);
   ASSERT_TRUE(least.violation.has_value());

@@ -162,11 +162,11 @@ TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
   expect(all, "needless-abort", "rank 2 was notified that step 1 (g1a1) is aborted: host host3 is lost");
 }
 
-TEST_F(AnOracle, SeesAJobThatDoesNotCommitAgainOnceAllFaultsAreOver) {
+TEST_F(AnOracle, SeesAJobThatDoesNotCommitAgainOnceAllFailuresAreOver) {
   const auto after = [&](actors::TimeNs began) {
     Oracles::Facts facts;
     facts.ranks = kRanks;
-    facts.faults_end = 50;
+    facts.failures_end = 50;
     facts.recovered = 100;
     facts.save_deadline = kDeadline;
     facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
@@ -177,7 +177,7 @@ TEST_F(AnOracle, SeesAJobThatDoesNotCommitAgainOnceAllFaultsAreOver) {
     return all;
   };
   expect(after(100), "commits-again", "step 1 (g1a1) began at 0 ms");
-  EXPECT_FALSE(after(99).violation().has_value()) << "it may have met the faults";
+  EXPECT_FALSE(after(99).violation().has_value()) << "it may have met the failures";
   dead_ = {3};
   EXPECT_FALSE(after(100).violation().has_value()) << "rank 3 never stages anything";
 }

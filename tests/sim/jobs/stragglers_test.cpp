@@ -34,7 +34,7 @@ TEST(Stragglers, AreDrawnFromAStreamOfTheirOwn) {
   for (uint64_t seed : {0u, 1u, 7u}) {
     std::set<uint64_t> streams;
     for (Stream stream :
-         {Stream::storage, Stream::arrivals, Stream::hazards, Stream::faults, Stream::stragglers}) {
+         {Stream::storage, Stream::arrivals, Stream::hazards, Stream::failures, Stream::stragglers}) {
       streams.insert(stream_seed(seed, stream));
     }
     EXPECT_EQ(streams.size(), 5u);
@@ -49,7 +49,7 @@ TEST(Stragglers, AreDrawnFromAStreamOfTheirOwn) {
   const uint64_t seed = scenario.seed;
   const std::vector<uint32_t> slow =
       draw_stragglers(scenario.stragglers, 64, stream_seed(seed, Stream::stragglers));
-  EXPECT_NE(slow, draw_stragglers(scenario.stragglers, 64, stream_seed(seed, Stream::faults)));
+  EXPECT_NE(slow, draw_stragglers(scenario.stragglers, 64, stream_seed(seed, Stream::failures)));
   SimulationListeners listeners;
   std::map<size_t, actors::TimeNs> staged;  // by node: of the second save
   listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind, const actors::Event& event,

@@ -1,4 +1,4 @@
-#include "sim/failures/fault.h"
+#include "sim/failures/failure.h"
 
 #include <fmt/format.h>
 
@@ -16,28 +16,28 @@ constexpr int64_t kMostFactor = 1'000'000;
 
 struct Field {
   std::string_view key;
-  uint64_t Fault::*value;
+  uint64_t Failure::*value;
   int64_t least, most;
 };
-constexpr Field kFields[] = {{"host", &Fault::host, 0, kMostHosts},
-                             {"hosts", &Fault::hosts, 0, kMostHosts},
-                             {"to_host", &Fault::to_host, 0, kMostHosts},
-                             {"to_hosts", &Fault::to_hosts, 0, kMostHosts},
-                             {"rank", &Fault::rank, 0, kMostHosts},
-                             {"for_ms", &Fault::for_ms, 1, kLatestMs},
-                             {"back_after_ms", &Fault::back_after_ms, 1, kLatestMs},
-                             {"by_ms", &Fault::by_ms, 1, kLatestMs},
-                             {"permille", &Fault::permille, 1, kPermille},
-                             {"factor", &Fault::factor, 2, kMostFactor}};
+constexpr Field kFields[] = {{"host", &Failure::host, 0, kMostHosts},
+                             {"hosts", &Failure::hosts, 0, kMostHosts},
+                             {"to_host", &Failure::to_host, 0, kMostHosts},
+                             {"to_hosts", &Failure::to_hosts, 0, kMostHosts},
+                             {"rank", &Failure::rank, 0, kMostHosts},
+                             {"for_ms", &Failure::for_ms, 1, kLatestMs},
+                             {"back_after_ms", &Failure::back_after_ms, 1, kLatestMs},
+                             {"by_ms", &Failure::by_ms, 1, kLatestMs},
+                             {"permille", &Failure::permille, 1, kPermille},
+                             {"factor", &Failure::factor, 2, kMostFactor}};
 
 struct Shape {  // the name of a kind, and its keys
-  Fault::Kind kind;
+  Failure::Kind kind;
   std::string_view name;
   std::string_view needed, allowed;  // keys, each followed by a blank
 };
-using Kind = Fault::Kind;
+using Kind = Failure::Kind;
 constexpr std::string_view kLink = "hosts to_host to_hosts permille ";
-constexpr std::array<Shape, Fault::kKinds> kShapes = {{
+constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::dies, "dies", "host ", "hosts back_after_ms "},
     {Kind::stalls, "stalls", "host for_ms ", "hosts "},
     {Kind::restarts, "restarts", "host for_ms ", "hosts "},
@@ -69,7 +69,7 @@ bool is_link(Kind kind) {
 
 }  // namespace
 
-std::string_view fault_kind_name(Kind kind) {
+std::string_view failure_kind_name(Kind kind) {
   return shape_of(kind).name;
 }
 
@@ -79,45 +79,45 @@ std::string name_hosts(uint64_t first, uint64_t count) {
   return fmt::format("hosts {} to {}", first, first + count - 1);
 }
 
-std::string to_string(const Fault& fault) {
-  const Shape& shape = shape_of(fault.kind);
+std::string to_string(const Failure& failure) {
+  const Shape& shape = shape_of(failure.kind);
   const bool is_rank = names(shape.needed, "rank");
   std::string text =
-      (is_rank ? fmt::format("rank {}", fault.rank) : name_hosts(fault.host, fault.hosts)) + " ";
+      (is_rank ? fmt::format("rank {}", failure.rank) : name_hosts(failure.host, failure.hosts)) + " ";
   std::string_view verb = shape.name;
   // "hosts 1 to 5 die", not "dies"
-  if (!is_rank && fault.hosts != 1 && verb.ends_with('s')) verb.remove_suffix(1);
-  text += fmt::format("{} at {}{} ms", verb, fault.at_ms,
-                      fault.at_ns == 0 ? "" : fmt::format(".{:06}", fault.at_ns));
-  if (is_link(fault.kind)) text += " to " + name_hosts(fault.to_host, fault.to_hosts);
-  if (fault.factor != 1) text += fmt::format(" by {}", fault.factor);
-  if (fault.permille != kPermille) text += fmt::format(", {} in 1000", fault.permille);
-  if (fault.by_ms != 0) text += fmt::format(", by {} ms", fault.by_ms);
-  if (fault.for_ms != 0) text += fmt::format(" for {} ms", fault.for_ms);
-  if (fault.back_after_ms != 0) text += fmt::format(", its node back after {} ms", fault.back_after_ms);
+  if (!is_rank && failure.hosts != 1 && verb.ends_with('s')) verb.remove_suffix(1);
+  text += fmt::format("{} at {}{} ms", verb, failure.at_ms,
+                      failure.at_ns == 0 ? "" : fmt::format(".{:06}", failure.at_ns));
+  if (is_link(failure.kind)) text += " to " + name_hosts(failure.to_host, failure.to_hosts);
+  if (failure.factor != 1) text += fmt::format(" by {}", failure.factor);
+  if (failure.permille != kPermille) text += fmt::format(", {} in 1000", failure.permille);
+  if (failure.by_ms != 0) text += fmt::format(", by {} ms", failure.by_ms);
+  if (failure.for_ms != 0) text += fmt::format(" for {} ms", failure.for_ms);
+  if (failure.back_after_ms != 0) text += fmt::format(", its node back after {} ms", failure.back_after_ms);
   return text;
 }
 
-std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fault) {
-  const Shape& shape = shape_of(fault.kind);
-  static const Fault usual;
+std::vector<std::pair<std::string_view, uint64_t>> failure_values(const Failure& failure) {
+  const Shape& shape = shape_of(failure.kind);
+  static const Failure usual;
   std::vector<std::pair<std::string_view, uint64_t>> values;
   for (const Field& field : kFields) {
-    const bool is_stated = names(shape.allowed, field.key) && fault.*field.value != usual.*field.value;
-    if (is_stated || names(shape.needed, field.key)) values.emplace_back(field.key, fault.*field.value);
+    const bool is_stated = names(shape.allowed, field.key) && failure.*field.value != usual.*field.value;
+    if (is_stated || names(shape.needed, field.key)) values.emplace_back(field.key, failure.*field.value);
   }
   return values;
 }
 
-std::string fault_toml(const Fault& fault) {
-  std::string text = fmt::format("[[failure]]\nat_ms = {}\n{}kind = \"{}\"\n", fault.at_ms,
-                                 fault.at_ns == 0 ? "" : fmt::format("at_ns = {}\n", fault.at_ns),
-                                 fault_kind_name(fault.kind));
-  for (const auto& [key, value] : fault_values(fault)) text += fmt::format("{} = {}\n", key, value);
+std::string failure_toml(const Failure& failure) {
+  std::string text = fmt::format("[[failure]]\nat_ms = {}\n{}kind = \"{}\"\n", failure.at_ms,
+                                 failure.at_ns == 0 ? "" : fmt::format("at_ns = {}\n", failure.at_ns),
+                                 failure_kind_name(failure.kind));
+  for (const auto& [key, value] : failure_values(failure)) text += fmt::format("{} = {}\n", key, value);
   return text;
 }
 
-Result<Fault> parse_fault(const TomlTable& message) {
+Result<Failure> parse_failure(const TomlTable& message) {
   SHOAL_ASSIGN_OR_RETURN(std::string name, message.text("kind", ""));
   const auto shape =
       std::find_if(kShapes.begin(), kShapes.end(), [&](const Shape& each) { return each.name == name; });
@@ -138,31 +138,31 @@ Result<Fault> parse_fault(const TomlTable& message) {
   }
   SHOAL_RETURN_IF_ERROR(message.allow_only(keys));
   if (message.find("at_ms") == nullptr) return message.error(message.line, "a failure needs the key at_ms");
-  Fault fault;
-  fault.kind = shape->kind;
-  fault.toml_place = message.place(message.line);
+  Failure failure;
+  failure.kind = shape->kind;
+  failure.toml_place = message.place(message.line);
   SHOAL_ASSIGN_OR_RETURN(int64_t at, message.integer("at_ms", 0, kLatestMs, 0));
-  fault.at_ms = static_cast<uint64_t>(at);
+  failure.at_ms = static_cast<uint64_t>(at);
   SHOAL_ASSIGN_OR_RETURN(int64_t at_ns, message.integer("at_ns", 0, kNsOfAMs - 1, 0));
-  fault.at_ns = static_cast<uint64_t>(at_ns);
+  failure.at_ns = static_cast<uint64_t>(at_ns);
   for (const Field& field : kFields) {
     if (message.find(field.key) == nullptr) continue;
     SHOAL_ASSIGN_OR_RETURN(int64_t value, message.integer(field.key, field.least, field.most, 0));
-    fault.*field.value = static_cast<uint64_t>(value);
+    failure.*field.value = static_cast<uint64_t>(value);
   }
-  return fault;
+  return failure;
 }
 
-Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks) {
+Status check_failure(const Failure& failure, uint64_t hosts, uint64_t ranks) {
   auto bad = [&](std::string_view what, uint64_t there_are) {
-    return fault.toml_place.error(
-        fmt::format("{}: the job has only {} {}", to_string(fault), there_are, what));
+    return failure.toml_place.error(
+        fmt::format("{}: the job has only {} {}", to_string(failure), there_are, what));
   };
-  if (names(shape_of(fault.kind).needed, "rank")) {
-    return fault.rank < ranks ? ok_status() : bad("ranks", ranks);
+  if (names(shape_of(failure.kind).needed, "rank")) {
+    return failure.rank < ranks ? ok_status() : bad("ranks", ranks);
   }
-  if (fault.host >= hosts || fault.hosts > hosts - fault.host) return bad("hosts", hosts);
-  if (fault.to_host >= hosts || fault.to_hosts > hosts - fault.to_host) return bad("hosts", hosts);
+  if (failure.host >= hosts || failure.hosts > hosts - failure.host) return bad("hosts", hosts);
+  if (failure.to_host >= hosts || failure.to_hosts > hosts - failure.to_host) return bad("hosts", hosts);
   return ok_status();
 }
 

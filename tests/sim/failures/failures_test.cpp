@@ -1,4 +1,4 @@
-// Faults as data, and the reaction of the production roles to them on virtual time.
+// Failures as data, and the reaction of the production roles to them on virtual time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@ namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
-using Kind = Fault::Kind;
+using Kind = Failure::Kind;
 
-Result<Fault> parsed(const std::string& text) {
+Result<Failure> parsed(const std::string& text) {
   auto file = parse_toml(text, "f.toml");
   EXPECT_TRUE(file.ok()) << file.status().to_string();
-  return parse_fault(*file->tables("failure").value().front());
+  return parse_failure(*file->tables("failure").value().front());
 }
 
 // --- as data ---
@@ -27,30 +27,30 @@ std::string full_text(const std::string& kind) {
   for (;;) {
     std::string text = "[[failure]]\nat_ms = 61_000\nat_ns = 2_001\nkind = \"" + kind + "\"\n";
     for (const std::string& line : lines) text += line + "\n";
-    auto fault = parsed(text);
-    if (fault.ok()) return text;
+    auto failure = parsed(text);
+    if (failure.ok()) return text;
     std::erase_if(lines, [&](const std::string& line) {
       const std::string key = "'" + line.substr(0, line.find(' ')) + "' is not known here";
-      return fault.status().message().find(key) != std::string::npos;
+      return failure.status().message().find(key) != std::string::npos;
     });
   }
 }
 
-TEST(Faults, AreReadBackAsTheyArePrinted) {
-  for (size_t kind = 0; kind < Fault::kKinds; ++kind) {
-    const std::string name(fault_kind_name(static_cast<Kind>(kind)));
-    const Fault received = *parsed(full_text(name));
+TEST(Failures, AreReadBackAsTheyArePrinted) {
+  for (size_t kind = 0; kind < Failure::kKinds; ++kind) {
+    const std::string name(failure_kind_name(static_cast<Kind>(kind)));
+    const Failure received = *parsed(full_text(name));
     EXPECT_EQ(received.kind, static_cast<Kind>(kind));
-    auto again = parsed(fault_toml(received));
+    auto again = parsed(failure_toml(received));
     ASSERT_TRUE(again.ok()) << again.status().to_string();
-    EXPECT_EQ(*again, received) << fault_toml(received);
-    Fault of_one_host = received;
+    EXPECT_EQ(*again, received) << failure_toml(received);
+    Failure of_one_host = received;
     of_one_host.hosts = 1;
     EXPECT_THAT(to_string(of_one_host), HasSubstr(name + " at 61000.002001 ms"));
   }
 }
 
-TEST(Faults, AreRefusedByFileLineAndReason) {
+TEST(Failures, AreRefusedByFileLineAndReason) {
   auto refusal = [](const std::string& text) { return parsed("[[failure]]\n" + text).status().message(); };
   EXPECT_THAT(refusal("at_ms = 3\nhost = 1\nkind = \"melts\"\n"),
               HasSubstr("f.toml:1: kind = 'melts' is not a kind of failure; known kinds are dies, stalls,"));
@@ -62,25 +62,25 @@ TEST(Faults, AreRefusedByFileLineAndReason) {
   EXPECT_THAT(refusal("at_ms = 3\nkind = \"loses\"\nhost = 1\nfor_ms = 3\npermille = 1001\n"),
               HasSubstr("f.toml:6: permille = 1001: it must lie between 1 and 1000"));
   EXPECT_THAT(refusal("at_ms = -3\nkind = \"dies\"\nhost = 1\n"), HasSubstr("f.toml:2: at_ms = -3"));
-  EXPECT_THAT(check_fault({Kind::dies, 5, 3, 0, 8}, 8, 64).message(),
+  EXPECT_THAT(check_failure({Kind::dies, 5, 3, 0, 8}, 8, 64).message(),
               HasSubstr("hosts 3 to 10 die at 5 ms: the job has only 8 hosts"));
-  Fault rank{Kind::ends, 5};
+  Failure rank{Kind::ends, 5};
   rank.rank = 64;
-  EXPECT_THAT(check_fault(rank, 8, 64).message(),
+  EXPECT_THAT(check_failure(rank, 8, 64).message(),
               HasSubstr("rank 64 ends at 5 ms: the job has only 64 ranks"));
 }
 
 // --- what comes of them ---
 
 // Saves at 10.00 s and some 20.05 s; a host's bytes of the second are durable at some 20.6 s.
-Scenario of_eight_hosts(std::vector<Fault> faults, SaveMode mode = SaveMode::collective_free) {
+Scenario of_eight_hosts(std::vector<Failure> failures, SaveMode mode = SaveMode::collective_free) {
   Scenario scenario;
   scenario.ranks = 64;
   scenario.model = "llama3-8b";
   scenario.profile = "nvme";
   scenario.interval_ms = 10'000;
   scenario.mode = mode;
-  scenario.failures = std::move(faults);
+  scenario.failures = std::move(failures);
   return scenario;
 }
 
@@ -118,7 +118,7 @@ TEST(ANode, ThatIsToldToStopIsFollowedAndLosesNothing) {
 // save that had been aborted meanwhile.
 TEST(ANode, ThatBeginsAgainTellsRanksThatComeLateThatTheirSaveIsAborted) {
   for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
-    Fault ends{Kind::ends, 20'060};
+    Failure ends{Kind::ends, 20'060};
     ends.rank = 63;
     const SimulationReport report =
         simulated(of_eight_hosts({{Kind::restarts, 20'070, 3, 5'000}, ends}, mode));
@@ -158,24 +158,24 @@ TEST(ANode, ThatStandsStillForLongerIsLostAndNamedByItsHost) {
 }
 
 TEST(AHost, ThatDiesAndComesBackWithoutTrainersLeavesTheOthersToTheDeadline) {
-  Fault fault{Kind::dies, 20'150, 0};
-  fault.back_after_ms = 10'000;
-  const SaveReport save = simulated(of_eight_hosts({fault})).saves[1];
+  Failure failure{Kind::dies, 20'150, 0};
+  failure.back_after_ms = 10'000;
+  const SaveReport save = simulated(of_eight_hosts({failure})).saves[1];
   EXPECT_EQ(save.aborted_ranks, 56u);
   EXPECT_THAT(save.cause, HasSubstr("ranks 0, 1, 2, 3, 4, 5, 6, 7"));
   EXPECT_LT(save.committed.greatest, seconds(180)) << "the node's deadline, though a coordinator came back";
 }
 
 TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
-  Fault fault{Kind::ends, 15'000};
-  fault.rank = 13;
-  const SaveReport notified = simulated(of_eight_hosts({fault})).saves[1];
+  Failure failure{Kind::ends, 15'000};
+  failure.rank = 13;
+  const SaveReport notified = simulated(of_eight_hosts({failure})).saves[1];
   EXPECT_EQ(notified.aborted_ranks, 63u);
   EXPECT_THAT(notified.cause,
               HasSubstr("rank 13 (host host1): its trainer ended before it staged this save: signal 9"));
   EXPECT_LT(notified.committed.greatest, seconds(5));
-  fault.kind = Kind::vanishes;
-  const SaveReport silent = simulated(of_eight_hosts({fault})).saves[1];
+  failure.kind = Kind::vanishes;
+  const SaveReport silent = simulated(of_eight_hosts({failure})).saves[1];
   EXPECT_EQ(silent.aborted_ranks, 63u);
   EXPECT_THAT(silent.cause, HasSubstr("rank 13 (host host1): its trainer ended"));  // others of its host wait
 }
@@ -199,12 +199,12 @@ TEST(ATrainer, WhoseSaveFailedWithoutANodeReportsThatToTheNextNode) {
 // Regression: the node saw its last trainer vanish and reported nothing, because no rank of its own waited.
 // All other hosts waited two minutes.
 TEST(ATrainer, ThatVanishesIsReportedToOtherHostsAlsoIfNoRankOfItsOwnWaits) {
-  std::vector<Fault> faults;
+  std::vector<Failure> failures;
   for (uint64_t rank = 24; rank < 32; ++rank) {  // all of host 3
-    faults.push_back({Kind::vanishes, 15'000});
-    faults.back().rank = rank;
+    failures.push_back({Kind::vanishes, 15'000});
+    failures.back().rank = rank;
   }
-  const SimulationReport report = simulated(of_eight_hosts(faults));
+  const SimulationReport report = simulated(of_eight_hosts(failures));
   EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
   EXPECT_EQ(report.saves[1].aborted_ranks, 56u);
   EXPECT_THAT(report.saves[1].cause,
@@ -214,7 +214,7 @@ TEST(ATrainer, ThatVanishesIsReportedToOtherHostsAlsoIfNoRankOfItsOwnWaits) {
 }
 
 TEST(ALink, CutOneWayTowardsTheCoordinatorHoldsASaveUpUntilItIsWhole) {
-  Fault cut{Kind::cut, 20'100, 3, 12'000};
+  Failure cut{Kind::cut, 20'100, 3, 12'000};
   cut.to_hosts = 1;
   const SaveReport save = simulated(of_eight_hosts({cut})).saves[1];
   EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
@@ -222,7 +222,7 @@ TEST(ALink, CutOneWayTowardsTheCoordinatorHoldsASaveUpUntilItIsWhole) {
 }
 
 TEST(ALink, CutOneWayFromTheCoordinatorHidesTheDecisionUntilTheRootIsAsked) {
-  Fault cut{Kind::cut, 20'100, 0, 15'000};
+  Failure cut{Kind::cut, 20'100, 0, 15'000};
   cut.to_host = 3;
   cut.to_hosts = 1;
   const SaveReport save = simulated(of_eight_hosts({cut})).saves[1];
@@ -233,15 +233,15 @@ TEST(ALink, CutOneWayFromTheCoordinatorHidesTheDecisionUntilTheRootIsAsked) {
 }
 
 TEST(Messages, ThatAreLostDoubledDelayedAndReorderedHoldNoSaveUpForLong) {
-  std::vector<Fault> faults;
+  std::vector<Failure> failures;
   for (Kind kind : {Kind::loses, Kind::delays, Kind::doubles, Kind::reorders}) {
-    Fault fault{kind, 0, 0, 60'000, 0};
-    fault.permille = 300;
-    fault.by_ms = kind == Kind::loses ? 0 : 40;
-    faults.push_back(fault);
+    Failure failure{kind, 0, 0, 60'000, 0};
+    failure.permille = 300;
+    failure.by_ms = kind == Kind::loses ? 0 : 40;
+    failures.push_back(failure);
   }
   for (SaveMode mode : {SaveMode::collective_free, SaveMode::collective}) {
-    const SimulationReport report = simulated(of_eight_hosts(faults, mode));
+    const SimulationReport report = simulated(of_eight_hosts(failures, mode));
     for (const SaveReport& save : report.saves) {
       EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
       EXPECT_LT(save.committed.greatest, seconds(60));
@@ -250,7 +250,7 @@ TEST(Messages, ThatAreLostDoubledDelayedAndReorderedHoldNoSaveUpForLong) {
 }
 
 TEST(ADisk, ThatIsSlowDelaysOneThatFailsAbortsByName) {
-  Fault slow{Kind::disk_slow, 20'000, 3, 60'000};
+  Failure slow{Kind::disk_slow, 20'000, 3, 60'000};
   slow.factor = 8;
   const SaveReport before = simulated(of_eight_hosts({})).saves[1];
   const SaveReport slowed = simulated(of_eight_hosts({slow})).saves[1];

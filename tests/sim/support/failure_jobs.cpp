@@ -1,4 +1,4 @@
-#include "tests/sim/support/fault_jobs.h"
+#include "tests/sim/support/failure_jobs.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "sim/failures/fault_injector.h"
+#include "sim/failures/failure_injector.h"
 
 #include <memory>
 #include <set>
@@ -19,50 +19,50 @@ class Injector : public std::enable_shared_from_this<Injector> {
   Injector(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers)
       : events_(events), cluster_(cluster), trainers_(trainers) {}
 
-  void begin(const Fault& fault) {
-    switch (fault.kind) {
-      case Fault::Kind::ends:
-        return trainers_.lose_rank(static_cast<Rank>(fault.rank), kHowItEnded);
-      case Fault::Kind::vanishes:
-        return trainers_.lose_rank(static_cast<Rank>(fault.rank), "");
-      case Fault::Kind::dies:
-      case Fault::Kind::stalls:
-      case Fault::Kind::restarts:
-      case Fault::Kind::stops:
-      case Fault::Kind::coordinates:
+  void begin(const Failure& failure) {
+    switch (failure.kind) {
+      case Failure::Kind::ends:
+        return trainers_.lose_rank(static_cast<Rank>(failure.rank), kHowItEnded);
+      case Failure::Kind::vanishes:
+        return trainers_.lose_rank(static_cast<Rank>(failure.rank), "");
+      case Failure::Kind::dies:
+      case Failure::Kind::stalls:
+      case Failure::Kind::restarts:
+      case Failure::Kind::stops:
+      case Failure::Kind::coordinates:
         for (size_t host = 0; host < cluster_.nodes(); ++host) {
-          if (fault.hosts == 0 || (host >= fault.host && host < fault.host + fault.hosts)) {
-            begin_on(host, fault);
+          if (failure.hosts == 0 || (host >= failure.host && host < failure.host + failure.hosts)) {
+            begin_on(host, failure);
           }
         }
         return;
       default:
-        return cluster_.begin_hazard(fault);
+        return cluster_.begin_hazard(failure);
     }
   }
 
  private:
-  void begin_on(size_t host, const Fault& fault) {
-    if (fault.kind == Fault::Kind::dies) {
+  void begin_on(size_t host, const Failure& failure) {
+    if (failure.kind == Failure::Kind::dies) {
       dark_.insert(host);
       cluster_.kill(host);
       trainers_.lose_host(host);
-      if (fault.back_after_ms == 0) return;
-      return later(fault.back_after_ms, [self = shared_from_this(), host] {
+      if (failure.back_after_ms == 0) return;
+      return later(failure.back_after_ms, [self = shared_from_this(), host] {
         self->dark_.erase(host);
         self->start(host, false);
       });
     }
     if (dark_.contains(host)) return;
-    if (fault.kind == Fault::Kind::stalls) {
-      cluster_.stall(host, static_cast<actors::TimeNs>(fault.for_ms) * actors::kMillisecond);
-    } else if (fault.kind == Fault::Kind::restarts) {
+    if (failure.kind == Failure::Kind::stalls) {
+      cluster_.stall(host, static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond);
+    } else if (failure.kind == Failure::Kind::restarts) {
       cluster_.crash(host);
       fails_now(host);
-      later(fault.for_ms, [self = shared_from_this(), host] { self->start(host, false); });
-    } else if (fault.kind == Fault::Kind::stops) {
+      later(failure.for_ms, [self = shared_from_this(), host] { self->start(host, false); });
+    } else if (failure.kind == Failure::Kind::stops) {
       cluster_.stop(host, trainers_.has_living(host),
-                    [self = shared_from_this(), host, for_ms = fault.for_ms] {
+                    [self = shared_from_this(), host, for_ms = failure.for_ms] {
                       self->fails_now(host);
                       self->later(for_ms, [self, host] { self->start(host, false); });
                     });
@@ -86,7 +86,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
 
   void start(size_t host, bool coordinates) {
     if (dark_.contains(host)) return;
-    if (!coordinates && cluster_.alive(host)) return;  // another fault has already started a node
+    if (!coordinates && cluster_.alive(host)) return;  // another failure has already started a node
     cluster_.start_again(host, coordinates, [self = shared_from_this(), host] {
       self->down_.erase(host);
       self->trainers_.trainers_return(host);
@@ -107,16 +107,16 @@ class Injector : public std::enable_shared_from_this<Injector> {
 
 }  // namespace
 
-void inject_faults(const std::vector<Fault>& faults, EventHeap& events, VirtualCluster& cluster,
-                   CountedTrainers& trainers, std::function<void(const Fault&)> listener) {
-  if (faults.empty()) return;
+void inject_failures(const std::vector<Failure>& failures, EventHeap& events, VirtualCluster& cluster,
+                     CountedTrainers& trainers, std::function<void(const Failure&)> listener) {
+  if (failures.empty()) return;
   auto injector = std::make_shared<Injector>(events, cluster, trainers);
-  for (const Fault& fault : faults) {
-    events.schedule(static_cast<actors::TimeNs>(fault.at_ms) * actors::kMillisecond +
-                        static_cast<actors::TimeNs>(fault.at_ns),
-                    [injector, fault, listener] {
-                      if (listener) listener(fault);
-                      injector->begin(fault);
+  for (const Failure& failure : failures) {
+    events.schedule(static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
+                        static_cast<actors::TimeNs>(failure.at_ns),
+                    [injector, failure, listener] {
+                      if (listener) listener(failure);
+                      injector->begin(failure);
                     });
   }
 }

@@ -91,7 +91,7 @@ TEST_F(ALoaderByItself, TellsOfAFailureOnceNothingIsWrittenToTheWindowAnyMore) {
             0u);  // else the next load's window would take the late bytes of this one
   done(starts_[0], actors::OperationResult(DamageList{}));
   EXPECT_EQ(received<local::LoadDone>(), 0u);
-  done(starts_[2], Status(Code::io, "and another fault"));
+  done(starts_[2], Status(Code::io, "and another failure"));
   ASSERT_EQ(received<local::LoadDone>(), 1u);
   EXPECT_EQ(std::get<local::LoadDone>(*said_.back()).outcome, Status(Code::corrupt, "a flipped bit"));
   EXPECT_EQ(received<local::Loaded>(), 0u);

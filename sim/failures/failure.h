@@ -1,6 +1,6 @@
-// Fault: one failure in a simulated job, and its time. Lists of faults are data: a user may write them in a
-// scenario, a seed may draw them (sim/failures/fault_draws.h), and a program may print them, shorten them and
-// run them again. In a file:
+// Failure: one failure in a simulated job, and its time. Lists of failures are data: a user may write them in
+// a scenario, a seed may draw them (sim/failures/failure_draws.h), and a program may print them, shorten them
+// and run them again. In a file:
 //
 //   [[failure]]
 //   at_ms = 61_000
@@ -9,7 +9,7 @@
 //   hosts = 8              # hosts 3 to 10: a rack
 //
 // docs/how-to/simulate.md describes each kind and its keys. Only failures that Shoal must survive are
-// injected. sim/failures/fault_injector.h carries them out.
+// injected. sim/failures/failure_injector.h carries them out.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@
 
 namespace shoal::sim {
 
-inline constexpr size_t kMaxFaults = 100'000;  // per scenario, including drawn faults
+inline constexpr size_t kMaxFailures = 100'000;  // per scenario, including drawn failures
 inline constexpr uint32_t kPermille = 1000;
 
-struct Fault {
+struct Failure {
   enum class Kind : uint8_t {
     dies,         // hosts die; after back_after_ms a node starts there again, without trainers
     stalls,       // nodes of hosts pause for for_ms; after 2.5 s their peers consider them lost
@@ -51,32 +51,32 @@ struct Fault {
   uint64_t host = 0;  // the first host
   uint64_t for_ms = 0;
   uint64_t hosts = 1;    // number of hosts; 0: all
-  uint64_t to_host = 0;  // faults of links: the first receiving host
+  uint64_t to_host = 0;  // failures of links: the first receiving host
   uint64_t to_hosts = 0;
   uint64_t rank = 0;
   uint64_t back_after_ms = 0;  // 0: never
   uint64_t by_ms = 0;
   uint64_t permille = kPermille;
   uint64_t factor = 1;
-  uint64_t at_ns = 0;  // added to at_ms, for a fault that is aimed at an event; less than a millisecond
+  uint64_t at_ns = 0;  // added to at_ms, for a failure that is aimed at an event; less than a millisecond
   TomlPlace toml_place;
 
-  // The time at which the fault is over: at_ms plus its duration, or at_ms if it has no duration.
+  // The time at which the failure is over: at_ms plus its duration, or at_ms if it has no duration.
   uint64_t ends_ms() const { return at_ms + (for_ms > back_after_ms ? for_ms : back_after_ms); }
-  friend bool operator==(const Fault&, const Fault&) = default;
+  friend bool operator==(const Failure&, const Failure&) = default;
 };
 
-std::string_view fault_kind_name(Fault::Kind kind);
-std::string to_string(const Fault& fault);  // "host 3 dies at 61000 ms"
+std::string_view failure_kind_name(Failure::Kind kind);
+std::string to_string(const Failure& failure);  // "host 3 dies at 61000 ms"
 // Its keys and values, without at_ms, at_ns and kind and without keys that have their default value.
-std::vector<std::pair<std::string_view, uint64_t>> fault_values(const Fault& fault);
-std::string fault_toml(const Fault& fault);  // a [[failure]] table that parse_fault reads back
+std::vector<std::pair<std::string_view, uint64_t>> failure_values(const Failure& failure);
+std::string failure_toml(const Failure& failure);  // a [[failure]] table that parse_failure reads back
 // Errors are "file:line: why", for a key that the kind does not have or that is missing, and for values out
 // of range.
-Result<Fault> parse_fault(const TomlTable& message);
-// Checks that its hosts and its rank exist. Code::invalid_argument; names file and line if the fault is from
-// a file.
-Status check_fault(const Fault& fault, uint64_t hosts, uint64_t ranks);
+Result<Failure> parse_failure(const TomlTable& message);
+// Checks that its hosts and its rank exist. Code::invalid_argument; names file and line if the failure is
+// from a file.
+Status check_failure(const Failure& failure, uint64_t hosts, uint64_t ranks);
 // "hosts 3 to 10"
 std::string name_hosts(uint64_t first, uint64_t count);
 

@@ -1,4 +1,4 @@
-#include "sim/failures/fault_draws.h"
+#include "sim/failures/failure_draws.h"
 
 #include <fmt/format.h>
 
@@ -22,19 +22,19 @@ Status bad(const std::string& what) {
 
 struct Key {
   std::string_view name;
-  uint64_t FaultRule::*value;
+  uint64_t FailureRule::*value;
   uint64_t least, most;
   std::string_view of;  // kinds of rules that have the key: p, w, m
 };
-constexpr Key kKeys[] = {{"mtbf_node_hours", &FaultRule::node_hours, 1, kMostHours, "p"},
-                         {"scale_node_hours", &FaultRule::node_hours, 1, kMostHours, "w"},
-                         {"rack_hosts", &FaultRule::rack_hosts, 1, 1 << 20, "pw"},
-                         {"mtbf_rack_hours", &FaultRule::rack_hours, 1, kMostHours, "pw"},
-                         {"spread_permille", &FaultRule::spread_permille, 0, kPermille, "pw"},
-                         {"spread_ms", &FaultRule::spread_ms, 1, kMostMs, "pw"},
-                         {"back_after_ms", &FaultRule::back_after_ms, 1, kMostMs, "pw"},
-                         {"until_ms", &FaultRule::until_ms, 1, kMostMs, "pwm"},
-                         {"count", &FaultRule::count, 1, kMaxFaults, "m"}};
+constexpr Key kKeys[] = {{"mtbf_node_hours", &FailureRule::node_hours, 1, kMostHours, "p"},
+                         {"scale_node_hours", &FailureRule::node_hours, 1, kMostHours, "w"},
+                         {"rack_hosts", &FailureRule::rack_hosts, 1, 1 << 20, "pw"},
+                         {"mtbf_rack_hours", &FailureRule::rack_hours, 1, kMostHours, "pw"},
+                         {"spread_permille", &FailureRule::spread_permille, 0, kPermille, "pw"},
+                         {"spread_ms", &FailureRule::spread_ms, 1, kMostMs, "pw"},
+                         {"back_after_ms", &FailureRule::back_after_ms, 1, kMostMs, "pw"},
+                         {"until_ms", &FailureRule::until_ms, 1, kMostMs, "pwm"},
+                         {"count", &FailureRule::count, 1, kMaxFailures, "m"}};
 
 Result<uint64_t> number(std::string_view key, std::string_view text, uint64_t least, uint64_t most) {
   uint64_t value = 0;
@@ -57,21 +57,21 @@ Result<uint64_t> thousandths(std::string_view key, std::string_view text) {
   return value;
 }
 
-Result<std::vector<Fault::Kind>> parse_kinds(std::string_view text) {
-  std::vector<Fault::Kind> kinds;
+Result<std::vector<Failure::Kind>> parse_kinds(std::string_view text) {
+  std::vector<Failure::Kind> kinds;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('/', begin), text.size());
     const std::string_view name = text.substr(begin, end - begin);
     size_t kind = 0;
-    while (kind < Fault::kKinds && fault_kind_name(static_cast<Fault::Kind>(kind)) != name) ++kind;
-    if (kind == Fault::kKinds) return bad(fmt::format("kinds: '{}' is not a kind", name));
-    kinds.push_back(static_cast<Fault::Kind>(kind));
+    while (kind < Failure::kKinds && failure_kind_name(static_cast<Failure::Kind>(kind)) != name) ++kind;
+    if (kind == Failure::kKinds) return bad(fmt::format("kinds: '{}' is not a kind", name));
+    kinds.push_back(static_cast<Failure::Kind>(kind));
     begin = end + 1;
   }
   return kinds;
 }
 
-Status set_key(FaultRule& rule, char of, std::string_view key, std::string_view value) {
+Status set_key(FailureRule& rule, char of, std::string_view key, std::string_view value) {
   if (key == "k" && of == 'w') {
     SHOAL_ASSIGN_OR_RETURN(rule.shape_permille, thousandths(key, value));
     return ok_status();
@@ -88,14 +88,14 @@ Status set_key(FaultRule& rule, char of, std::string_view key, std::string_view 
   return bad(fmt::format("'{}' is not known here", key));
 }
 
-Result<FaultRule> parse_rule(std::string_view text) {
-  FaultRule rule;
+Result<FailureRule> parse_rule(std::string_view text) {
+  FailureRule rule;
   const size_t colon = std::min(text.find(':'), text.size());
   const std::string_view name = text.substr(0, colon);
   const std::string_view values = text.substr(std::min(colon + 1, text.size()));
-  if (name == "weibull") rule.kind = FaultRule::Kind::weibull;
-  if (name == "mixed") rule.kind = FaultRule::Kind::mixed;
-  if (rule.kind == FaultRule::Kind::poisson && name != "poisson") {
+  if (name == "weibull") rule.kind = FailureRule::Kind::weibull;
+  if (name == "mixed") rule.kind = FailureRule::Kind::mixed;
+  if (rule.kind == FailureRule::Kind::poisson && name != "poisson") {
     return bad(fmt::format("'{}' must begin with poisson:, weibull: or mixed:", name));
   }
   for (size_t begin = 0; begin < values.size();) {
@@ -106,7 +106,7 @@ Result<FaultRule> parse_rule(std::string_view text) {
     SHOAL_RETURN_IF_ERROR(set_key(rule, name[0], part.substr(0, equals), part.substr(equals + 1)));
     begin = end + 1;
   }
-  const bool is_mixed = rule.kind == FaultRule::Kind::mixed;
+  const bool is_mixed = rule.kind == FailureRule::Kind::mixed;
   if (is_mixed && rule.count == 0) return bad("mixed: needs a count");
   if (!is_mixed && rule.node_hours == 0 && rule.rack_hours == 0) {
     return bad(
@@ -120,23 +120,23 @@ Result<FaultRule> parse_rule(std::string_view text) {
 
 class Drawer {
  public:
-  Drawer(const FaultRule& rule, const DrawnJob& job, uint64_t seed)
+  Drawer(const FailureRule& rule, const DrawnJob& job, uint64_t seed)
       : rule_(rule), job_(job), until_ms_(rule.until_ms != 0 ? rule.until_ms : job.until_ms), random_(seed) {}
 
-  std::vector<Fault> draw() {
-    if (rule_.kind == FaultRule::Kind::mixed) {
+  std::vector<Failure> draw() {
+    if (rule_.kind == FailureRule::Kind::mixed) {
       for (uint64_t i = 0; i < rule_.count; ++i) add_mixed();
     } else {
       draw_deaths();
     }
-    return std::move(faults_);
+    return std::move(failures_);
   }
 
  private:
   void draw_deaths() {
     for (uint64_t host = 0; host < job_.hosts && rule_.node_hours != 0; ++host) {
       const uint64_t scale_ms = rule_.node_hours * kMsOfAnHour;
-      const bool is_weibull = rule_.kind == FaultRule::Kind::weibull;
+      const bool is_weibull = rule_.kind == FailureRule::Kind::weibull;
       const uint64_t at = is_weibull ? random_.weibull(scale_ms, static_cast<uint32_t>(rule_.shape_permille))
                                      : random_.exponential(scale_ms);
       if (at >= until_ms_) continue;
@@ -158,10 +158,10 @@ class Drawer {
   }
 
   void add_death(uint64_t at, uint64_t host, uint64_t hosts) {
-    Fault fault{Fault::Kind::dies, at, host};
-    fault.hosts = hosts;
-    fault.back_after_ms = rule_.back_after_ms;
-    faults_.push_back(fault);
+    Failure failure{Failure::Kind::dies, at, host};
+    failure.hosts = hosts;
+    failure.back_after_ms = rule_.back_after_ms;
+    failures_.push_back(failure);
   }
 
   // Draws durations such that each octave is equally likely.
@@ -170,74 +170,74 @@ class Drawer {
     return base + random_.below(base);
   }
 
-  Fault::Kind draw_kind() {
-    if (rule_.kinds.empty()) return static_cast<Fault::Kind>(random_.below(Fault::kKinds));
+  Failure::Kind draw_kind() {
+    if (rule_.kinds.empty()) return static_cast<Failure::Kind>(random_.below(Failure::kKinds));
     return rule_.kinds[random_.below(rule_.kinds.size())];
   }
 
   void add_mixed() {
-    Fault fault;
-    fault.kind = draw_kind();
-    fault.at_ms = random_.below(until_ms_);
+    Failure failure;
+    failure.kind = draw_kind();
+    failure.at_ms = random_.below(until_ms_);
     // Often the coordinator's host.
     const uint64_t host = random_.below(3) == 0 ? 0 : random_.below(job_.hosts);
     const uint64_t lasts = duration(20, 11);    // 20 ms to 41 s
     const uint64_t permille = duration(10, 6);  // 10 to 639
-    const bool is_rank = fault.kind == Kind::ends || fault.kind == Kind::vanishes;
+    const bool is_rank = failure.kind == Kind::ends || failure.kind == Kind::vanishes;
     if (is_rank) {
-      fault.rank = random_.below(job_.ranks);
-      faults_.push_back(fault);
+      failure.rank = random_.below(job_.ranks);
+      failures_.push_back(failure);
       return;
     }
-    fault.host = host;
-    if (fault.kind == Kind::dies) {
-      if (random_.below(2) == 0) fault.back_after_ms = lasts;
-    } else if (fault.kind != Kind::coordinates) {
-      fault.for_ms = lasts;
+    failure.host = host;
+    if (failure.kind == Kind::dies) {
+      if (random_.below(2) == 0) failure.back_after_ms = lasts;
+    } else if (failure.kind != Kind::coordinates) {
+      failure.for_ms = lasts;
     }
-    if (fault.kind >= Kind::cut && fault.kind <= Kind::reorders) {
-      if (random_.below(2) == 0) fault.host = 0, fault.hosts = 0;
+    if (failure.kind >= Kind::cut && failure.kind <= Kind::reorders) {
+      if (random_.below(2) == 0) failure.host = 0, failure.hosts = 0;
       const bool is_one = random_.below(2) == 0;
-      if (is_one && fault.hosts == 0) fault.to_host = host, fault.to_hosts = 1;
-      if (fault.kind != Kind::cut) fault.permille = permille;
+      if (is_one && failure.hosts == 0) failure.to_host = host, failure.to_hosts = 1;
+      if (failure.kind != Kind::cut) failure.permille = permille;
     }
-    if (fault.kind >= Kind::delays && fault.kind <= Kind::reorders) fault.by_ms = duration(1, 12);
-    if (fault.kind == Kind::disk_slow) fault.factor = 2 + random_.below(30);
-    if (fault.kind == Kind::disk_fails) fault.permille = permille;
-    faults_.push_back(fault);
+    if (failure.kind >= Kind::delays && failure.kind <= Kind::reorders) failure.by_ms = duration(1, 12);
+    if (failure.kind == Kind::disk_slow) failure.factor = 2 + random_.below(30);
+    if (failure.kind == Kind::disk_fails) failure.permille = permille;
+    failures_.push_back(failure);
   }
 
-  const FaultRule& rule_;
+  const FailureRule& rule_;
   const DrawnJob& job_;
   const uint64_t until_ms_;
   Random random_;
-  std::vector<Fault> faults_;
+  std::vector<Failure> failures_;
 };
 
 }  // namespace
 
-Result<std::vector<FaultRule>> parse_fault_rules(std::string_view text) {
-  std::vector<FaultRule> rules;
+Result<std::vector<FailureRule>> parse_failure_rules(std::string_view text) {
+  std::vector<FailureRule> rules;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('+', begin), text.size());
-    SHOAL_ASSIGN_OR_RETURN(FaultRule rule, parse_rule(text.substr(begin, end - begin)));
+    SHOAL_ASSIGN_OR_RETURN(FailureRule rule, parse_rule(text.substr(begin, end - begin)));
     rules.push_back(std::move(rule));
     begin = end + 1;
   }
   return rules;
 }
 
-Result<std::vector<Fault>> draw_faults(const std::vector<FaultRule>& rules, const DrawnJob& job) {
-  std::vector<Fault> faults;
-  uint64_t seed = stream_seed(job.seed, Stream::faults);
-  for (const FaultRule& rule : rules) {
-    const std::vector<Fault> drawn = Drawer(rule, job, ++seed).draw();
-    faults.insert(faults.end(), drawn.begin(), drawn.end());
-    if (faults.size() > kMaxFaults) {
-      return Status(Code::too_large, fmt::format("failures: more than {} would be drawn", kMaxFaults));
+Result<std::vector<Failure>> draw_failures(const std::vector<FailureRule>& rules, const DrawnJob& job) {
+  std::vector<Failure> failures;
+  uint64_t seed = stream_seed(job.seed, Stream::failures);
+  for (const FailureRule& rule : rules) {
+    const std::vector<Failure> drawn = Drawer(rule, job, ++seed).draw();
+    failures.insert(failures.end(), drawn.begin(), drawn.end());
+    if (failures.size() > kMaxFailures) {
+      return Status(Code::too_large, fmt::format("failures: more than {} would be drawn", kMaxFailures));
     }
   }
-  return faults;
+  return failures;
 }
 
 }  // namespace shoal::sim

@@ -1,4 +1,4 @@
-// Seeds: jobs of 8 to 64 ranks, in each mode, under lists of faults of all kinds. The oracles of
+// Seeds: jobs of 8 to 64 ranks, in each mode, under lists of failures of all kinds. The oracles of
 // sim/failures/oracles.h check each run.
 #include <gtest/gtest.h>
 
@@ -26,11 +26,11 @@ Scenario of_seed(uint64_t seed) {
   return scenario;
 }
 
-TEST(FaultSeeds, ViolateNoOracle) {
+TEST(FailureSeeds, ViolateNoOracle) {
   auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
   ASSERT_TRUE(profile.ok());
   uint64_t committed = 0, aborted = 0;
-  std::set<Fault::Kind> kinds;
+  std::set<Failure::Kind> kinds;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     auto report = simulate(of_seed(seed), *profile);
     ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();
@@ -39,7 +39,7 @@ TEST(FaultSeeds, ViolateNoOracle) {
                     << "\n"
                     << replay_text(replay_of(*report, Profile(), "test"));
     }
-    for (const Fault& fault : report->scenario.failures) kinds.insert(fault.kind);
+    for (const Failure& failure : report->scenario.failures) kinds.insert(failure.kind);
     for (const SaveReport& save : report->saves) ++(save.aborted_ranks == 0 ? committed : aborted);
     if (seed % 16 == 0) {
       EXPECT_EQ(simulate(of_seed(seed), *profile)->trace_hash, report->trace_hash) << "seed " << seed;
@@ -47,13 +47,13 @@ TEST(FaultSeeds, ViolateNoOracle) {
   }
   EXPECT_GT(committed, kSeeds / 2);  // else the seeds say nothing
   EXPECT_GT(aborted, kSeeds / 2);
-  EXPECT_EQ(kinds.size(), Fault::kKinds);
+  EXPECT_EQ(kinds.size(), Failure::kKinds);
 }
 
 // Outages of a few seconds: nodes that pause, that end on their own, and that are requested to stop, each
 // replaced in time. The oracle needless-abort checks each run.
-TEST(FaultSeeds, ThatEndInTimeAbortNothing) {
-  using Kind = Fault::Kind;
+TEST(FailureSeeds, ThatEndInTimeAbortNothing) {
+  using Kind = Failure::Kind;
   constexpr Kind kOutages[] = {Kind::stops, Kind::restarts, Kind::stalls, Kind::cut, Kind::coordinates};
   auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
   ASSERT_TRUE(profile.ok());
@@ -64,12 +64,12 @@ TEST(FaultSeeds, ThatEndInTimeAbortNothing) {
     scenario.failure_draws = "";
     const uint64_t hosts = scenario.ranks / std::min(scenario.ranks, scenario.ranks_per_host);
     for (uint64_t left = 1 + random.below(2); left != 0; --left) {
-      Fault fault{kOutages[random.below(std::size(kOutages))], 1'000 + random.below(30'000)};
-      fault.host = random.below(3) == 0 ? 0 : random.below(hosts);
-      if (fault.kind != Kind::coordinates) fault.for_ms = 20 + random.below(3'000);
-      if (fault.kind == Kind::cut) fault.to_hosts = 0;
-      scenario.failures.push_back(fault);
-      kinds.insert(fault.kind);
+      Failure failure{kOutages[random.below(std::size(kOutages))], 1'000 + random.below(30'000)};
+      failure.host = random.below(3) == 0 ? 0 : random.below(hosts);
+      if (failure.kind != Kind::coordinates) failure.for_ms = 20 + random.below(3'000);
+      if (failure.kind == Kind::cut) failure.to_hosts = 0;
+      scenario.failures.push_back(failure);
+      kinds.insert(failure.kind);
     }
     auto report = simulate(scenario, *profile);
     ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();

@@ -12,7 +12,7 @@
 #include "storage/root/run_root.h"
 #include "tests/sim/bytes/patience.h"
 #include "tests/sim/simulated.h"
-#include "tests/sim/support/fault_jobs.h"
+#include "tests/sim/support/failure_jobs.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
 

@@ -1,13 +1,13 @@
-// Draws faults from a scenario's seed. A text has rules joined by '+':
+// Draws failures from a scenario's seed. A text has rules joined by '+':
 //
 //   poisson:mtbf_node_hours=1000            each host dies at this rate, independently
 //   weibull:k=0.78,scale_node_hours=1000    the same with a hazard that falls (k < 1) or grows (k > 1)
 //     rack_hosts=8, mtbf_rack_hours=9000    whole racks die too
 //     spread_permille=200, spread_ms=10000  within spread_ms, other hosts of the rack may die too
 //     back_after_ms=60000                   nodes start again after this time
-//   mixed:count=8                           this many faults of all kinds, or of kinds=stalls/cut
+//   mixed:count=8                           this many failures of all kinds, or of kinds=stalls/cut
 //
-// All faults are before until_ms, by default about the end of the job's last save.
+// All failures are before until_ms, by default about the end of the job's last save.
 //
 // Times to failure of hosts in large systems have a Weibull distribution with a shape below one: Schroeder
 // and Gibson, "A large-scale study of failures in high-performance computing systems", DSN 2006, find 0.7 to
@@ -19,11 +19,11 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/failures/fault.h"
+#include "sim/failures/failure.h"
 
 namespace shoal::sim {
 
-struct FaultRule {
+struct FailureRule {
   enum class Kind : uint8_t { poisson, weibull, mixed } kind = Kind::poisson;
   uint64_t node_hours = 0;  // poisson: mean time to the failure of a host; weibull: the scale
   uint64_t shape_permille = kPermille;
@@ -34,7 +34,7 @@ struct FaultRule {
   uint64_t back_after_ms = 0;
   uint64_t until_ms = 0;  // 0: DrawnJob::until_ms
   uint64_t count = 0;
-  std::vector<Fault::Kind> kinds;  // empty: all
+  std::vector<Failure::Kind> kinds;  // empty: all
 };
 struct DrawnJob {
   uint64_t hosts = 1;
@@ -43,8 +43,8 @@ struct DrawnJob {
   uint64_t seed = 0;
 };
 
-Result<std::vector<FaultRule>> parse_fault_rules(std::string_view text);  // no rules for ""
-// The faults are not sorted. Code::too_large beyond kMaxFaults.
-Result<std::vector<Fault>> draw_faults(const std::vector<FaultRule>& rules, const DrawnJob& job);
+Result<std::vector<FailureRule>> parse_failure_rules(std::string_view text);  // no rules for ""
+// The failures are not sorted. Code::too_large beyond kMaxFailures.
+Result<std::vector<Failure>> draw_failures(const std::vector<FailureRule>& rules, const DrawnJob& job);
 
 }  // namespace shoal::sim
