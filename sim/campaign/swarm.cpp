@@ -18,7 +18,10 @@ const T& one_of(const std::array<T, N>& values, Random& random) {
 Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
   Scenario job;
   job.seed = seed;
-  job.model = "tiny";
+  // A rank of the last one writes several files.
+  job.model =
+      one_of(std::array<const char*, 8>{"tiny", "tiny", "tiny", "tiny", "tiny", "gpt2", "gpt2", "llama3-8b"},
+             random);
   job.payload = Payload::counted;
   job.profile = kSwarmProfiles[random.below(std::size(kSwarmProfiles))];
   const SaveMode drawn = static_cast<SaveMode>(random.below(3));
