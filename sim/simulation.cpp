@@ -75,6 +75,8 @@ SaveReport report_of(const TrainerTimings& times) {
 
 // Beyond the times after which lost hosts are given up: until all have reconnected.
 constexpr uint64_t kRecoveryMs = 15'000;
+// A save that no failure delays is decided in this time, beyond writing and the skew of its ranks.
+constexpr actors::TimeNs kPromptMs = 30'000;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
@@ -131,8 +133,8 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
 // Passes the events of a run to oracles and listeners.
 class RunWatch {
  public:
-  RunWatch(EventHeap& events, VirtualCluster& cluster, const Scenario& scenario, const StorageCosts& storage)
-      : events_(events), cluster_(cluster), scenario_(scenario), storage_(storage) {}
+  RunWatch(EventHeap& events, VirtualCluster& cluster, const Scenario& scenario, const Profile& profile)
+      : events_(events), cluster_(cluster), scenario_(scenario), profile_(profile) {}
 
   void begin(CountedTrainers& trainers, const SimulationListeners& listeners) {
     const bool is_checked = scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty();
@@ -183,16 +185,22 @@ class RunWatch {
       facts.failures_end =
           std::max(facts.failures_end, static_cast<actors::TimeNs>(ends_ms) * actors::kMillisecond);
     }
-    facts.recovered = facts.failures_end + (2 * timeouts.host_lost_ms + kRecoveryMs) * actors::kMillisecond;
-    const actors::TimeNs margin_ms =
-        kSaveMarginMs +
+    // Plans that are lists of items take as long as they take.
+    const bool is_prompt = profile_.items.plan_ns == 0;
+    if (is_prompt && scenario_.failures.empty()) facts.recovered = 0;
+    if (is_prompt && !scenario_.failures.empty()) {
+      facts.recovered = facts.failures_end + (2 * timeouts.host_lost_ms + kRecoveryMs) * actors::kMillisecond;
+    }
+    const actors::TimeNs skew_ms =
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
+    const actors::TimeNs margin_ms = kSaveMarginMs + skew_ms;
+    facts.prompt_deadline = (kPromptMs + skew_ms) * actors::kMillisecond;
     facts.save_deadline = (longest_wait_ms(scenario_, timeouts) + margin_ms) * actors::kMillisecond;
     facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
     facts.needs_no_abort = needs_no_abort(scenario_.failures, timeouts);
     facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {
-      return longest_writing(storage_, scenario_, trainers.times()[save - 1].bytes_staged);
+      return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged);
     };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
     facts.share_bytes = [this](const storage::Manifest& manifest, Rank rank) {
@@ -216,7 +224,7 @@ class RunWatch {
   EventHeap& events_;
   VirtualCluster& cluster_;
   const Scenario& scenario_;
-  const StorageCosts& storage_;
+  const Profile& profile_;
   std::optional<Oracles> oracles_;
 };
 
@@ -469,7 +477,7 @@ Result<SimulationReport> simulate(const Scenario& asked, const Profile& profile,
   }
   CoordinatorSeries series([&cluster] { return cluster.coordinator_load(); });
   PhaseMeter meter(cluster, series);
-  RunWatch checks(events, cluster, scenario, profile.storage);
+  RunWatch checks(events, cluster, scenario, profile);
   std::vector<PhaseCosts> phases;
   CountedTrainers trainers(events, cluster, profile, std::move(job), [&](uint32_t save) {
     phases.push_back(meter.take());

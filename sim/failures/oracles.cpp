@@ -31,13 +31,22 @@ void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
   next_due_ = next_due_ == 0 ? is_due : std::min(next_due_, is_due);
 }
 
+bool Oracles::is_excused(const Save& save) const {
+  if (save.began < facts_.recovered) return true;
+  for (Rank rank = 0; rank < facts_.ranks; ++rank) {
+    if (!facts_.lives(rank)) return true;
+  }
+  return false;
+}
+
 // A trainer may copy for any time, or wait for a slab. So the deadline counts from the first message to a
 // node.
 actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs now) const {
   const actors::TimeNs writing = facts_.writing ? facts_.writing(number) : 0;
   const actors::TimeNs received = facts_.notified_at ? facts_.notified_at(number) : save.began;
-  const actors::TimeNs deadline =
+  const actors::TimeNs while_failing =
       root_.has_roster() ? facts_.save_deadline : std::max(facts_.save_deadline, facts_.first_deadline);
+  const actors::TimeNs deadline = is_excused(save) ? while_failing : facts_.prompt_deadline;
   return std::max(received < 0 ? now : received, facts_.failures_end) + deadline + writing;
 }
 
@@ -117,10 +126,7 @@ void Oracles::check_durable(actors::TimeNs now, const AttemptKey& key, const sto
 
 void Oracles::check_commits_again(actors::TimeNs now, const Save& save, const AttemptKey& key,
                                   const Status& outcome) {
-  if (outcome.ok() || save.began < facts_.recovered) return;
-  for (Rank rank = 0; rank < facts_.ranks; ++rank) {
-    if (!facts_.lives(rank)) return;
-  }
+  if (outcome.ok() || is_excused(save)) return;
   violated(
       "commits-again", now,
       fmt::format("{} began at {} ms, after all failures were over at {} ms, but it is not committed: {}",

@@ -57,7 +57,9 @@ class Oracles {
     uint32_t generation = 1;
     uint32_t ranks = 0;
     actors::TimeNs failures_end = 0;
-    // Failures excuse no abort of a save that begins later, if all ranks live.
+    // Failures excuse no abort of a save that begins later, if all ranks live, and no wait beyond this
+    // deadline.
+    actors::TimeNs prompt_deadline = 0;
     actors::TimeNs recovered = std::numeric_limits<actors::TimeNs>::max();
     bool needs_no_abort = false;  // every rank takes part in every save, and no outage is long
     // Longest time until the last rank is notified of a save. It begins when the first node receives a
@@ -96,6 +98,8 @@ class Oracles {
     std::string says;  // a tombstone's cause, a manifest's files
   };
   void violated(std::string oracle, actors::TimeNs now, std::string what);
+  // Failures may delay or abort this save.
+  bool is_excused(const Save& save) const;
   void check_commits_again(actors::TimeNs now, const Save& save, const AttemptKey& key,
                            const Status& outcome);
   void check_durable(actors::TimeNs now, const AttemptKey& key, const storage::Manifest& manifest);
