@@ -7,22 +7,16 @@ from ranks import run_ranks
 
 torch = pytest.importorskip("torch")
 
-LAYOUTS = ["fsdp", "tp", "hsdp", "fsdp_tp", "mixed"]
+LARGEST_WORLD = 8
 
 
-@pytest.mark.parametrize("saved", LAYOUTS)
-def test_a_layout_is_loaded_as_every_other(root, python_environment, saved):
+def test_every_layout_and_number_of_ranks_is_loaded_as_every_other(root, python_environment):
+    """All pairs of 40: 1 to 8 ranks with FSDP2, TP, HSDP, FSDP2 x TP and a mixture of meshes."""
     root.mkdir()
-    run_ranks("sharded_states", "save", 4, python_environment, root, saved, 1)
-    for loaded in LAYOUTS:
-        run_ranks("sharded_states", "load", 4 if loaded != "tp" else 2, python_environment, root, loaded, 1)
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 8), (3, 1), (8, 2), (5, 4), (6, 7), (7, 6)])
-def test_other_numbers_of_ranks(root, python_environment, before, after):
-    root.mkdir()
-    run_ranks("sharded_states", "save", before, python_environment, root, "fsdp", 1)
-    run_ranks("sharded_states", "load", after, python_environment, root, "mixed", 1)
+    for world_size in range(1, LARGEST_WORLD + 1):
+        run_ranks("sharded_states", "save_under_each", world_size, python_environment, root)
+    for world_size in range(1, LARGEST_WORLD + 1):
+        run_ranks("sharded_states", "load_under_each", world_size, python_environment, root, LARGEST_WORLD)
 
 
 def test_the_calls_of_dcp_need_no_collective(root, python_environment):

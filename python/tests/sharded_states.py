@@ -10,6 +10,7 @@ import threading
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import shoal
 from ranks import rank_and_world
@@ -95,8 +96,12 @@ def whole(name: str, scale: int = 1) -> torch.Tensor:
     return (torch.arange(count, dtype=torch.float32) + first).reshape(shape) * scale
 
 
+LAYOUTS = ["fsdp", "tp", "hsdp", "fsdp_tp", "mixed"]
+
+
 def placements_of(layout: str, world_size: int, shape: tuple[int, ...]) -> tuple[DeviceMesh, list]:
-    """fsdp: rows over all ranks. tp: the last dimension over all. hsdp: replicas of shards. fsdp_tp: both."""
+    """fsdp: rows over all ranks. tp: the last dimension over all. hsdp: replicas of shards. fsdp_tp: both,
+    where a tensor with an odd number of rows is sharded by them twice, as FSDP2 does over colwise TP."""
 
     def shard(dim: int):
         return Shard(dim) if len(shape) > dim else Replicate()
@@ -116,10 +121,14 @@ def placements_of(layout: str, world_size: int, shape: tuple[int, ...]) -> tuple
         return DeviceMesh("cpu", flat, _init_backend=False), [shard(0)]
     if layout == "tp":
         return DeviceMesh("cpu", flat, _init_backend=False), [shard(last)]
-    if layout == "hsdp":
-        return DeviceMesh("cpu", grid.t().contiguous(), _init_backend=False), [Replicate(), shard(0)]
+    if layout == "hsdp":  # an odd number of ranks: as many replicas
+        replicas = grid.t().contiguous() if inner == 2 else grid
+        return DeviceMesh("cpu", replicas, _init_backend=False), [Replicate(), shard(0)]
     assert layout == "fsdp_tp"
-    return DeviceMesh("cpu", grid, _init_backend=False), [shard(0), shard(last)]
+    mesh = DeviceMesh("cpu", grid, _init_backend=False)
+    if len(shape) > 1 and shape[0] % 2:
+        return mesh, [_StridedShard(0, split_factor=inner), Shard(0)]
+    return mesh, [shard(0), shard(last)]
 
 
 def sharded(layout: str, world_size: int, scale: int) -> dict[str, torch.Tensor]:
@@ -130,49 +139,70 @@ def sharded(layout: str, world_size: int, scale: int) -> dict[str, torch.Tensor]
     return state
 
 
-def save(root: str, layout: str, step: str) -> None:
+def save_under_each(root: str) -> None:
+    """Saves the state under every layout of this number of ranks, each as a step."""
     rank, world_size = start_raising_group()
     with shoal.Checkpointer(root) as ck:
-        state = {
-            "model": sharded(layout, world_size, 1),
-            "optim": sharded(layout, world_size, 2),
-            "plain": torch.arange(10),
-            "shared": shoal.replicated(torch.arange(4096)),
-            "own": shoal.per_rank({"rank": rank, "noise": torch.full((3,), rank)}),
-            "step": int(step),
-        }
-        handle = ck.save(int(step), state)
-        for value in [*state["model"].values(), *state["optim"].values()]:
-            value.to_local().zero_()  # the save has copied them
-        assert handle.committed(120).step == int(step)
+        for layout in LAYOUTS:
+            step = step_of(world_size, layout)
+            state = {
+                "model": sharded(layout, world_size, 1),
+                "optim": sharded(layout, world_size, 2),
+                "plain": torch.arange(10) + step,
+                "shared": shoal.replicated(torch.arange(4096)),
+                "own": shoal.per_rank({"rank": rank, "noise": torch.full((3,), rank)}),
+                "step": step,
+            }
+            handle = ck.save(step, state)
+            for value in [*state["model"].values(), *state["optim"].values()]:
+                value.to_local().zero_()  # the save has copied them
+            assert handle.committed(120).step == step
 
 
-def load(root: str, layout: str, step: str) -> None:
+def step_of(world_size: int, layout: str) -> int:
+    return 10 * world_size + LAYOUTS.index(layout)
+
+
+def load_under_each(root: str, largest_world: str) -> None:
+    """Loads what every number of ranks has saved under every layout, under every layout of this number."""
     rank, world_size = start_raising_group()
+    wanted = {layout: parts_of(layout, world_size, (1, 2)) for layout in LAYOUTS}
+    into = {layout: parts_of(layout, world_size, (0, 0)) for layout in LAYOUTS}
+    loads = 0
     with shoal.Checkpointer(root, read_only=True) as ck:
-        model, optim = sharded(layout, world_size, 0), sharded(layout, world_size, 0)
-        own = shoal.per_rank({"rank": None}, required=False)
-        state = {
-            "model": model,
-            "optim": optim,
-            "plain": torch.zeros(10, dtype=torch.int64),
-            "own": own,
-            "step": 0,
-        }
-        kept = dict(model)
-        result = ck.load(int(step), into=state)
-        for scale, values in ((1, model), (2, optim)):
-            wanted = sharded(layout, world_size, scale)
-            for name, value in values.items():
-                assert isinstance(value, DTensor)
-                assert torch.equal(value.to_local(), wanted[name].to_local()), (name, scale)
-        assert all(model[name] is kept[name] for name in kept)
-        assert torch.equal(state["plain"], torch.arange(10)) and state["step"] == int(step)
-        if rank < result.metadata.world_size:
-            assert own.value["rank"] == rank and torch.equal(own.value["noise"], torch.full((3,), rank))
-        everything = ck.load(int(step))
-        assert torch.equal(everything["model"]["a.weight"], whole("a.weight"))
-        assert torch.equal(everything["shared"], torch.arange(4096))
+        for saved_world in range(1, int(largest_world) + 1):
+            for saved in LAYOUTS:
+                step = step_of(saved_world, saved)
+                for layout in LAYOUTS:
+                    where = f"{saved} on {saved_world} ranks, loaded as {layout} on {world_size}"
+                    load_and_compare(ck, step, into[layout], wanted[layout], rank, where)
+                    loads += 1
+                everything = ck.load(step)
+                for name in SHAPES:
+                    assert torch.equal(everything["model"][name], whole(name)), (saved, saved_world, name)
+                assert torch.equal(everything["shared"], torch.arange(4096))
+    assert loads == int(largest_world) * len(LAYOUTS) ** 2
+
+
+def parts_of(layout: str, world_size: int, scales: tuple[int, int]) -> dict[str, dict[str, torch.Tensor]]:
+    return {part: sharded(layout, world_size, scale) for part, scale in zip(("model", "optim"), scales)}
+
+
+def load_and_compare(ck, step: int, parts: dict, wanted: dict, rank: int, where: str) -> None:
+    for values in parts.values():
+        for value in values.values():
+            value.to_local().fill_(-1)
+    own = shoal.per_rank({"rank": None}, required=False)
+    state = {**parts, "plain": torch.zeros(10, dtype=torch.int64), "own": own, "step": 0}
+    kept = {part: dict(values) for part, values in parts.items()}
+    result = ck.load(step, into=state)
+    for part, values in parts.items():
+        for name, value in values.items():
+            assert isinstance(value, DTensor) and value is kept[part][name]
+            assert torch.equal(value.to_local(), wanted[part][name].to_local()), (where, part, name)
+    assert torch.equal(state["plain"], torch.arange(10) + step) and state["step"] == step, where
+    if rank < result.metadata.world_size:
+        assert own.value["rank"] == rank and torch.equal(own.value["noise"], torch.full((3,), rank))
 
 
 def save_stages(root: str) -> None:
