@@ -361,21 +361,38 @@ class Checkpointer:
     ) -> typing.Any:
         walker = _tree.Walker(self._rank, True, allow_pickle)
         root = walker.walk(into)
+        result = self._load_leaves(walker, step, policies, fallback, method, allow_pickle)
+        _tree.rebuild(root)
+        return result
+
+    def _load_leaves(
+        self,
+        walker: _tree.Walker,
+        step: int | None,
+        policies: typing.Mapping[str, str],
+        fallback: str | None,
+        method: str,
+        allow_pickle: bool,
+    ) -> typing.Any:
+        """Fills the leaves that a Walker has listed. Every load into a state ends here."""
         settled = {**policies, _tree.STRUCTURES: "skip"}
+        pending = _tree.Pending(self._world, self._position, allow_pickle)
         for node in walker.leaves:
             if node.kind == "per_rank" and not node.value.required:
                 settled[node.name] = "allow_missing"
-        pending = _tree.Pending(self._world, self._position, allow_pickle)
-        for node in walker.leaves:
             pending.add(node)
         try:
             result = self._client.load(pending.state, step, settled, fallback, method)
         except KeyMismatch as error:
             error.report = self._client.load_report()
-            result = self._load_resolved(walker, step, settled, fallback, error, allow_pickle)
+            result = self._load_resolved(walker, step, settled, fallback, allow_pickle)
+            if result is None:
+                raise
         else:
             pending.finish(result.report.missing)
-        _tree.rebuild(root)
+            if result.report.missing:  # as policies allow, but the checkpoint may have the value elsewhere
+                found = self._load_resolved(walker, result.metadata.step, settled, None, allow_pickle)
+                result = result if found is None else found
         logger.info(
             "step %d is loaded: %.1f MiB in %.2f s",
             result.metadata.step,
@@ -390,37 +407,44 @@ class Checkpointer:
         step: int | None,
         policies: dict[str, str],
         fallback: str | None,
-        error: KeyMismatch,
         allow_pickle: bool,
     ) -> typing.Any:
         """Loads a state whose names differ from those of the checkpoint in a way that its structure explains:
-        aliases, and values that were containers or arrays when they were saved."""
+        aliases, and values that were containers or arrays when they were saved. None: it explains nothing."""
         with self._reader(step, fallback) as checkpoint:
             stored = checkpoint.structure()
             pending = _tree.Pending(self._world, self._position, allow_pickle)
+            aliases: list[tuple[_tree.Node, str]] = []
             wholes: list[tuple[_tree.Node, _tree.Node, typing.Any]] = []
             made: dict[str, _tree.Node] = {}
-            resolved = False
             for node in walker.leaves:
                 found = stored.find(node.name)
                 if node.kind == "array" and isinstance(found, dict) and "alias" in found:
-                    pending.add(node, found["alias"])
-                    resolved = True
+                    aliases.append((node, found["alias"]))
                 elif node.kind == "object" and found is not None and found != "object":
                     whole = _tree.whole(found, node.name, pending, checkpoint, made)
                     if whole is not None:
                         wholes.append((node, whole, found))
-                        resolved = True
                 else:
                     pending.add(node)
-            if not resolved:
-                raise error
+            if not aliases and not wholes:
+                return None
+            for node, source in aliases:
+                pending.add(node, source)
             try:
                 result = checkpoint._reader.load(pending.state, policies)
-            except KeyMismatch as again:
-                again.report = self._client.load_report()
+                pending.finish(result.report.missing)
+                again = pending.rest()
+                while again is not None:
+                    checkpoint._reader.load(again.state, {"": "allow_unexpected"})
+                    again.finish(())
+                    again = again.rest()
+            except KeyMismatch as differs:
+                differs.report = self._client.load_report()
+                names = ", ".join(f"'{node.name}' of '{source}'" for node, source in aliases[:3])
+                if names:
+                    differs.args = (f"{differs}. The checkpoint has these aliases: {names}",)
                 raise
-            pending.finish(result.report.missing)
             for node, whole, found in wholes:
                 node.loaded = _tree.value_of_whole(whole, found)
             return result

@@ -19,7 +19,7 @@ import typing
 import numpy as np
 
 from . import _arrays, _client, _values
-from ._errors import Corrupt, InvalidArgument, KeyMismatch
+from ._errors import Corrupt, InvalidArgument
 from ._wrappers import PerRank, Replicated, ranks_of_group
 
 STRUCTURES = "__shoal_tree__"  # the prefix of the names of structures
@@ -407,7 +407,8 @@ class Pending:
         self.allow_pickle = allow_pickle
         self._slots: list[Node] = []
         self._arrays: list[Node] = []
-        self._added: dict[str, Node] = {}
+        self._added: set[str] = set()
+        self._later: list[tuple[Node, str]] = []
 
     def add(self, node: Node, name: str | None = None) -> None:
         """Adds a leaf, to be filled from the value of that name, by default its own."""
@@ -416,9 +417,9 @@ class Pending:
             if node.array is None:
                 return
             if name in self._added:
-                node.target = self._added[name]
+                self._later.append((node, name))
                 return
-            self._added[name] = node
+            self._added.add(name)
             node.array.add_to(self.state, name, self.world, False, True)
             self._arrays.append(node)
         elif node.kind != "alias":
@@ -435,6 +436,15 @@ class Pending:
                 continue
             assert node.slot is not None
             node.loaded = _values.decode(self.state.slot(node.slot), node.name, self.allow_pickle)
+
+    def rest(self) -> "Pending | None":
+        """A State has each name once: what further arrays are to be filled from the same values, if any."""
+        if not self._later:
+            return None
+        rest = Pending(self.world, self.rank, self.allow_pickle)
+        for node, name in self._later:
+            rest.add(node, name)
+        return rest
 
 
 def rebuild(node: Node) -> typing.Any:
@@ -458,32 +468,9 @@ def rebuild(node: Node) -> typing.Any:
     if node.kind == "replicated":
         node.value.value = rebuild(node.children[0][1])
         return node.value
-    if node.kind == "array":
-        _copy_from_target(node)
-        if isinstance(node.value, np.generic) and node.array is not None:
-            return typing.cast("np.ndarray", node.array.owner)[()]
+    if node.kind == "array" and isinstance(node.value, np.generic) and node.array is not None:
+        return typing.cast("np.ndarray", node.array.owner)[()]
     return node.value
-
-
-def _copy_from_target(node: Node) -> None:
-    """Of an array whose value another array of the state has been loaded into."""
-    if node.target is None or node.array is None or node.kind == "alias":
-        return
-    source, target = node.target.array, node.array
-    assert source is not None
-    if source.dtype != target.dtype or (source.local_shape or source.shape) != (
-        target.local_shape or target.shape
-    ):
-        raise KeyMismatch(
-            f"'{node.name}' was saved as an alias of '{node.target.name}', and has another type or local "
-            "shape here"
-        )
-    if isinstance(node.value, (np.ndarray, np.generic)):
-        np.copyto(typing.cast("np.ndarray", target.owner), typing.cast("np.ndarray", source.owner))
-    else:
-        typing.cast("typing.Any", target.owner).copy_(source.owner)
-    if target.finish:
-        target.finish()
 
 
 def _put_per_rank(node: Node) -> PerRank:

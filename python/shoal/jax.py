@@ -19,10 +19,11 @@ import typing
 
 import jax
 import numpy as np
+from jax.extend.core.primitives import convert_element_type_p
 
 from . import _arguments, _arrays, _tree
 from ._checkpointer import Checkpointer
-from ._errors import InvalidArgument, KeyMismatch
+from ._errors import InvalidArgument
 from ._handle import SaveHandle
 
 __all__ = ["load", "save"]
@@ -89,21 +90,11 @@ def load(
         tree, paths, treedef = _nested(like)
         walker = _Walker(checkpointer._rank, True, checkpointer._allow_pickle)
         root = walker.walk(tree)
-        settled[_tree.STRUCTURES] = "skip"
-        pending = _tree.Pending(checkpointer._world, checkpointer._position, checkpointer._allow_pickle)
-        for node in walker.leaves:
-            if node.kind == "per_rank" and not node.value.required:
-                settled[node.name] = "allow_missing"
-            pending.add(node)
-        client = checkpointer._client
-        try:
-            result = client.load(pending.state, wanted, settled, fallback, "automatic")
-        except KeyMismatch as error:
-            error.report = client.load_report()
-            raise
+        result = checkpointer._load_leaves(
+            walker, wanted, settled, fallback, "automatic", checkpointer._allow_pickle
+        )
         missing = set(result.report.missing)
-        pending.finish(missing)
-        leaves = [_loaded(_find(root, path), walker, missing) for path in paths]
+        leaves = [_loaded(node, walker, missing) for node in _nodes(root, paths)]
         return jax.tree_util.tree_unflatten(treedef, leaves)
 
 
@@ -151,11 +142,17 @@ def _nested(state: typing.Any) -> tuple[dict[str, typing.Any], list[tuple[str, .
     return root, paths, treedef
 
 
-def _find(root: _tree.Node, path: tuple[str, ...]) -> _tree.Node:
-    node = root
-    for key in path:
-        node = dict(node.children)[key]
-    return node
+def _nodes(root: _tree.Node, paths: list[tuple[str, ...]]) -> typing.Iterator[_tree.Node]:
+    """The nodes at the ends of paths, in order."""
+    children: dict[int, dict[typing.Any, _tree.Node]] = {}  # by id of the node
+    for path in paths:
+        node = root
+        for key in path:
+            known = children.get(id(node))
+            if known is None:
+                known = children[id(node)] = dict(node.children)
+            node = known[key]
+        yield node
 
 
 class _Target(typing.NamedTuple):
@@ -264,6 +261,11 @@ def _loaded(node: _tree.Node, walker: _Walker, missing: set[str]) -> typing.Any:
     if node.name in missing:
         return walker.given[id(node)]
     given = walker.given[id(node)]
+    array = _new_array(given, target)
+    return _weak(array) if given.weak_type and array.addressable_shards else array
+
+
+def _new_array(given: typing.Any, target: _Target) -> jax.Array:
     is_placed = given.committed if isinstance(given, jax.Array) else given.sharding is not None
     if not is_placed:  # jit may move it to where the other arguments are
         (whole,) = target.by_box.values()
@@ -276,3 +278,9 @@ def _loaded(node: _tree.Node, walker: _Walker, missing: set[str]) -> typing.Any:
     return jax.make_array_from_single_device_arrays(
         target.shape, target.sharding, arrays, dtype=given.dtype
     )
+
+
+def _weak(array: jax.Array) -> jax.Array:
+    """The same array with a weak type, as Python numbers and jnp.full have: it takes on the dtype of what it
+    is combined with, and a jit that was compiled for it is not compiled again."""
+    return convert_element_type_p.bind(array, new_dtype=array.dtype, weak_type=True, sharding=None)

@@ -311,3 +311,25 @@ def test_a_leaf_and_a_container_may_have_one_dotted_name(checkpointer):
     state = {"a.b": 5, "a": {"b": {"c": 1}}, "t": np.ones(2)}
     checkpointer.save(1, state).committed()
     same(checkpointer.load(1), state)
+
+
+def test_a_policy_that_allows_missing_values_still_loads_aliases(checkpointer):
+    """The checkpoint has the array, under another of its names."""
+    table = np.arange(6)
+    checkpointer.save(1, {"in": table, "out": table}).committed()
+    state = {"in": np.zeros(6, int), "out": np.zeros(6, int), "new": np.full(2, 7)}
+    result = checkpointer.load(1, into=state, policies={"": "lenient"})
+    assert state["out"].tolist() == state["in"].tolist() == table.tolist()
+    assert state["new"].tolist() == [7, 7] and list(result.report.missing) == ["new"]
+
+
+def test_aliases_of_one_array_are_loaded_into_arrays_of_their_own(checkpointer):
+    table = np.arange(6)
+    checkpointer.save(1, {"a": table, "b": table, "c": [table]}).committed()
+    state = {"b": np.zeros(6, int), "c": [np.zeros(6, int)[::-1]]}
+    kept = state["b"], state["c"][0]
+    checkpointer.load(1, into=state)
+    assert state["b"] is kept[0] and state["c"][0] is kept[1]
+    assert state["b"].tolist() == state["c"][0].tolist() == table.tolist()
+    with pytest.raises(shoal.KeyMismatch, match="'b' of 'a'"):
+        checkpointer.load(1, into={"a": np.zeros(6, int), "b": np.zeros(5, int)})

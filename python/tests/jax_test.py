@@ -154,3 +154,75 @@ def test_an_array_without_a_device_of_its_own_stays_one(tmp_path):
         loaded = shoal.jax.load(ck, 1, state)
     assert loaded["count"].committed is False and loaded["p"].committed
     assert jnp.array_equal(step(loaded), step(state))
+
+
+def test_arrays_saved_under_two_names_are_loaded_as_two(checkpointer):
+    """numpy leaves that are one array are stored once."""
+    table = np.arange(6.0).reshape(2, 3)
+    state = {"in": table, "out": table, "third": {"x": table}, "w": jnp.ones(3)}
+    shoal.jax.save(checkpointer, 1, state).committed()
+    same = np.zeros((2, 3))
+    loaded = shoal.jax.load(checkpointer, 1, {**state, "in": same, "out": same, "third": {"x": same}})
+    assert loaded["out"] is same and np.array_equal(same, table)
+    like = {"in": np.zeros((2, 3)), "out": np.zeros((2, 3)), "third": {"x": np.zeros((2, 3))}}
+    like["w"] = jnp.zeros(3)
+    loaded = shoal.jax.load(checkpointer, 1, like)
+    for each in (loaded["in"], loaded["out"], loaded["third"]["x"]):
+        assert np.array_equal(each, table)
+    assert loaded["out"] is like["out"] and loaded["w"].tolist() == [1, 1, 1]
+    only = shoal.jax.load(checkpointer, 1, {"out": np.zeros((2, 3))})
+    assert np.array_equal(only["out"], table)
+    with pytest.raises(shoal.KeyMismatch, match="'out'"):
+        shoal.jax.load(checkpointer, 1, {"in": np.zeros((2, 3)), "out": np.zeros((3, 2))})
+
+
+def test_an_alias_is_loaded_into_arrays_of_different_shardings(checkpointer):
+    table = values(jnp.float32)
+    shoal.jax.save(checkpointer, 1, {"in": table, "out": table}).committed()
+    shardings = {
+        "in": NamedSharding(mesh(8), PartitionSpec("x")),
+        "out": NamedSharding(mesh(2, 4), PartitionSpec("y")),
+    }
+    like = {
+        name: jax.ShapeDtypeStruct(SHAPE, jnp.float32, sharding=each) for name, each in shardings.items()
+    }
+    loaded = shoal.jax.load(checkpointer, 1, like)
+    for name, sharding in shardings.items():
+        check(loaded[name], table, sharding)
+
+
+def test_a_weak_type_stays_weak(checkpointer):
+    spread = jax.device_put(jnp.ones((8, 2)), NamedSharding(mesh(8), PartitionSpec("x")))
+    weak = jax.device_put(jnp.broadcast_to(jnp.asarray(2.5), (8, 2)), spread.sharding)
+    state = {"lr": jnp.asarray(0.5), "count": jnp.asarray(3), "weak": weak, "strong": spread}
+    assert state["lr"].weak_type and weak.weak_type and not spread.weak_type
+    shoal.jax.save(checkpointer, 1, state).committed()
+    loaded = shoal.jax.load(checkpointer, 1, state)
+    for name, value in state.items():
+        assert loaded[name].weak_type == value.weak_type, name
+        assert loaded[name].dtype == value.dtype and loaded[name].committed == value.committed, name
+        assert loaded[name].sharding == value.sharding and np.array_equal(loaded[name], value), name
+    half = jnp.ones(2, jnp.bfloat16)
+    assert (half * loaded["lr"]).dtype == jnp.bfloat16
+    struct = shoal.jax.load(checkpointer, 1, {"lr": jax.ShapeDtypeStruct((), jnp.float32, weak_type=True)})
+    assert struct["lr"].weak_type
+
+
+def test_a_wide_dict_is_loaded_in_time_that_grows_with_its_leaves(checkpointer):
+    """2,000 leaves beside each other once took as many copies of the dict."""
+    state = {f"leaf {i:04}": i for i in range(2000)}
+    shoal.jax.save(checkpointer, 1, state).committed()
+    copied = 0
+
+    class Counted(list):
+        def __iter__(self):
+            nonlocal copied
+            copied += len(self)
+            return super().__iter__()
+
+    tree, paths, _ = shoal.jax._nested(state)
+    root = shoal.jax._Walker(0, True, False).walk(tree)
+    root.children = Counted(root.children)
+    found = list(shoal.jax._nodes(root, paths))
+    assert [node.value for node in found] == list(range(2000)) and copied == 2000
+    assert shoal.jax.load(checkpointer, 1, dict.fromkeys(state, 0)) == state
