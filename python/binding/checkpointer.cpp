@@ -11,12 +11,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "python/binding/binding.h"
 #include "python/binding/state.h"
 #include "shoal/checkpoint_reader.h"
 #include "shoal/checkpointer.h"
+#include "shoal/dcp/save_planner.h"
 
 namespace shoal::python {
 
@@ -125,6 +127,35 @@ Handle handle_of(SaveHandle save) {
 Handle save(const Client& client, uint64_t step, const State& state, UserMetadata user) {
   const SaveAttributes attributes{std::move(user)};
   return handle_of(value_of(unlocked([&] { return client.get().save(step, state.values(), attributes); })));
+}
+
+// Raises what Python has raised before it could call save. The client then counts the save, as the other
+// ranks do, and aborts it for them with this cause.
+class RaisingPlanner final : public dcp::LocalSavePlanner {
+ public:
+  explicit RaisingPlanner(std::string why) : why_(std::move(why)) {}
+  Status set_up_planner(const StateDict& /*state_dict*/, const dcp::StorageMeta& /*storage_meta*/,
+                        const dcp::Role& /*role*/) override {
+    throw std::runtime_error(why_);
+  }
+  Result<dcp::SavePlan> create_local_plan() override { throw std::runtime_error(why_); }
+  Result<dcp::Data> resolve_data(const dcp::WriteItem& /*write_item*/) override {
+    throw std::runtime_error(why_);
+  }
+
+ private:
+  std::string why_;
+};
+
+void fail_save(const Client& client, uint64_t step, std::string why) {
+  Checkpointer& checkpointer = client.get();
+  RaisingPlanner planner(std::move(why));
+  unlocked([&] {
+    try {
+      static_cast<void>(checkpointer.save(step, StateDict{}, planner));
+    } catch (const std::exception&) {  // the planner's own
+    }
+  });
 }
 
 std::optional<Handle> last_save(const Client& client) {
@@ -244,6 +275,7 @@ void bind_checkpointer(nb::module_& module) {
       .def_prop_ro("generation", [](const Client& it) { return it.get().generation(); })
       .def_prop_ro("options", [](const Client& it) { return it.get().options(); })
       .def("save", &save, nb::arg("step"), nb::arg("state"), nb::arg("metadata"))
+      .def("fail_save", &fail_save, nb::arg("step"), nb::arg("why"))
       .def("last_save", &last_save)
       .def(
           "prepare",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
-
 import os
 import sys
 import threading
@@ -196,10 +196,24 @@ class Checkpointer:
         was staged nevertheless, and the error's `handle` is its handle.
         """
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
-        number, texts = _arguments.step_to_save(step), _arguments.texts(metadata, "metadata")
+        number = _arguments.step_to_save(step)
         with self._lock:
-            packed = self._pack(_dict(state), allow)
+            with self._describing(number):
+                texts = _arguments.texts(metadata, "metadata")
+                packed = self._pack(_dict(state), allow)
             return self._submit(number, packed.state, texts)
+
+    @contextlib.contextmanager
+    def _describing(self, step: int) -> typing.Iterator[None]:
+        """Around what a save does before it calls the client. An exception there aborts the save of the other
+        ranks at once, with its text as the cause; without a word they would wait for this rank."""
+        try:
+            yield
+        except BaseException as error:
+            with contextlib.suppress(Error):
+                if self.world_size > 1:
+                    self._client.fail_save(step, f"{type(error).__name__}: {error}")
+            raise
 
     def _submit(self, step: int, state: typing.Any, texts: typing.Mapping[str, str]) -> SaveHandle:
         """Saves a State of the client. Every way to save ends here."""

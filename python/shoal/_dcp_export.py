@@ -4,17 +4,20 @@ Each rank writes `__<rank>_0.distcp`: archives of torch.save, one after another,
 tensor or one object. DCP resolves any target against chunks of any shape, so that a tensor is cut into chunks
 that are small enough to hold in memory. When its file is durable, a rank publishes a list of what is in it.
 The first rank waits for the lists of all ranks, writes `.metadata`, which makes the folder a checkpoint, and
-removes the lists.
+removes the lists. A rank that fails publishes its error as its list, so that the others do not wait for it.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import json
 import logging
 import math
 import os
 import pickle
+import re
 import time
 import typing
 
@@ -22,9 +25,9 @@ import torch
 from torch.distributed.checkpoint import filesystem as dcp_filesystem
 from torch.distributed.checkpoint import metadata as dcp_metadata
 
-from . import _arrays, _tree, _values
+from . import _arrays, _errors, _tree, _values
 from ._dcp_import import METADATA
-from ._errors import AlreadyExists, Corrupt, DeadlineExceeded, InvalidArgument
+from ._errors import Aborted, AlreadyExists, Corrupt, DeadlineExceeded, InvalidArgument
 
 if typing.TYPE_CHECKING:
     from ._checkpointer import Checkpoint, Checkpointer
@@ -33,7 +36,13 @@ logger = logging.getLogger("shoal")
 
 CHUNK_BYTES_MAX = 64 << 20  # a rank holds one chunk at a time
 _LIST_SUFFIX = ".shoal-export"
+_LIST = re.compile(r"__\d+\.shoal-export(\.partial)?")
 _LIST_POLL_S = 0.05
+_POLLS_BETWEEN_LOOKS = 20  # at the lists of all ranks, instead of the next one
+
+# Of this process, by folder: the number of calls, and the error of the last one.
+_calls: "collections.Counter[str]" = collections.Counter()
+_errors_before: dict[str, str] = {}
 
 Path = tuple[typing.Any, ...]
 
@@ -247,46 +256,63 @@ def _sync_folder(folder: str) -> None:
 
 
 class _Export:
-    def __init__(self, ck: Checkpointer, checkpoint: Checkpoint, folder: str, timeout: float) -> None:
-        self._ck, self._checkpoint, self._folder = ck, checkpoint, folder
+    def __init__(self, ck: Checkpointer, folder: str, timeout: float) -> None:
+        self._ck, self._folder = ck, folder
         self._deadline = time.monotonic() + timeout
-        about = checkpoint.metadata
-        # The lists of another export into the same folder have other identities.
-        self._identity = [
-            ck._client.options.job_id,
-            about.step,
-            about.generation,
-            about.attempt,
-            ck.world_size,
-        ]
-        self._values = _Flattened(checkpoint)
+        _calls[folder] += 1
+        # Earlier calls may have left lists in this folder, also calls of this job.
+        self._call = [ck._client.options.job_id, ck.world_size, _calls[folder]]
+        self._position = ck._position
 
-    def run(self, allow_pickle: bool) -> None:
-        os.makedirs(self._folder, exist_ok=True)
-        if os.path.exists(self._path(METADATA)):
-            raise AlreadyExists(
-                f"{self._path(METADATA)} exists: export to another folder, or remove this one"
-            )
-        position = self._ck._position
-        name = f"__{position}_0.distcp"
+    def run(self, checkpoint: Checkpoint, allow_pickle: bool) -> None:
+        self._checkpoint, self._values = checkpoint, _Flattened(checkpoint)
+        name = f"__{self._position}_0.distcp"
         rows = []
 
         def write(stream: typing.IO[bytes]) -> None:
-            for part in _share_of(_parts(self._values.values), position, self._ck.world_size):
+            for part in _share_of(_parts(self._values.values), self._position, self._ck.world_size):
                 at = stream.tell()
                 _write_part(self._checkpoint, part, stream, allow_pickle)
                 rows.append([part.value.fqn, part.offsets, part.sizes, name, at, stream.tell() - at])
 
         _publish(self._path(name), write)
-        content = json.dumps({"export": self._identity, "rows": rows}).encode()
-        _publish(self._path(_list_name(position)), lambda stream: stream.write(content))
-        if position == 0:
+        self._publish_list({"checkpoint": self._key, "rows": rows})
+        if self._position == 0:
             self._finish()
         else:
-            self._wait(lambda: os.path.exists(self._path(METADATA)), "rank 0", "writes .metadata")
+            self._wait(self._is_complete, "rank 0", "writes .metadata")
+
+    def prepare(self) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        if os.path.exists(self._path(METADATA)):
+            raise AlreadyExists(
+                f"{self._path(METADATA)} exists: export to another folder, or remove this one"
+            )
+
+    def fail(self, error: BaseException) -> None:
+        """Publishes the error, so that the other ranks do not wait for this one."""
+        _errors_before[self._folder] = text = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):  # the folder may be what cannot be written
+            self._publish_list({"error": text})
+
+    @property
+    def _key(self) -> list[int]:
+        about = self._checkpoint.metadata
+        return [about.step, about.generation, about.attempt]
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
+
+    def _publish_list(self, content: dict[str, typing.Any]) -> None:
+        content = {"export": self._call, "before": _errors_before.get(self._folder), **content}
+        encoded = json.dumps(content).encode()
+        _publish(self._path(_list_name(self._position)), lambda stream: stream.write(encoded))
+
+    def _is_complete(self) -> bool:
+        if os.path.exists(self._path(METADATA)):
+            return True
+        self._list_of(0)
+        return False
 
     def _wait(self, done: typing.Callable[[], typing.Any], who: str, what: str) -> typing.Any:
         while True:
@@ -300,21 +326,47 @@ class _Export:
             time.sleep(_LIST_POLL_S)
 
     def _list_of(self, position: int) -> typing.Any:
+        """The rows of a rank; None if it has not published them. Raises the error of a rank that failed."""
         try:
             with open(self._path(_list_name(position)), "rb") as stream:
                 found = json.load(stream)
         except FileNotFoundError:
             return None
-        return found["rows"] or [None] if found["export"] == self._identity else None
+        *job, call = found["export"]
+        error = found.get("error")
+        if job == self._call[:-1] and call == self._call[-1] + 1:  # it has failed, and was called again
+            error = found["before"]
+        elif found["export"] != self._call:
+            return None
+        if error is not None:
+            raise Aborted(f"the export to {self._folder} failed on rank {position}: {error}")
+        if found["checkpoint"] != self._key:
+            raise InvalidArgument(
+                f"rank {position} exports step {found['checkpoint'][0]} and rank {self._position} step "
+                f"{self._key[0]}, or another attempt at it: pass the number of a step that no rank saves now"
+            )
+        return found["rows"] or [None]
+
+    def _lists(self) -> typing.Iterator[typing.Any]:
+        """The rows of each rank in turn, when it has published them."""
+        polls = 0
+        for position in range(self._ck.world_size):
+
+            def next_list(position: int = position) -> typing.Any:
+                nonlocal polls
+                polls += 1
+                if polls % _POLLS_BETWEEN_LOOKS == 0:
+                    for later in range(position + 1, self._ck.world_size):
+                        self._list_of(later)  # raises its error, if it has one
+                return self._list_of(position)
+
+            yield self._wait(next_list, f"rank {position}", "writes its file")
 
     def _finish(self) -> None:
         chunks: dict[str, list[typing.Any]] = {}
         storage: dict[typing.Any, typing.Any] = {}
         by_fqn = {value.fqn: value for value in self._values.values}
-        for position in range(self._ck.world_size):
-            rows = self._wait(
-                lambda position=position: self._list_of(position), f"rank {position}", "writes its file"
-            )
+        for rows in self._lists():
             for row in filter(None, rows):
                 fqn, offsets, sizes, name, at, length = row
                 chunks.setdefault(fqn, []).append((offsets, sizes))
@@ -322,8 +374,10 @@ class _Export:
                 storage[index] = dcp_filesystem._StorageInfo(name, at, length)
         metadata = self._metadata(by_fqn, chunks, storage)
         _publish(self._path(METADATA), lambda stream: pickle.dump(metadata, stream))
-        for position in range(self._ck.world_size):
-            os.unlink(self._path(_list_name(position)))
+        for name in os.listdir(self._folder):  # also those of earlier calls, of more ranks
+            if _LIST.fullmatch(name):
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path(name))
 
     def _metadata(self, by_fqn: typing.Any, chunks: typing.Any, storage: typing.Any) -> typing.Any:
         values: dict[str, typing.Any] = {}
@@ -370,6 +424,13 @@ def export_folder(
     """See shoal.torch.export_dcp."""
     begun = time.monotonic()
     path = os.path.abspath(os.fspath(folder))
-    with ck.open(step) as checkpoint:
-        _Export(ck, checkpoint, path, timeout).run(allow_pickle)
-        logger.info("step %d is exported to %s in %.2f s", checkpoint.step, path, time.monotonic() - begun)
+    with _errors.of_system(f"write to the folder {path}"):
+        export = _Export(ck, path, timeout)
+        export.prepare()
+        try:
+            with ck.open(step) as checkpoint:  # pinned: not deleted while it is open
+                export.run(checkpoint, allow_pickle)
+        except BaseException as error:
+            export.fail(error)
+            raise
+    logger.info("step %d is exported to %s in %.2f s", checkpoint.step, path, time.monotonic() - begun)

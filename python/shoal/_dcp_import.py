@@ -30,7 +30,7 @@ import torch
 from torch.distributed.checkpoint import filesystem as dcp_filesystem
 from torch.distributed.checkpoint import metadata as dcp_metadata
 
-from . import _arguments, _client, _tensors, _tree, _values
+from . import _arguments, _client, _errors, _tensors, _tree, _values
 from ._errors import Corrupt, Error, InvalidArgument, NoSpace, NotFound, TooLarge
 
 if typing.TYPE_CHECKING:
@@ -607,8 +607,11 @@ def import_folder(
 ) -> _client.Metadata:
     """See shoal.torch.import_dcp."""
     number = _arguments.step_to_save(step)
-    opened = _Folder(os.path.abspath(os.fspath(folder)))
-    mapped = _Mapped(opened)
-    handle = ck._submit(number, _pack(opened, mapped, ck, allow_pickle), {})
+    path = os.path.abspath(os.fspath(folder))
+    with ck._describing(number), _errors.of_system(f"read the folder {path}"):
+        opened = _Folder(path)
+        mapped = _Mapped(opened)
+        packed = _pack(opened, mapped, ck, allow_pickle)
+    handle = ck._submit(number, packed, {})
     del mapped  # staged: the client has copied all of it
     return handle.committed()

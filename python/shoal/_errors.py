@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import typing
 
 
@@ -144,3 +146,25 @@ _BY_CODE: dict[str, type[Error]] = {
 def error_of(code: str, message: str) -> Error:
     """The exception for a code of the C++ client. The extension module calls it."""
     return _BY_CODE.get(code, Error)(message)
+
+
+@contextlib.contextmanager
+def of_system(what: str) -> typing.Iterator[None]:
+    """Errors of the operating system become errors of Shoal: "cannot `what`: ..."."""
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        help = {
+            errno.EACCES: ". Give this user the right to it, or choose another folder",
+            errno.EPERM: ". Give this user the right to it, or choose another folder",
+            errno.EROFS: ". Choose a folder on another file system",
+            errno.ENOTDIR: ": a part of the path is a file. Pass the path of a folder",
+            errno.EEXIST: ": it is a file. Pass the path of a folder",
+            errno.EISDIR: ": it is a folder where a file is expected",
+            errno.ENAMETOOLONG: ". Choose a shorter path",
+        }.get(error.errno or 0, "")
+        named = f" ({error.filename})" if error.filename and str(error.filename) not in what else ""
+        kind = NoSpace if error.errno in (errno.ENOSPC, errno.EDQUOT) else IoError
+        raise kind(f"cannot {what}{named}: {error.strerror or error}{help}") from None

@@ -54,12 +54,14 @@ def save(
     Checkpointer.save does. Blocks until the arrays are computed and copied. Any thread may call it.
     """
     _check_process(checkpointer)
-    number, texts = _arguments.step_to_save(step), _arguments.texts(metadata, "metadata")
+    number = _arguments.step_to_save(step)
     with checkpointer._lock:
-        tree, _, _ = _nested(state)
-        walker = _Walker(checkpointer._rank, False, checkpointer._allow_pickle)
-        root = walker.walk(tree)
-        packed, _ = checkpointer._state_of(root, walker.leaves, checkpointer._allow_pickle)
+        with checkpointer._describing(number):
+            texts = _arguments.texts(metadata, "metadata")
+            tree, _, _ = _nested(state)
+            walker = _Walker(checkpointer._rank, False, checkpointer._allow_pickle)
+            root = walker.walk(tree)
+            packed, _ = checkpointer._state_of(root, walker.leaves, checkpointer._allow_pickle)
         return checkpointer._submit(number, packed, texts)
 
 

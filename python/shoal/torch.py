@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.storage import StorageReader as _DcpReader
 from torch.distributed.checkpoint.storage import StorageWriter as _DcpWriter
 from torch.distributed.checkpoint.storage import WriteResult
 
-from . import _arrays, _client, _tensors, _tree
+from . import _arrays, _client, _errors, _tensors, _tree
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument
 from ._handle import SaveHandle
@@ -66,7 +66,8 @@ def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpo
     key = os.path.abspath(os.fspath(root))
     with _lock:
         if key not in _by_root:
-            os.makedirs(key, exist_ok=True)
+            with _errors.of_system(f"create the root {key}"):
+                os.makedirs(key, exist_ok=True)
             _by_root[key] = Checkpointer(key, **options)
         return _by_root[key]
 
@@ -245,8 +246,10 @@ def export_dcp(
     allow_pickle: objects that Shoal stored as pickles are loaded, which can run code, to be written again.
     timeout: how many seconds to wait for other ranks.
 
-    Raises NotFound, Corrupt (a block is damaged), AlreadyExists (the folder has a `.metadata`) or
-    DeadlineExceeded, which names the rank. After an error the folder has no `.metadata`, and may be removed.
+    Raises NotFound, Corrupt (a block is damaged), AlreadyExists (the folder has a `.metadata`), IoError or
+    NoSpace. An error of one rank is Aborted on the others, with the rank and the cause; DeadlineExceeded
+    names a rank of which nothing was heard. After an error the folder has no `.metadata`: all ranks may call
+    this again, also with the same folder. The checkpoint is not deleted meanwhile.
     """
     from ._dcp_export import export_folder
 
@@ -284,6 +287,19 @@ class StorageWriter(_DcpWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "torch.futures.Future[list[WriteResult]]":
         root, step = _root_and_step(self._id)
         ck = checkpointer(root)
+        with ck._describing(step):
+            state, results, kept = self._described(plan, planner, ck)
+        self._handle = ck._submit(step, state, {})
+        del kept
+        done: "torch.futures.Future[list[WriteResult]]" = torch.futures.Future()
+        done.set_result(results)
+        return done
+
+    @staticmethod
+    def _described(
+        plan: SavePlan, planner: SavePlanner, ck: Checkpointer
+    ) -> tuple[typing.Any, list[WriteResult], list[torch.Tensor]]:
+        """The State of a plan, its results, and what keeps the memory of the State alive."""
         state, kept, results = _client.State(), [], []
         own = _client.Mesh.from_ranks([1], [ck.rank])
         boxes: dict[str, tuple[str, tuple[int, ...], list[tuple[list[int], list[int], int]]]] = {}
@@ -310,11 +326,7 @@ class StorageWriter(_DcpWriter):
             plan.planner_data, {item.index.fqn: item for item in plan.items}
         )
         state.add_bytes(name, content, own)
-        self._handle = ck._submit(step, state, {})
-        del kept
-        done: "torch.futures.Future[list[WriteResult]]" = torch.futures.Future()
-        done.set_result(results)
-        return done
+        return state, results, kept
 
     def finish(self, metadata: dcp_metadata.Metadata, results: list[list[WriteResult]]) -> None:
         """The coordinator waits here until the checkpoint is committed, which is when it exists."""

@@ -1,8 +1,10 @@
 """Folders of torch.distributed.checkpoint: import_dcp and export_dcp."""
 
+import errno
 import os
 import pathlib
 import pickle
+import time
 
 import pytest
 
@@ -383,3 +385,74 @@ def test_export_refuses_per_rank_values_in_lists(root, tmp_path):
         ck.save(1, {"l": [shoal.per_rank("mine"), 1]}).committed()
     with pytest.raises(shoal.InvalidArgument, match="'l' is a list or a tuple with a per_rank value"):
         shoal.torch.export_dcp(root, 1, tmp_path / "new")
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_rank_that_fails_to_export_ends_the_export_of_all(root, tmp_path, python_environment, failing):
+    run_ranks("dcp_folders", "export_with_failure", 3, python_environment, root, tmp_path / "new", failing)
+    assert sorted(os.listdir(tmp_path / "new")) == [".metadata", *(f"__{i}_0.distcp" for i in range(3))]
+
+
+def test_ranks_that_export_different_steps_are_told(root, tmp_path, python_environment):
+    run_ranks("dcp_folders", "export_different_steps", 2, python_environment, root, tmp_path / "new")
+
+
+def test_lists_that_other_exports_have_left_are_ignored_and_removed(root, tmp_path):
+    shoal.torch.save({"a": torch.arange(3)}, checkpoint_id=root / "step-1")
+    folder = tmp_path / "new"
+    folder.mkdir()
+    (folder / "__0.shoal-export").write_text('{"export": ["another job", 2, 1], "error": "no space"}')
+    (folder / "__1.shoal-export").write_text('{"export": ["another job", 2, 1], "rows": [["a", 1]]}')
+    (folder / "__1.shoal-export.partial").write_text("")
+    (folder / "notes.txt").write_text("of the user")
+    shoal.torch.export_dcp(root, 1, folder)
+    assert sorted(os.listdir(folder)) == [".metadata", "__0_0.distcp", "notes.txt"]
+
+
+def test_a_checkpoint_is_not_deleted_while_it_is_exported(root, tmp_path, monkeypatch):
+    from shoal import _dcp_export
+
+    ck = shoal.torch.checkpointer(root, node={"keep_last": 1})
+    state = {name: torch.arange(9) for name in "abc"}
+    ck.save(1, state).committed()
+    write_part = _dcp_export._write_part
+    steps = iter(range(2, 100))
+
+    def saves_meanwhile(*arguments):
+        ck.save(next(steps), {"a": torch.zeros(1)}).committed()
+        write_part(*arguments)
+
+    monkeypatch.setattr(_dcp_export, "_write_part", saves_meanwhile)
+    shoal.torch.export_dcp(root, 1, tmp_path / "new")
+    assert next(steps) > 4
+    same_tensors(loaded_by_dcp(state, tmp_path / "new"), state)
+    ck.save(next(steps), {"a": torch.zeros(1)}).committed()
+    deadline = time.monotonic() + 60
+    while any(each.step == 1 and each.state == "committed" for each in ck.list()):  # it was the export
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_errors_of_the_system_say_what_to_do(root, tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("")
+    shoal.torch.save({"a": torch.arange(3)}, checkpoint_id=root / "step-1")
+    for call in (
+        lambda: shoal.torch.export_dcp(root, 1, file),
+        lambda: shoal.torch.export_dcp(root, 1, file / "below"),
+        lambda: shoal.torch.import_dcp(file, root, 2),
+        lambda: shoal.torch.checkpointer(file),
+        lambda: shoal.torch.save({"a": 1}, checkpoint_id=file / "step-1"),
+    ):
+        with pytest.raises(shoal.IoError, match="cannot .*file.*Pass the path of a folder") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+    def no_right(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "new"))
+
+    monkeypatch.setattr("os.makedirs", no_right)
+    with pytest.raises(shoal.IoError, match="cannot write to the folder .*new: Permission denied.*right"):
+        shoal.torch.export_dcp(root, 1, tmp_path / "new")
+    with pytest.raises(shoal.IoError, match="cannot create the root .*new.*Permission denied.*right"):
+        shoal.torch.checkpointer(tmp_path / "new")

@@ -1,7 +1,9 @@
 """States that DCP saves, and what the ranks of dcp_folder_test run."""
 
+import errno
 import os
 import pathlib
+import time
 
 import torch
 import torch.distributed as dist
@@ -149,3 +151,46 @@ def load_by_dcp(folder):
 def save_sharded_here(root):
     os.environ["SHOAL_TEST_STORE"] = f"{root}.save.store"
     shoal.torch.save(sharded_state(), checkpoint_id=f"{root}/step-3")
+
+
+def export_with_failure(root, folder, failing):
+    """One rank has no space in its first attempt. All learn of it, and try again."""
+    from shoal import _dcp_export
+
+    rank, _ = rank_and_world()
+    ck = shoal.torch.checkpointer(root)
+    ck.save(1, {name: torch.arange(300) for name in "abcdef"}).committed(120)
+    publish = _dcp_export._publish
+
+    def without_space(path, write):
+        if path.endswith(".distcp"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        publish(path, write)
+
+    begun = time.monotonic()
+    if rank == int(failing):
+        _dcp_export._publish = without_space
+    try:
+        shoal.torch.export_dcp(root, 1, folder)
+    except shoal.NoSpace as error:
+        assert rank == int(failing) and "No space left on device" in str(error), error
+    except shoal.Aborted as error:
+        assert f"failed on rank {failing}" in str(error) and "No space left" in str(error), error
+    else:
+        raise AssertionError("the export of one rank is complete")
+    assert time.monotonic() - begun < 60, "the timeout is an hour"
+    _dcp_export._publish = publish
+    shoal.torch.export_dcp(root, 1, folder, timeout=100)
+
+
+def export_different_steps(root, folder):
+    rank, _ = rank_and_world()
+    ck = shoal.torch.checkpointer(root)
+    for step in (1, 2):
+        ck.save(step, {"a": torch.arange(3)}).committed(120)
+    try:
+        shoal.torch.export_dcp(root, 1 + rank, folder, timeout=100)
+    except (shoal.InvalidArgument, shoal.Aborted) as error:
+        assert "step 2" in str(error) and "pass the number of a step" in str(error), error
+    else:
+        raise AssertionError("the folder has parts of two checkpoints")

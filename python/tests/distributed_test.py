@@ -39,6 +39,12 @@ def test_a_rank_that_cannot_save_aborts_the_save_of_the_others(root, python_envi
     run_ranks("sharded_states", "raising_rank", 2, python_environment, root)
 
 
+@pytest.mark.parametrize("door", ["dictionary", "dcp", "import"])
+def test_a_rank_that_cannot_describe_its_state_aborts_the_save_of_the_others(root, python_environment, door):
+    root.mkdir()
+    run_ranks("sharded_states", "rank_that_cannot_describe", 2, python_environment, root, door)
+
+
 @pytest.mark.parametrize(
     ("function", "says"), [("raise_on_rank_1", "rank 1, exit status 1"), ("killed", "rank 0, exit status -9")]
 )

@@ -6,6 +6,7 @@ import os
 import signal
 import math
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -244,6 +245,43 @@ def raising_rank(root: str) -> None:
             error.handle.committed(120)
         else:
             raise AssertionError("the failure of step 1 was lost")
+
+
+def rank_that_cannot_describe(root: str, door: str) -> None:
+    """Rank 1 raises before it comes to the client. Rank 0 learns why, at once, and both can save that step
+    again: they have counted the same attempts."""
+    import torch.distributed.checkpoint as dcp
+
+    import shoal.torch
+
+    rank, _ = rank_and_world()
+    ck = shoal.torch.checkpointer(root)
+    folder = f"{root}-of-rank-{rank}"
+    dcp.save({"x": torch.zeros(3)}, checkpoint_id=folder, no_dist=True)
+    if rank == 1:
+        os.truncate(f"{folder}/__0_0.distcp", 10)
+
+    def save(good: bool):
+        state = {"x": torch.zeros(3), "y": 1 if good else object()}
+        if door == "import":
+            return shoal.torch.import_dcp(folder, root, 1)
+        if door == "dcp":
+            return shoal.torch.save(state, checkpoint_id=f"{root}/1")
+        return ck.save(1, state).committed(120)
+
+    begun = time.monotonic()
+    try:
+        save(good=rank == 0)
+    except shoal.Error as error:
+        if rank == 0:
+            wanted = "is truncated" if door == "import" else "which Shoal cannot save"
+            assert "rank 1" in str(error) and wanted in str(error), error
+    else:
+        raise AssertionError("the save of one rank was committed")
+    assert time.monotonic() - begun < 60, "the node aborts a save after 120 s"
+    if door != "import":
+        save(good=True)
+        assert ck.latest().step == 1 and ck.latest().attempt == 2
 
 
 def raise_on_rank_1() -> None:
