@@ -7,9 +7,10 @@ The first byte says what follows. JSON text begins with none of these markers:
     0x01            a pickle follows; written and read only where the caller allows it
     0x02            a packed value follows: nested containers with arrays (see pack)
     0x03            what torch.save has written follows: values that a planner of DCP has saved
+    0x04            the value is a bytearray: its bytes follow
 
 In JSON text an object stands for what JSON cannot express: {"tuple": [...]}, {"bytes": "<base64>"},
-{"float": "nan"}, {"complex": [re, im]}, and {"torch.dtype": ...}, {"torch.device": ...}, {"torch.Size": ...}.
+{"bytearray": "<base64>"}, {"float": "nan"}, {"complex": [re, im]}, and {"torch.dtype": ...}, {"torch.device": ...}, {"torch.Size": ...}.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import typing
 
 from ._errors import Corrupt, InvalidArgument
 
-_BYTES, _PICKLE, _PACKED, _TORCH = b"\x00", b"\x01", b"\x02", b"\x03"
+_BYTES, _PICKLE, _PACKED, _TORCH, _BYTEARRAY = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
 
 _PLAIN = (type(None), bool, int, float, str, complex, bytes, bytearray)
 
@@ -56,7 +57,7 @@ def _to_json(value: typing.Any) -> typing.Any:
     if kind is complex:
         return {"complex": [_to_json(value.real), _to_json(value.imag)]}
     if kind in (bytes, bytearray):
-        return {"bytes": base64.b64encode(value).decode("ascii")}
+        return {kind.__name__: base64.b64encode(value).decode("ascii")}
     torch = _torch()
     if torch is not None:
         if kind is torch.dtype or kind is torch.device:
@@ -88,6 +89,8 @@ def _from_json(value: typing.Any) -> typing.Any:
         return complex(_from_json(content[0]), _from_json(content[1]))
     if kind == "bytes":
         return base64.b64decode(content)
+    if kind == "bytearray":
+        return bytearray(base64.b64decode(content))
     if kind == "torch.dtype":
         return getattr(_need_torch(kind), content.removeprefix("torch."))
     if kind == "torch.device":
@@ -100,7 +103,7 @@ def _from_json(value: typing.Any) -> typing.Any:
 def encode(value: typing.Any) -> bytes:
     """The bytes of a value for which is_plain is true."""
     if type(value) is bytes or type(value) is bytearray:
-        return _BYTES + bytes(value)
+        return (_BYTES if type(value) is bytes else _BYTEARRAY) + value
     return json.dumps(_to_json(value), ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "surrogatepass"
     )
@@ -114,6 +117,8 @@ def decode(content: bytes, name: str, allow_pickle: bool = False) -> typing.Any:
     """The value of an object. `name` is for errors."""
     if content[:1] == _BYTES:
         return content[1:]
+    if content[:1] == _BYTEARRAY:
+        return bytearray(content[1:])
     if content[:1] == _PICKLE:
         if not allow_pickle:
             raise InvalidArgument(

@@ -21,7 +21,8 @@ def some_state():
         "none": None,
         "empty": {},
         "empty list": [],
-        "odd": [math.inf, -math.inf, 1 + 2j, ("a", ("b",))],
+        "odd": [math.inf, -math.inf, 1 + 2j, ("a", ("b",)), bytearray(b"\x00ab"), b""],
+        "bytes that change": bytearray(b"\x04\xff"),
     }
 
 
