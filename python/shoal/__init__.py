@@ -37,6 +37,7 @@ from ._errors import (
     VersionMismatch,
 )
 from ._handle import SaveHandle
+from ._safetensors_export import SafetensorsExport
 from ._wrappers import PerRank, Replicated, RngState, per_rank, replicated
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "Refused",
     "Replicated",
     "RngState",
+    "SafetensorsExport",
     "SaveHandle",
     "SaveStats",
     "Superseded",

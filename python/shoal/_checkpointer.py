@@ -13,9 +13,11 @@ import weakref
 
 import numpy as np
 
-from . import _arguments, _arrays, _client, _handle, _process_group, _steady, _tree, _values
+from . import _arguments, _arrays, _client, _handle, _process_group, _safetensors_export
+from . import _steady, _tree, _values
 from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound
 from ._handle import SaveHandle
+from ._safetensors_export import SafetensorsExport
 
 logger = logging.getLogger("shoal")
 
@@ -494,6 +496,42 @@ class Checkpointer:
         checkpoint = Checkpoint(self, self._client.open_checkpoint(step, fallback))
         self._readers.add(checkpoint)
         return checkpoint
+
+    def export_safetensors(
+        self,
+        step: Step,
+        folder: str | os.PathLike[str],
+        *,
+        only: str | typing.Sequence[str] = (),
+        rename: typing.Mapping[str, str] | None = None,
+        dtype: typing.Any = None,
+        shard_size: int | str | None = None,
+        format: typing.Literal["huggingface", "safetensors"] = "huggingface",
+        force: bool = False,
+    ) -> SafetensorsExport:
+        """Writes the tensors of a checkpoint as whole tensors in safetensors files, as `shoal export` does:
+        model-00001-of-0000N.safetensors with an index, or one model.safetensors. Hugging Face's libraries
+        read both. One rank of a job calls it, and no other has to.
+
+        only: subtrees, such as "model"; all others are left out. Objects always are.
+        rename: the beginnings of names, with what replaces them: {"model.": ""}. The first that fits applies.
+        dtype: floating-point tensors become this type, such as torch.bfloat16 or "bfloat16".
+        shard_size: the most bytes of tensors in a file, 5 GiB by default; as a number, or text such as "2GB".
+        force: replaces the files of an earlier export in the folder.
+
+        Every block that is read is verified. The program `shoal` writes the files, holds at most some 140
+        MiB, and leaves no file of an export that fails. The checkpoint is not deleted meanwhile. Blocks;
+        other threads may save. Raises NotFound, Corrupt, AlreadyExists, NoSpace, IoError or InvalidArgument.
+        """
+        arguments = _safetensors_export.options(only, rename, dtype, shard_size, format)
+        if force:
+            arguments.append("--force")
+        path = os.path.abspath(os.fspath(folder))
+        program = self._client.options.node_program or os.environ.get("SHOAL_NODE_PROGRAM") or "shoal"
+        with self.open(step) as checkpoint:
+            about = checkpoint.metadata
+            attempt = (about.step, about.generation, about.attempt)
+            return _safetensors_export.run(program, self.root, attempt, path, arguments)
 
     # ---- the end ----
 

@@ -64,7 +64,7 @@ class VersionMismatch(Error):
 class IoError(Error, OSError):
     """The operating system reported an error."""
 
-    code = "io"
+    code = "I/O error"
 
 
 class NoSpace(Error, OSError):
@@ -94,7 +94,7 @@ class TooLarge(Error, ValueError):
 class Internal(Error):
     """A defect of Shoal."""
 
-    code = "internal"
+    code = "internal error"
 
 
 class Superseded(Error):

@@ -10,7 +10,8 @@ The first byte says what follows. JSON text begins with none of these markers:
     0x04            the value is a bytearray: its bytes follow
 
 In JSON text an object stands for what JSON cannot express: {"tuple": [...]}, {"bytes": "<base64>"},
-{"bytearray": "<base64>"}, {"float": "nan"}, {"complex": [re, im]}, and {"torch.dtype": ...}, {"torch.device": ...}, {"torch.Size": ...}.
+{"bytearray": "<base64>"}, {"float": "nan"}, {"complex": [re, im]}, and {"torch.dtype": ...},
+{"torch.device": ...}, {"torch.Size": ...}.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Wrong input, processes that end early, and failures: always an exception that says what to do."""
 
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -343,6 +345,15 @@ def test_the_python_lock_is_free_while_a_save_copies_and_waits(checkpointer):
     stop.set()
     thread.join()
     assert after - before > 10
+
+
+def test_every_code_of_the_client_has_a_class():
+    """I/O errors and internal ones once were of the base class."""
+    source = pathlib.Path(__file__).parents[2] / "base" / "status.cpp"
+    names = source.read_text().split("code_name(Code code) {")[1].split("\n}\n")[0]
+    codes = set(re.findall(r'return "(.+)";', names)) - {"ok", "unknown code"}
+    assert len(codes) == 17 and codes == set(shoal._errors._BY_CODE)
+    assert {each.code for each in shoal.Error.__subclasses__()} == codes
 
 
 def test_numpy_is_all_that_an_import_needs(python_environment):

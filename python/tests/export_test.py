@@ -1,4 +1,4 @@
-"""`shoal export`: the safetensors package and torch read what it writes, bit for bit."""
+"""`shoal export` and export_safetensors: safetensors and torch read what they write, bit for bit."""
 
 import json
 import os
@@ -95,3 +95,83 @@ def test_tensors_that_three_ranks_have_saved_in_parts(root, tmp_path, python_env
     for name, value in whole_values().items():
         assert loaded[f"model.{name}"].dtype == value.dtype and loaded[f"model.{name}"].shape == value.shape
         assert torch.equal(bits(loaded[f"model.{name}"]), bits(value)), name
+
+
+def test_from_python(checkpointer, tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file
+
+    state = {"model": {"a": torch.randn(300, 7), "b": torch.arange(9)}, "optim": {"m": torch.ones(2)}, "n": 1}
+    checkpointer.save(1, state).committed()
+    checkpointer.save(2, {"model": {}}).committed()
+    out = tmp_path / "out"
+    options = {"only": "model", "rename": {"model.": "net."}, "dtype": torch.bfloat16, "shard_size": 4000}
+    done = checkpointer.export_safetensors(1, out, **options)
+    assert (done.step, done.tensors) == (1, 2) and done.bytes == 300 * 7 * 2 + 9 * 8
+    names = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
+    assert {os.path.basename(path) for path in done.files} == names
+    assert set(os.listdir(out)) == names | {"model.safetensors.index.json"}
+    loaded = read_all(out, load_file)
+    assert set(loaded) == {"net.a", "net.b"} and torch.equal(loaded["net.b"], state["model"]["b"])
+    assert torch.equal(loaded["net.a"], state["model"]["a"].to(torch.bfloat16))
+    with pytest.raises(shoal.AlreadyExists, match="model-00001"):
+        checkpointer.export_safetensors(1, out, **options)
+    options = {"format": "safetensors", "only": ["model.b", "optim"]}
+    done = checkpointer.export_safetensors(1, out, **options, force=True)
+    assert done.files == [str(out / "model.safetensors")] and os.listdir(out) == ["model.safetensors"]
+    assert set(load_file(out / "model.safetensors")) == {"model.b", "optim.m"}
+
+
+def test_from_python_with_wrong_arguments(checkpointer, tmp_path):
+    checkpointer.save(1, {"x": np.zeros(3), "c": np.zeros(2, np.complex64)}).committed()
+    file = tmp_path / "file"
+    file.write_text("")
+    for options, says in (
+        ({"only": 3}, "only is 3"),
+        ({"rename": {"": "x"}}, "rename has the key ''"),
+        ({"rename": "x=y"}, "rename is 'x=y'"),
+        ({"rename": {"x": "c"}}, "'c'"),
+        ({"dtype": "int32"}, "dtype is 'int32'"),
+        ({"dtype": np.float64}, "dtype is .*float64"),
+        ({"shard_size": 1.5}, "shard_size is 1.5"),
+        ({"shard_size": "much"}, "'much' is not a size"),
+        ({"shard_size": -1}, "'-1' is not a size"),
+        ({"format": "gguf"}, "format is 'gguf'"),
+    ):
+        with pytest.raises(shoal.InvalidArgument, match=says):
+            checkpointer.export_safetensors(1, tmp_path / "out", **options)
+    with pytest.raises(shoal.NotFound, match="step 2"):
+        checkpointer.export_safetensors(2, tmp_path / "out")
+    with pytest.raises(shoal.NotFound, match="no tensor 'nothing'"):
+        checkpointer.export_safetensors(1, tmp_path / "out", only="nothing")
+    with pytest.raises(shoal.IoError, match="file"):
+        checkpointer.export_safetensors(1, file)
+    assert not (tmp_path / "out").exists() or not os.listdir(tmp_path / "out")
+
+
+def test_a_checkpoint_is_not_deleted_while_it_is_exported(root, tmp_path, monkeypatch):
+    root.mkdir()
+    with shoal.Checkpointer(root, node={"keep_last": 1}) as ck:
+        ck.save(1, {"x": np.arange(1000)}).committed()
+        run = subprocess.run
+
+        def saves_before(command, **options):
+            for step in range(2, 6):
+                ck.save(step, {"x": np.arange(3) + step}).committed()
+            return run(command, **options)
+
+        monkeypatch.setattr(subprocess, "run", saves_before)
+        done = ck.export_safetensors("latest", tmp_path / "out", format="safetensors")
+    assert done.step == 1 and load_numpy(done.files[0])["x"].tolist() == list(range(1000))
+
+
+def test_a_damaged_checkpoint_is_named(checkpointer, root, tmp_path):
+    checkpointer.save(1, {"x": np.arange(1000)}).committed()
+    (shard,) = root.glob("step-*/*/rank-*.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[data.index(np.arange(1000).tobytes()) + 4000] ^= 1
+    os.chmod(shard, 0o600)
+    shard.write_bytes(data)
+    with pytest.raises(shoal.Corrupt, match=r"rank-00000\.safetensors"):
+        checkpointer.export_safetensors(1, tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == []
