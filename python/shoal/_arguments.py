@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import os
 import typing
 
 from ._errors import InvalidArgument
@@ -45,11 +46,33 @@ def texts(given: typing.Any, name: str) -> dict[str, str]:
     if given is None:
         return {}
     if isinstance(given, typing.Mapping):
-        wrong = [item for item in given.items() if not all(isinstance(each, str) for each in item)]
+        wrong = [item for item in given.items() if not all(_is_text(each) for each in item)]
         if not wrong:
             return dict(given)
         given = {wrong[0][0]: wrong[0][1]}
     raise InvalidArgument(f"{name} is {given!r}: a dict with str as keys and values is needed")
+
+
+def path(value: typing.Any, name: str) -> str:
+    """An absolute path."""
+    try:
+        given = os.fspath(value)
+        text = os.fsdecode(given)
+        text.encode()
+    except (TypeError, UnicodeError):
+        text = ""
+    if not text or "\0" in text:
+        raise InvalidArgument(f"{name} is {value!r}: the path of a folder is needed, as str or os.PathLike")
+    return os.path.abspath(text)
+
+
+def choice(value: typing.Any, name: str, choices: typing.Sequence[str]) -> typing.Any:
+    """One of the choices, or None."""
+    if value is None or (isinstance(value, str) and value in choices):
+        return value
+    raise InvalidArgument(
+        f"{name} is {value!r}: {', '.join(choices[:-1])} or {choices[-1]} is needed"
+    )
 
 
 def box(offsets: typing.Any, sizes: typing.Any, name: str) -> tuple[list[int], list[int]] | None:
@@ -66,6 +89,19 @@ def box(offsets: typing.Any, sizes: typing.Any, name: str) -> tuple[list[int], l
         f"'{name}': offsets are {offsets!r} and sizes are {sizes!r}: for a box pass both, as lists with one "
         "number of at least 0 for each dimension"
     )
+
+
+def _is_text(value: typing.Any) -> bool:
+    return isinstance(value, str) and is_utf8(value)
+
+
+def is_utf8(text: str) -> bool:
+    """False: it has surrogates, as the names of files have which are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeError:
+        return False
+    return True
 
 
 def _is_number(value: typing.Any, least: int, largest: int) -> bool:

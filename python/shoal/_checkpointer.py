@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _arguments, _arrays, _client, _handle, _process_group, _safetensors_export
 from . import _steady, _tree, _values
-from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound
+from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound, Refused
 from ._handle import SaveHandle
 from ._safetensors_export import SafetensorsExport
 
@@ -38,7 +38,7 @@ def _program() -> str:
 
 
 def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) -> typing.Any:
-    instead = {} if root is None else {"SHOAL_ROOT": os.path.abspath(os.fspath(root))}
+    instead = {} if root is None else {"SHOAL_ROOT": _arguments.path(root, "root")}
     for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE"), ("job_id", "SHOAL_JOB_ID")):
         value = given.pop(name, None)
         if value is not None:
@@ -46,16 +46,24 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
     if "RANK" not in instead and "WORLD_SIZE" not in instead:
         instead = {**_process_group.variables(), **instead}
     options = _client.Options.from_environment(instead)
-    options.node_program = given.pop("node_program", None) or _program()
+    program = given.pop("node_program", None)
+    options.node_program = _arguments.path(program, "node_program") if program else _program()
     node = given.pop("node", None) or {}
     if not isinstance(node, typing.Mapping):
         raise InvalidArgument(f"node is {node!r}: a dict of settings is needed, such as {{'keep_last': 5}}")
     for name, value in node.items():
-        options.set_node(name, value)
+        if value is None:
+            continue
+        try:
+            options.set_node(name, value)
+        except (TypeError, RuntimeError):  # nanobind's errors for a value of another type
+            raise InvalidArgument(f"the node's setting {name!r} cannot be {value!r}") from None
     for name in ("dedupe", "on_busy", "on_failed"):
         value = given.pop(name, None)
-        if value is not None:
+        if isinstance(value, str):
             getattr(options, f"set_{name}")(value)
+        elif value is not None:
+            raise InvalidArgument(f"the option {name} cannot be {value!r}")
     for name, value in given.items():
         if value is None:
             continue
@@ -66,6 +74,22 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
         except TypeError:
             raise InvalidArgument(f"the option {name} cannot be {value!r}") from None
     return options
+
+
+def _check_root(options: typing.Any) -> None:
+    """Finds what would otherwise be the end of a wait for the node."""
+    root = str(options.root)
+    if not os.path.lexists(root):
+        raise NotFound(f"the root {root} does not exist: create this folder first, on storage of all hosts")
+    for other in list(_open):
+        if other._pid != os.getpid() or options.read_only or other._client.options.read_only:
+            continue
+        is_same_rank = other._client.options.job_id != options.job_id or other._rank == options.rank
+        if is_same_rank and os.path.realpath(other.root) == os.path.realpath(root):
+            raise Refused(
+                f"this process has a Checkpointer of the root {root} already: use it, close it first, or "
+                "pass read_only=True to open one that only loads"
+            )
 
 
 class _Packed(typing.NamedTuple):
@@ -135,6 +159,7 @@ class Checkpointer:
             node=node,
         )
         settled = _options(root, given)
+        _check_root(settled)
         self._allow_pickle = allow_pickle
         self._rank = int(settled.rank)  # of the launcher
         ranks = list(settled.process_group) or list(range(settled.world_size))
@@ -255,7 +280,7 @@ class Checkpointer:
             return _Packed(self._steady.state, None)
         self._steady = None
         walker = _tree.Walker(self._rank, False, allow_pickle)
-        root = walker.walk(state)
+        root = walker.walk_all(state)
         packed, numbers = self._state_of(root, walker.leaves, allow_pickle)
         steady = _steady.Steady(root, walker.leaves, packed, numbers)
         self._steady = steady if steady.usable else None
@@ -346,6 +371,8 @@ class Checkpointer:
         """
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
         wanted = _arguments.step_to_load(step)
+        _arguments.choice(fallback, "fallback", ("none", "previous"))
+        _arguments.choice(method, "method", ("automatic", "direct", "two-stage"))
         with self._lock:
             if into is None:
                 if policies is not None:
@@ -376,7 +403,7 @@ class Checkpointer:
         allow_pickle: bool,
     ) -> typing.Any:
         walker = _tree.Walker(self._rank, True, allow_pickle)
-        root = walker.walk(into)
+        root = walker.walk_all(into)
         result = self._load_leaves(walker, step, policies, fallback, method, allow_pickle)
         _tree.rebuild(root)
         return result
@@ -409,6 +436,7 @@ class Checkpointer:
             if result.report.missing:  # as policies allow, but the checkpoint may have the value elsewhere
                 found = self._load_resolved(walker, result.metadata.step, settled, None, allow_pickle)
                 result = result if found is None else found
+        self._load_statefuls(walker, result, allow_pickle)
         logger.info(
             "step %d is loaded: %.1f MiB in %.2f s",
             result.metadata.step,
@@ -416,6 +444,32 @@ class Checkpointer:
             result.seconds,
         )
         return result
+
+    def _load_statefuls(self, walker: _tree.Walker, result: typing.Any, allow_pickle: bool) -> None:
+        """Objects with load_state_dict get the whole state that was saved, also keys that they lack now: a
+        data loader that has not begun may have none."""
+        unexpected = result.report.unexpected if walker.statefuls else ()
+        grown = [
+            node
+            for node in walker.statefuls
+            if any(name.startswith(node.name + ".") for name in unexpected)
+        ]
+        if not grown:
+            return
+        with self._reader(result.metadata.step, None) as checkpoint:
+            stored = checkpoint.structure()
+            pending = _tree.Pending(self._world, self._position, allow_pickle)
+            wholes = []
+            made: dict[str, _tree.Node] = {}
+            for node in grown:
+                found = stored.find(node.name)
+                whole = _tree.whole(found, node.name, pending, checkpoint, made) if found else None
+                if whole is not None:
+                    wholes.append((node, whole, found))
+            checkpoint._reader.load(pending.state, {"": "allow_unexpected"})
+            pending.finish(())
+        for node, whole, found in wholes:
+            node.children[0][1].loaded = _tree.value_of_whole(whole, found)
 
     def _load_resolved(
         self,
@@ -489,6 +543,7 @@ class Checkpointer:
         self, step: Step = "latest", *, fallback: typing.Literal["none", "previous"] | None = None
     ) -> "Checkpoint":
         """Opens a checkpoint to read single values. It is not deleted while it is open."""
+        _arguments.choice(fallback, "fallback", ("none", "previous"))
         with self._lock:
             return self._reader(_arguments.step_to_load(step), fallback)
 
@@ -526,7 +581,7 @@ class Checkpointer:
         arguments = _safetensors_export.options(only, rename, dtype, shard_size, format)
         if force:
             arguments.append("--force")
-        path = os.path.abspath(os.fspath(folder))
+        path = _arguments.path(folder, "the folder")
         program = self._client.options.node_program or os.environ.get("SHOAL_NODE_PROGRAM") or "shoal"
         with self.open(step) as checkpoint:
             about = checkpoint.metadata
@@ -690,6 +745,15 @@ def _dict(state: typing.Any) -> typing.Any:
     if not isinstance(state, dict):
         raise InvalidArgument(f"a state must be a dict, not a {type(state).__name__}")
     return state
+
+
+def _after_fork() -> None:
+    """In the child: no thread of it holds a lock. A call is then an error of the client."""
+    for checkpointer in list(_open):
+        checkpointer._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

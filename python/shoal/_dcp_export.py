@@ -25,7 +25,7 @@ import torch
 from torch.distributed.checkpoint import filesystem as dcp_filesystem
 from torch.distributed.checkpoint import metadata as dcp_metadata
 
-from . import _arrays, _errors, _tree, _values
+from . import _arguments, _arrays, _errors, _tree, _values
 from ._dcp_import import METADATA
 from ._errors import Aborted, AlreadyExists, Corrupt, DeadlineExceeded, InvalidArgument
 
@@ -256,9 +256,10 @@ def _sync_folder(folder: str) -> None:
 
 
 class _Export:
-    def __init__(self, ck: Checkpointer, folder: str, timeout: float) -> None:
+    def __init__(self, ck: Checkpointer, folder: str, timeout: float | None) -> None:
         self._ck, self._folder = ck, folder
-        self._deadline = time.monotonic() + timeout
+        seconds = _arguments.timeout_s(timeout)
+        self._deadline = math.inf if seconds is None else time.monotonic() + seconds
         _calls[folder] += 1
         # Earlier calls may have left lists in this folder, also calls of this job.
         self._call = [ck._client.options.job_id, ck.world_size, _calls[folder]]
@@ -419,11 +420,11 @@ def export_folder(
     step: int | typing.Literal["latest"],
     folder: str | os.PathLike[str],
     allow_pickle: bool,
-    timeout: float,
+    timeout: float | None,
 ) -> None:
     """See shoal.torch.export_dcp."""
     begun = time.monotonic()
-    path = os.path.abspath(os.fspath(folder))
+    path = _arguments.path(folder, "the folder")
     with _errors.of_system(f"write to the folder {path}"):
         export = _Export(ck, path, timeout)
         export.prepare()

@@ -607,7 +607,7 @@ def import_folder(
 ) -> _client.Metadata:
     """See shoal.torch.import_dcp."""
     number = _arguments.step_to_save(step)
-    path = os.path.abspath(os.fspath(folder))
+    path = _arguments.path(folder, "the folder")
     with ck._describing(number), _errors.of_system(f"read the folder {path}"):
         opened = _Folder(path)
         mapped = _Mapped(opened)

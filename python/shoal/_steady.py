@@ -52,6 +52,8 @@ class Steady:
         self.usable = all(self._add_array(leaf) for leaf in leaves if leaf.kind in ("array", "alias"))
         self._pointers = [tensor.data_ptr() for tensor in self._tensors]
         self._shapes = [tensor.shape for tensor in self._tensors]
+        self._dtypes = [tensor.dtype for tensor in self._tensors]
+        self._complex = [tensor for tensor in self._tensors if tensor.is_complex()]
 
     def _add_array(self, leaf: _tree.Node) -> bool:
         """False: the array has to be copied for each save, or is not as simple as this class wants it."""
@@ -87,7 +89,9 @@ class Steady:
         return (
             [tensor.data_ptr() for tensor in self._tensors] == self._pointers
             and [tensor.shape for tensor in self._tensors] == self._shapes
-            and all(tensor.is_contiguous() for tensor in self._tensors)
+            and [tensor.dtype for tensor in self._tensors] == self._dtypes
+            and not any(tensor.is_conj() for tensor in self._complex)
+            and all([tensor.is_contiguous() for tensor in self._tensors])
             and all(tensor._local_tensor is local for tensor, local in self._dtensors)
             and all(array.__array_interface__ == known for array, known in self._arrays)
         )

@@ -78,6 +78,8 @@ def _check_storable(tensor: torch.Tensor, name: str) -> None:
         reject(f"a tensor of layout {tensor.layout}", "save its indices and its values as tensors")
     if tensor.is_quantized:
         reject("a quantised tensor", "save int_repr(), scale and zero point")
+    if torch.nn.parameter.is_lazy(tensor):
+        reject("a lazy parameter", "it has no shape yet. Run the module once before you save or load")
     if type(tensor) not in _PLAIN_TYPES:
         reject(
             f"a {type(tensor).__name__}", "Shoal does not know this class of tensor. Save the tensors inside"
@@ -94,7 +96,7 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.cpu().contiguous()
 
 
-def _to_fill(tensor: torch.Tensor) -> tuple[torch.Tensor, typing.Callable[[], None] | None]:
+def _to_fill(tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, typing.Callable[[], None] | None]:
     """Contiguous host memory for a load, and the copy from there to the tensor if it is not the tensor's."""
     target = tensor.detach()
     if (
@@ -104,6 +106,8 @@ def _to_fill(tensor: torch.Tensor) -> tuple[torch.Tensor, typing.Callable[[], No
         and not target.is_neg()
     ):
         return target, None
+    if any(size > 1 and stride == 0 for size, stride in zip(target.shape, target.stride())):
+        raise InvalidArgument(f"'{name}' has elements that share memory: a load cannot fill it. Call clone()")
     buffer = torch.empty(target.shape, dtype=target.dtype)
 
     def finish() -> None:
@@ -117,7 +121,7 @@ def describe(tensor: torch.Tensor, name: str, rank: int, writable: bool) -> Arra
     if DTensor is not None and isinstance(tensor, DTensor):
         return _describe_dtensor(tensor, name, rank, writable)
     _check_storable(tensor, name)
-    host, finish = _to_fill(tensor) if writable else (_on_host(tensor), None)
+    host, finish = _to_fill(tensor, name) if writable else (_on_host(tensor), None)
     return Array(
         dtype_name(tensor.dtype, name),
         tuple(tensor.shape),
@@ -157,7 +161,7 @@ def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) 
             f"'{name}': the local tensor of rank {rank} has the shape {tuple(local.shape)}, but the "
             f"placements {tensor.placements} of shape {shape} give {tuple(expected)}"
         )
-    host, finish = _to_fill(local) if writable else (_on_host(local), None)
+    host, finish = _to_fill(local, name) if writable else (_on_host(local), None)
     key = _alias_key(local)
     return Array(
         dtype_name(tensor.dtype, name),

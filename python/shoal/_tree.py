@@ -18,11 +18,13 @@ import typing
 
 import numpy as np
 
-from . import _arrays, _client, _values
+from . import _arguments, _arrays, _client, _values
 from ._errors import Corrupt, InvalidArgument
 from ._wrappers import PerRank, Replicated, ranks_of_group
 
 STRUCTURES = "__shoal_tree__"  # the prefix of the names of structures
+
+_DEPTH_MAX = 200  # containers inside each other: far below what Python's stack holds
 
 Json = typing.Any
 
@@ -62,6 +64,12 @@ def state_of(value: typing.Any) -> typing.Any:
     return value.state_dict()
 
 
+def _has_fixed_keys(value: typing.Any) -> bool:
+    """A module and an optimizer have the keys that a load may fill. Other objects may have none at first."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+
+
 def is_object(value: typing.Any, allow_pickle: bool) -> bool:
     """Whether the value is stored as one object: a plain value, or where allowed a pickle."""
     if _values.is_plain(value):
@@ -79,9 +87,17 @@ class Walker:
         self.writable = writable
         self.allow_pickle = allow_pickle
         self.leaves: list[Node] = []
+        self.statefuls: list[Node] = []  # whose state may have other keys after a load
         self._by_name: dict[str, Node] = {}
         self._by_memory: dict[typing.Any, Node] = {}
         self._containers: set[int] = set()  # those that the walk is inside of
+
+    def walk_all(self, state: typing.Any) -> Node:
+        """Makes the Node of a whole state."""
+        try:
+            return self.walk(state)
+        except RecursionError:  # of is_plain, or of an object's own state_dict
+            raise InvalidArgument("a list or a tuple in the state contains itself") from None
 
     def walk(self, value: typing.Any, name: str = "", group: typing.Any = None) -> Node:
         kind = type(value)
@@ -109,6 +125,8 @@ class Walker:
                 _prepare(value)
             node = Node("stateful", name, value)
             node.children.append((None, self.walk(state_of(value), name, group)))
+            if not _has_fixed_keys(value):
+                self.statefuls.append(node)
             return node
         if self.allow_pickle:
             return self._leaf(Node("object", name, value))
@@ -128,6 +146,8 @@ class Walker:
     ) -> Node:
         if id(value) in self._containers:
             raise InvalidArgument(f"'{name}' contains itself")
+        if len(self._containers) == _DEPTH_MAX:
+            raise InvalidArgument(f"the state has more than {_DEPTH_MAX} containers inside each other")
         self._containers.add(id(value))
         node = Node(kind, name, value)
         prefix = name + "." if name else ""
@@ -161,6 +181,10 @@ class Walker:
             raise InvalidArgument(
                 f"{what}: keys are joined with dots to make names, and names must be unique"
             )
+        if node.name.startswith(STRUCTURES):
+            raise InvalidArgument(f"the name '{node.name}' is reserved: choose another key")
+        if not node.name.isascii() and not _arguments.is_utf8(node.name):
+            raise InvalidArgument(f"the name {node.name!r} is not valid Unicode: choose other keys")
         self.leaves.append(node)
         return node
 
@@ -175,16 +199,24 @@ def _prepare(value: typing.Any) -> None:
 def encode_object(node: Node, allow_pickle: bool) -> bytes:
     if node.kind == "per_rank":
         return encode_per_rank(node, allow_pickle)
-    if _values.is_plain(node.value):
-        return _values.encode(node.value)
-    return _values.encode_pickle(node.value)
+    try:
+        if _values.is_plain(node.value):
+            return _values.encode(node.value)
+    except (ValueError, RecursionError) as error:  # an int with more than 4,300 digits, very deep lists
+        raise InvalidArgument(f"'{node.name}' cannot be written as JSON: {error}") from None
+    try:
+        return _values.encode_pickle(node.value)
+    except Exception as error:  # whatever __reduce__ and __getstate__ raise
+        raise InvalidArgument(
+            f"'{node.name}' is a {type(node.value).__qualname__}, which cannot be pickled: {error}"
+        ) from error
 
 
 def encode_per_rank(node: Node, allow_pickle: bool) -> bytes:
     """One object of a whole subtree: the tensors in it must be whole on this rank."""
     walker = Walker(0, False, allow_pickle)
     try:
-        root = walker.walk({"value": node.value.value})
+        root = walker.walk_all({"value": node.value.value})
     except InvalidArgument as error:
         raise InvalidArgument(f"in the per_rank value '{node.name}': {error}") from None
     objects: dict[str, str] = {}

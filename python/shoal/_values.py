@@ -126,7 +126,10 @@ def decode(content: bytes, name: str, allow_pickle: bool = False) -> typing.Any:
                 f"'{name}' is a pickle, which can run code when it is loaded. If you trust whoever saved "
                 "this checkpoint, pass allow_pickle=True to load it"
             )
-        return pickle.loads(content[1:])
+        try:
+            return pickle.loads(content[1:])
+        except Exception as error:  # whatever its classes raise
+            raise InvalidArgument(f"'{name}' cannot be unpickled: {error}") from error
     if content[:1] == _PACKED:
         return unpack(content, name, allow_pickle)
     if content[:1] == _TORCH:

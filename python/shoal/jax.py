@@ -60,7 +60,7 @@ def save(
             texts = _arguments.texts(metadata, "metadata")
             tree, _, _ = _nested(state)
             walker = _Walker(checkpointer._rank, False, checkpointer._allow_pickle)
-            root = walker.walk(tree)
+            root = walker.walk_all(tree)
             packed, _ = checkpointer._state_of(root, walker.leaves, checkpointer._allow_pickle)
         return checkpointer._submit(number, packed, texts)
 
@@ -91,7 +91,7 @@ def load(
     with checkpointer._lock:
         tree, paths, treedef = _nested(like)
         walker = _Walker(checkpointer._rank, True, checkpointer._allow_pickle)
-        root = walker.walk(tree)
+        root = walker.walk_all(tree)
         result = checkpointer._load_leaves(
             walker, wanted, settled, fallback, "automatic", checkpointer._allow_pickle
         )

@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.storage import StorageReader as _DcpReader
 from torch.distributed.checkpoint.storage import StorageWriter as _DcpWriter
 from torch.distributed.checkpoint.storage import WriteResult
 
-from . import _arrays, _client, _errors, _tensors, _tree
+from . import _arguments, _arrays, _client, _errors, _tensors, _tree
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument
 from ._handle import SaveHandle
@@ -63,7 +63,7 @@ _by_root: dict[str, Checkpointer] = {}
 def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpointer:
     """The Checkpointer of this process for a root. The first call opens it, with these options; it is closed
     when the process ends."""
-    key = os.path.abspath(os.fspath(root))
+    key = _arguments.path(root, "root")
     with _lock:
         if key not in _by_root:
             with _errors.of_system(f"create the root {key}"):
@@ -71,6 +71,13 @@ def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpo
             _by_root[key] = Checkpointer(key, **options)
         return _by_root[key]
 
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 _STEP = re.compile(
     r"(?:^|.*[-_.=]|.*(?:step|iter|iteration|epoch|checkpoint|ckpt|save))(\d+)$", re.IGNORECASE
@@ -83,7 +90,7 @@ def _split(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
         raise InvalidArgument(
             "checkpoint_id is not given: Shoal needs a path such as '/checkpoints/run7/step-100'"
         )
-    path = os.path.abspath(os.fspath(checkpoint_id))
+    path = _arguments.path(checkpoint_id, "checkpoint_id")
     number = _STEP.match(os.path.basename(path))
     return (os.path.dirname(path), int(number.group(1))) if number else (path, None)
 
@@ -230,7 +237,7 @@ def export_dcp(
     folder: str | os.PathLike[str],
     *,
     allow_pickle: bool = False,
-    timeout: float = 3600.0,
+    timeout: float | None = 3600.0,
 ) -> None:
     """Writes a checkpoint as a folder that dcp.load of PyTorch reads. All ranks of the job call this with the
     same arguments; each writes one file, and rank 0 then writes `.metadata`, which makes the folder complete.
@@ -367,7 +374,7 @@ class _Reads:
         stored = getattr(torch, _arrays._TORCH_DTYPE_NAMES[dtype])
         self._items.append((item, target))
         if target.dtype == stored:
-            buffer, finish = _tensors._to_fill(target)
+            buffer, finish = _tensors._to_fill(target, fqn)
         else:  # DCP converts
             buffer = torch.empty(target.shape, dtype=stored)
             finish = functools.partial(_copy, target, buffer)

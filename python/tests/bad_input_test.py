@@ -46,6 +46,9 @@ def run_shoal(*arguments: str) -> str:
         ({1.5: 2}, "keys of a dict"),
         ({"a": {"b": 1}, "a.b": 2}, "two values have the name 'a.b'"),
         ({1: 2, "1": 3}, "two values have the name '1'"),
+        ({"__shoal_tree__": {"x": 1}}, "the name '__shoal_tree__.x' is reserved"),
+        ({"\udc80": 1}, r"the name '\\udc80' is not valid Unicode"),
+        ({"n": 10**5000}, "'n' cannot be written as JSON"),
     ],
 )
 def test_what_cannot_be_saved_is_named(checkpointer, state, says):
@@ -59,6 +62,60 @@ def test_a_state_that_contains_itself(checkpointer):
     state["self"] = state
     with pytest.raises(shoal.InvalidArgument, match="contains itself"):
         checkpointer.save(1, state)
+
+
+def test_lists_that_contain_themselves_and_deep_states(checkpointer):
+    itself, deep_list, deep = [1], [], {}
+    itself.append(itself)
+    inner_list, inner = deep_list, deep
+    for _ in range(3000):
+        inner_list.append([])
+        inner["k"] = {}
+        inner_list, inner = inner_list[0], inner["k"]
+    for state, says in (
+        ({"l": itself}, "contains itself"),
+        ({"l": deep_list}, "contains itself"),
+        (deep, "more than 200 containers"),
+        ({"p": shoal.per_rank(deep)}, "more than 200 containers"),
+    ):
+        with pytest.raises(shoal.InvalidArgument, match=says):
+            checkpointer.save(1, state)
+    for _ in range(190):
+        inner["k"] = {"x": 1}
+        inner = inner["k"]
+    for _ in range(2900):
+        deep = deep["k"]
+    with pytest.raises(shoal.InvalidArgument, match="more than 200"):
+        checkpointer.save(1, deep)
+    for _ in range(100):
+        deep = deep["k"]
+    checkpointer.save(1, deep).committed()
+    assert checkpointer.load(1) == deep
+
+
+def test_values_that_cannot_be_pickled_are_named(checkpointer):
+    class Local:
+        pass
+
+    for value in (lambda: 1, Local()):
+        with pytest.raises(shoal.InvalidArgument, match="'a.b' .*cannot be pickled"):
+            checkpointer.save(1, {"a": {"b": value}}, allow_pickle=True)
+
+
+def test_a_second_checkpointer_of_a_root_is_refused_at_once(checkpointer, root):
+    begun = time.monotonic()
+    for path in (root, root / ".." / root.name):
+        with pytest.raises(shoal.Refused, match="already: use it, close it first"):
+            shoal.Checkpointer(path)
+    assert time.monotonic() - begun < 10, "the wait for the node takes 30 s"
+    checkpointer.save(1, {"x": 1}).committed()
+    with shoal.Checkpointer(root, read_only=True) as reader:
+        assert reader.load() == {"x": 1}
+
+
+def test_a_root_that_does_not_exist_is_named(root):
+    with pytest.raises(shoal.NotFound, match="root .*root does not exist: create this folder"):
+        shoal.Checkpointer(root)
 
 
 def test_a_read_only_array_cannot_be_filled(checkpointer):
@@ -108,6 +165,11 @@ def has_step_1(tmp_path_factory):
         (lambda ck: ck.load(1, into={}, policies={"": "odd"}), "the policy 'odd'"),
         (lambda ck: ck.load(1, policies={"": "strict"}), "pass `into` too"),
         (lambda ck: ck.load(1, fallback="never"), "none or previous"),
+        (lambda ck: ck.load(1, fallback=1), "fallback is 1: none or previous"),
+        (lambda ck: ck.load(1, into={}, method=1), "method is 1: automatic, direct or two-stage"),
+        (lambda ck: ck.open(1, fallback=1), "fallback is 1"),
+        (lambda ck: ck.save(2, {}, metadata={"a": "\udc80"}), "metadata is"),
+        (lambda ck: ck.export_safetensors(1, 5), "the folder is 5"),
         (lambda ck: ck.load(1, into={}, method="fast"), "automatic, direct or two-stage"),
         (lambda ck: ck.open(1).read("x", [0]), "for a box pass both"),
         (lambda ck: ck.open(1).read("x", [-1, 0], [1, 1]), "for a box pass both"),
@@ -115,6 +177,14 @@ def has_step_1(tmp_path_factory):
         (lambda ck: ck.open(1).read("x", [0, 0], [9, 9]), "exceeds the tensor's size"),
         (lambda ck: ck.open(1).read("o"), "is an object"),
         (lambda ck: shoal.Checkpointer(ck.root, node=[1]), "a dict of settings"),
+        (lambda ck: shoal.Checkpointer(ck.root, node={1: 2}), "the node's setting 1"),
+        (lambda ck: shoal.Checkpointer(ck.root, node={"keep_last": "x"}), "'keep_last' cannot be 'x'"),
+        (lambda ck: shoal.Checkpointer(ck.root, dedupe=3), "dedupe cannot be 3"),
+        (lambda ck: shoal.Checkpointer(ck.root, node_program=5), "node_program is 5"),
+        (lambda ck: shoal.Checkpointer(5), "root is 5: the path of a folder"),
+        (lambda ck: shoal.Checkpointer(""), "root is ''"),
+        (lambda ck: shoal.Checkpointer("a\0b"), "root is 'a"),
+        (lambda ck: shoal.Checkpointer("\udc80"), "root is "),
         (lambda ck: shoal.Checkpointer(ck.root, rank="a"), "RANK is 'a'"),
         (lambda ck: shoal.Checkpointer(ck.root, rank=5, world_size=2), "WORLD_SIZE is 2"),
     ],
@@ -206,6 +276,29 @@ def test_a_forked_process_gets_an_error_and_ends(checkpointer):
     assert os.waitpid(child, 0)[1] == 0
     assert answer == "forked forked forked"
     checkpointer.save(3, {"x": 1}).committed()
+
+
+def test_a_fork_while_another_thread_calls_does_not_hang(checkpointer):
+    """The lock of the Checkpointer is held when the process forks. The child gets an error, too."""
+    with checkpointer._lock:
+        child = []
+        thread = threading.Thread(target=lambda: child.append(os.fork()) or (child[0] == 0 and in_child()))
+
+        def in_child():
+            try:
+                checkpointer.save(1, {"x": 1})
+            except shoal.Refused:
+                os._exit(7)
+            os._exit(1)
+
+        thread.start()
+        thread.join()
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child[0], os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(child[0], signal.SIGKILL)
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 7
 
 
 SAVES_AND_ENDS = """

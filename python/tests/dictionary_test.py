@@ -334,3 +334,26 @@ def test_aliases_of_one_array_are_loaded_into_arrays_of_their_own(checkpointer):
     assert state["b"].tolist() == state["c"][0].tolist() == table.tolist()
     with pytest.raises(shoal.KeyMismatch, match="'b' of 'a'"):
         checkpointer.load(1, into={"a": np.zeros(6, int), "b": np.zeros(5, int)})
+
+
+class Loader:
+    """A data loader whose state has other keys before it begins."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+@pytest.mark.parametrize("before", [{}, None, {"epoch": 0}, {"epoch": 0, "seen": {}}])
+def test_an_object_gets_its_whole_state_also_keys_that_it_lacks(checkpointer, before):
+    saved = {"epoch": 3, "seen": {"train": np.arange(4), "by": [np.ones(2), "x"]}, "none": None}
+    checkpointer.save(1, {"data": Loader(saved), "n": 1}).committed()
+    state = {"data": Loader(before), "n": 0}
+    checkpointer.load(1, into=state)
+    same(state["data"].state, saved)
+    assert state["n"] == 1

@@ -113,3 +113,16 @@ def test_a_module_that_gets_other_parameters(checkpointer):
         assert loaded["rng"] == step
         assert list(loaded["model"]) == list(expected)
         assert all(torch.equal(loaded["model"][name], value) for name, value in expected.items())
+
+
+def test_the_same_memory_as_another_type(checkpointer):
+    torch = pytest.importorskip("torch")
+    real, turned = torch.ones(4), torch.full((3,), 1 + 2j, dtype=torch.complex64)
+
+    def as_ints(state):
+        state["real"].data = state["real"].data.view(torch.int32)
+
+    def conjugated(state):
+        state["turned"].data = state["turned"].data.conj()
+
+    steps(checkpointer, {"real": real, "turned": turned}, [as_ints, conjugated])

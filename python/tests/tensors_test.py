@@ -153,3 +153,14 @@ def test_a_shape_that_changed(checkpointer):
         checkpointer.load(1, into={"x": torch.zeros(4)})
     with pytest.raises(shoal.KeyMismatch, match="x"):
         checkpointer.load(1, into={"x": torch.zeros(3, dtype=torch.float64)})
+
+
+def test_a_lazy_parameter_is_named(checkpointer):
+    with pytest.raises(shoal.InvalidArgument, match="'m.weight' is a lazy parameter: it has no shape yet"):
+        checkpointer.save(1, {"m": torch.nn.LazyLinear(3)})
+
+
+def test_elements_that_share_memory_cannot_be_filled(checkpointer):
+    checkpointer.save(1, {"a": torch.arange(6).reshape(2, 3)}).committed()
+    with pytest.raises(shoal.InvalidArgument, match="'a' has elements that share memory"):
+        checkpointer.load(1, into={"a": torch.zeros(3, dtype=torch.int64).expand(2, 3)})
