@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps peers python-environment build python demo demo-torch test test-environment test-python
-.PHONY: bench gpu-build gpu-test gpu-bench
+.PHONY: wheel test-wheel bench gpu-build gpu-test gpu-bench
 .PHONY: asan tsan fuzz mutants format format-check lint clean
 SHELL := /bin/bash
 
@@ -14,6 +14,10 @@ WERROR ?= $(if $(CI),ON,OFF)
 SCOPE ?= unit
 # OFF leaves out the Python package, with its tests.
 PYTORCH ?= ON
+# Of make wheel: for which Python. With CPython 3.12 or newer one wheel serves all later versions.
+WHEEL_PYTHON ?= $(or $(shell tools/stable_pythons | head -1),python3)
+# Of make test-wheel: the oldest Python of this machine that such a wheel is for.
+WHEEL_TEST_PYTHON ?= $(or $(shell tools/stable_pythons | tail -1),python3)
 # Of make demo-torch: how it shards.
 PARALLEL ?= fsdp hsdp tp
 # Further arguments to CMake's configuration, e.g. CMAKE_ARGS=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache.
@@ -36,6 +40,8 @@ help:
 	@echo 'make build         build everything into build/release'
 	@echo 'make python        build the Python package into build/release/python'
 	@echo 'make test-python   build it and run its tests alone, which make test runs too'
+	@echo 'make wheel         build a self-contained wheel of it into build/wheel'
+	@echo 'make test-wheel    test the wheel where no other library is, and pip install .'
 	@echo 'make demo-torch    PyTorch on four ranks (FSDP2, HSDP, TP): killed while saving, and continued'
 	@echo '                   with PARALLEL=fsdp, hsdp or tp only one of them'
 	@echo 'make deps          install the Debian packages that are missing'
@@ -74,6 +80,18 @@ demo-torch: python
 
 test-python: python
 	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q
+
+# Takes libraries and program as make build makes them, and compiles only the extension module again.
+wheel: deps
+	@tools/install_python
+	@tools/timed configure $(CONFIGURE_RELEASE)
+	@tools/timed build $(COMPILE) release --target shoal shoal_client
+	@tools/timed wheel packaging/build_wheel build/release $(WHEEL_PYTHON) build/wheel
+
+test-wheel: wheel
+	@tools/timed 'test of the wheel' tests/install/wheel_test build/wheel/*.whl $(WHEEL_TEST_PYTHON)
+	@tools/timed 'test of pip install' tests/install/pip_test python3 build/release
+	@tools/timed --summary
 
 # Builds only what the demo runs.
 demo: deps
