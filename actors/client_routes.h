@@ -1,4 +1,4 @@
-// Which roles of a node receive a message of a client. All hosts of roles use this.
+// Which roles of a node receive a message of a client. All role hosts use this.
 #pragma once
 
 #include "actors/role.h"

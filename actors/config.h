@@ -17,7 +17,7 @@ namespace shoal::actors {
 struct Timeouts {
   uint32_t join_gather_ms = 5;       // from the attachment of a local rank to the message that reports it
   uint32_t resend_first_ms = 500;    // first interval between resends; each is twice the one before ...
-  uint32_t resend_most_ms = 10'000;  // ... up to this one, which a Pending sets at once
+  uint32_t resend_most_ms = 10'000;  // ... up to this one; Pending sets this one at once
   // Lower bound of the interval for each host of the job; the longest is 8 times this.
   uint32_t resend_host_us = 500;
   uint32_t report_partial_after_ms = 2'000;  // after the first local rank has written
@@ -44,8 +44,8 @@ struct Timeouts {
   uint32_t load_gather_longest_ms = 3'000;
   // It sends the roster at the latest this long after the first join, or after 15 of the intervals above.
   uint32_t load_gather_most_ms = 10'000;
-  uint32_t load_join_patience_ms = 25'000;  // for the coordinator's answer; then a node loads alone
-  // Likewise, for a load that may fall back: the party that chooses reads all of a checkpoint first.
+  uint32_t load_join_patience_ms = 25'000;  // for the coordinator's answer; then a node reads by itself
+  // The same for a load that may fall back: the node that chooses reads a whole checkpoint first.
   uint32_t load_verify_patience_ms = 1'800'000;
   // A load stops requesting chunks from a host that has sent nothing for this long.
   uint32_t chunk_deadline_ms = 5'000;

@@ -1,5 +1,6 @@
-// Operation: storage work that a role starts with effect::Start. event::OperationDone brings its Answer,
-// or an error; a role learns nothing of it before. actors/executor/operation_runner.h carries operations out.
+// Operation: work with storage or memory that a role starts with effect::Start. event::OperationDone brings
+// its Answer, or an error; a role learns nothing of it before. actors/executor/operation_runner.h carries
+// operations out.
 #pragma once
 
 #include <cstdint>

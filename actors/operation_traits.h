@@ -1,4 +1,4 @@
-// What the hosts of roles must know of each operation: one table, which a new operation joins before it
+// What role hosts must know of each operation: one table, which a new operation joins before it
 // compiles.
 #pragma once
 

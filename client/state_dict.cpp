@@ -304,11 +304,11 @@ class Positions {
   std::deque<std::string> made_;  // names that are not an entry's fqn
 };
 
-// Shares equal Held objects. Keeps the first kMostKnown different ones for comparison.
+// Shares equal HeldShards objects. Keeps the first kMostKnown different ones for comparison.
 class SharedHoldings {
  public:
-  std::shared_ptr<const client::BoundState::Held> of(client::BoundState::Held held) {
-    auto fresh = std::make_shared<const client::BoundState::Held>(std::move(held));
+  std::shared_ptr<const client::BoundState::HeldShards> of(client::BoundState::HeldShards held) {
+    auto fresh = std::make_shared<const client::BoundState::HeldShards>(std::move(held));
     if (const auto found = known_.find(fresh); found != known_.end()) return *found;
     if (known_.size() < kMostKnown) known_.insert(fresh);
     return fresh;
@@ -317,13 +317,13 @@ class SharedHoldings {
  private:
   static constexpr size_t kMostKnown = 4096;
   struct Less {
-    bool operator()(const std::shared_ptr<const client::BoundState::Held>& a,
-                    const std::shared_ptr<const client::BoundState::Held>& b) const {
+    bool operator()(const std::shared_ptr<const client::BoundState::HeldShards>& a,
+                    const std::shared_ptr<const client::BoundState::HeldShards>& b) const {
       return std::tie(a->shards.boxes, a->shards.local, a->shards.local_shape, a->copies) <
              std::tie(b->shards.boxes, b->shards.local, b->shards.local_shape, b->copies);
     }
   };
-  std::set<std::shared_ptr<const client::BoundState::Held>, Less> known_;
+  std::set<std::shared_ptr<const client::BoundState::HeldShards>, Less> known_;
 };
 
 // Most often there is one box, which is the whole local tensor. Then `local` stays empty, and home_of handles
@@ -354,7 +354,7 @@ Result<client::BoundState> client::BoundState::bind(const StateDict& state, Rank
     Value value;
     value.position = positions.at(value_fqn(entry, rank));
     SHOAL_ASSIGN_OR_RETURN(value.element_bytes, dtype_bytes(entry.dtype));
-    Held held{out.layout_->shards_of(entry, rank), {}};
+    HeldShards held{out.layout_->shards_of(entry, rank), {}};
     const Entry& given = *out.entries_[value.position];
     if (given.form == Entry::Form::value && held.shards.boxes.empty() && !whole(entry.shape).empty()) {
       return bad(entry.fqn, fmt::format("rank {} is not in the group of its siblings", rank));

@@ -70,7 +70,7 @@ class BoundState {
     return value_fqn(layout_->entries()[layout_entry], rank_);
   }
   const StateEntries& entries() const { return entries_; }
-  struct Held {
+  struct HeldShards {
     LocalShards shards;  // without a place in the local tensor if the box is the whole local tensor
     // For tiles, by local box: the devices that hold it, as positions in the entry's shards.
     std::vector<std::vector<uint32_t>> copies;
@@ -80,7 +80,7 @@ class BoundState {
     uint32_t position = 0;
     uint64_t element_bytes = 1;
     // Never nullptr. Values of the same shape and sharding share it, because a model has many of them.
-    std::shared_ptr<const Held> held;
+    std::shared_ptr<const HeldShards> held;
     const LocalShards& shards() const { return held->shards; }
   };
   const std::vector<Value>& values() const { return values_; }

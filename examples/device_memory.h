@@ -1,4 +1,4 @@
-// DeviceMemory: the memory of one CUDA device, as a trainer has it. It stands for what a framework does.
+// DeviceMemory: the memory of one CUDA device, as a trainer has it. A framework would provide it.
 #pragma once
 
 #include <memory>

@@ -107,7 +107,7 @@ def options_of_the_command_line() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--root", required=True, help="directory of the checkpoints")
+    parser.add_argument("--root", required=True, help="folder of the checkpoints")
     parser.add_argument("--text", required=True, help="file with the text to learn")
     parser.add_argument("--losses", required=True, help="file for losses and digests")
     parser.add_argument("--steps", type=int, default=40)

@@ -5,7 +5,6 @@
 
 namespace shoal::gpu {
 
-bool built_with_cuda();
 std::string_view cuda_build();  // "CUDA 13.0 for sm 80, 90, 100", or "not built in"
 
 }  // namespace shoal::gpu

@@ -59,9 +59,9 @@ class DeviceWork {
   // Blocks this thread until all copies have ended. After an error the targets have undefined contents, and
   // no copy writes to them any more. Code::invalid_argument: a source changed, see to_host.
   virtual Status wait(ThreadOf thread = ThreadOf::caller) = 0;
-  // Makes what `stream` is given after this call wait for the copies. It does not block this thread. If the
-  // copies have ended, it returns their outcome.
-  // `device`: whose default stream a nullptr is.
+  // Work that is submitted to `stream` after this call waits for the copies. The call does not block this
+  // thread. If the copies have ended, it returns their outcome. A `stream` of nullptr is the default stream
+  // of `device`.
   virtual Status make_wait(void* stream, int device = kCurrentDevice) = 0;
 };
 
@@ -105,11 +105,11 @@ class DeviceStager {
   virtual Status check_memory(const Queue& queue, const void* memory, uint64_t bytes) = 0;
   // Pins host memory whose pages are present, so that copies to it run beside the host. The memory is
   // unpinned when the returned object is destroyed, which first waits for copies to it. Code::no_space: the
-  // device or the system refuses, or pinned_bytes_max does not suffice. Copies still work then, through a
+  // device or the system cannot pin it, or it exceeds pinned_bytes_max. Copies still work, but pass through a
   // small ring.
   virtual Result<std::shared_ptr<void>> pin(int device, MutableByteView memory) = 0;
   // Starts copies from devices to host memory, where each target is contiguous. They run on streams of the
-  // stager, after all that the queues have been given so far. After an error no copy is in progress.
+  // stager, after all work that was submitted to the queues before. After an error no copy is in progress.
   //
   // With `name_of`, the device digests all sources before and after the copies, and wait() compares: if one
   // changed, its error has the name of its tag. The queues wait for the first digests. Of strided rows what

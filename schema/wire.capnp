@@ -231,8 +231,10 @@ struct Message {
     chunksUnavailable @58 :Chunks;     # Loader -> Loader
     chunksCancelled @59 :Chunks;       # Loader -> Loader
     chunksPending @60 :Chunks;         # Loader -> Loader
-    saveProgress :group {              # ShardWriter -> Coordinator: its ranks still write.
-      key @66 :AttemptKey;             # Coordinator -> ShardWriter: some rank still does
+    # ShardWriter -> Coordinator: ranks of this host still write. Coordinator -> ShardWriter: some rank still
+    # writes.
+    saveProgress :group {
+      key @66 :AttemptKey;
       amount @67 :UInt64;              # grows with the progress
     }
   }

@@ -203,7 +203,7 @@ class RunWatch {
       return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged);
     };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
-    facts.share_bytes = [this](const storage::Manifest& manifest, Rank rank) {
+    facts.assigned_bytes = [this](const storage::Manifest& manifest, Rank rank) {
       auto plan = cluster_.plans().plan(*manifest.world, rank, manifest.options);
       return plan.ok() ? (*plan)->tensor_bytes : 0;
     };

@@ -131,17 +131,17 @@ Bytes Handshake::welcome(uint16_t data_port) const {
 
 Status Handshake::check_peer() const {
   if (peer_.root_id != self_.root_id) {
-    return Status(Code::refused, fmt::format("the roots differ: the peer has {}, but this side has {}",
+    return Status(Code::refused, fmt::format("the roots differ: the peer has {}, but this node has {}",
                                              peer_.root_id.to_hex(), self_.root_id.to_hex()));
   }
   if (peer_.job_id != self_.job_id) {
     return Status(Code::refused,
-                  fmt::format("the jobs differ: the peer belongs to '{}', but this side to '{}'",
+                  fmt::format("the jobs differ: the peer belongs to '{}', but this node to '{}'",
                               peer_.job_id, self_.job_id));
   }
   if (peer_.generation != 0 && self_.generation != 0 && peer_.generation != self_.generation) {
     return Status(Code::refused,
-                  fmt::format("the generations differ: the peer is in {}, but this side is in {}",
+                  fmt::format("the generations differ: the peer is in {}, but this node is in {}",
                               peer_.generation, self_.generation));
   }
   return ok_status();

@@ -9,7 +9,7 @@
 //
 // mac and proof are HMAC-SHA256 under the token. The input is a label of the role, both nonces, and both
 // identities in canonical encoding, each preceded by its length. So neither value can be replayed, reflected,
-// or used with other identities. Either side may answer refused{code, reason} instead.
+// or used with other identities. Either peer may answer refused{code, reason} instead.
 //
 // The handshake neither encrypts nor signs later frames. Each frame carries a tag that only the two sides
 // know, so that a third party cannot inject frames into a session blindly. docs/reference/transport.md has

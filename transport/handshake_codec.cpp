@@ -34,7 +34,7 @@ void write_identity(schema::Identity::Builder out, const Identity& identity, uin
 Status read_text(std::string& out, capnp::Text::Reader text, size_t bytes_max, std::string_view what) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(text, bytes_max, what).status());
   if (!is_clean_utf8(schema::view_of(text)))
-    return Status(Code::corrupt, std::string(what) + " is not clean UTF-8");
+    return Status(Code::corrupt, std::string(what) + " is not valid UTF-8 without control characters");
   out = schema::view_of(text);
   return ok_status();
 }
@@ -42,7 +42,7 @@ Status read_text(std::string& out, capnp::Text::Reader text, size_t bytes_max, s
 Status read_identity(HandshakeFrame& out, schema::Identity::Reader in, uint32_t schema_version) {
   if (in.getSchemaVersion() != schema_version) {
     return Status(Code::version,
-                  fmt::format("the peer speaks version {} of the schema, but this side speaks version {}",
+                  fmt::format("the peer speaks version {} of the schema, but this node speaks version {}",
                               in.getSchemaVersion(), schema_version));
   }
   SHOAL_ASSIGN_OR_RETURN(out.identity.root_id, Hash128::from_bytes(schema::view_of(in.getRootId())));

@@ -22,7 +22,7 @@ Session::Session(HandshakeRole role, const SessionSettings& settings, const Hand
   if (role_ == HandshakeRole::connector) push_frame(FrameKind::handshake, handshake_.hello());
 }
 
-void Session::on_door_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
+void Session::on_handshake_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
   if (phase_ != Phase::handshaking && phase_ != Phase::attaching) return;
   auto header = decode_frame_header(header_bytes);
   Status fits = header.status();
@@ -38,7 +38,7 @@ void Session::on_door_frame(ByteView header_bytes, ByteView payload, uint64_t no
   last_received_ms_ = now_ms;
   if (phase_ == Phase::handshaking) return on_handshake(payload);
   was_refused_ = true;  // no reason is sent back to the peer
-  finish(decode_refusal(payload).with_context("the handshake was refused"));
+  finish(decode_refusal(payload).with_context("the handshake was rejected"));
 }
 
 void Session::on_handshake(ByteView payload) {
@@ -46,7 +46,7 @@ void Session::on_handshake(ByteView payload) {
   if (!answer.reply.empty()) push_frame(FrameKind::handshake, std::move(answer.reply));
   if (!answer.failure.ok()) {
     was_refused_ = true;
-    finish(answer.failure.with_context("the handshake was refused"));
+    finish(answer.failure.with_context("the handshake was rejected"));
   } else if (answer.proven) {
     on_proven();
   }
@@ -190,7 +190,7 @@ void Session::on_link_lost(const Status& why) {
   if (phase_ == Phase::ended) return;
   was_refused_ = phase_ == Phase::handshaking && why.code() == Code::refused;
   finish(phase_ == Phase::attaching ? why.with_context("no data connection") : why);
-  door_frames_.clear();
+  handshake_frames_.clear();
   frames_.clear();
 }
 
@@ -249,7 +249,7 @@ void Session::push_frame(FrameKind kind, Bytes payload) {
   header.kind = kind;
   header.payload_bytes = static_cast<uint32_t>(payload.size());
   header.tag = kind == FrameKind::handshake ? 0 : outgoing_tag_;
-  auto& frames = kind == FrameKind::handshake ? door_frames_ : frames_;
+  auto& frames = kind == FrameKind::handshake ? handshake_frames_ : frames_;
   frames.push_back({encode_frame_header(header), std::move(payload)});
 }
 
@@ -266,8 +266,8 @@ FrameHeaderBytes Session::seal(size_t message_bytes, size_t offset, size_t bytes
   return encode_frame_header(header);
 }
 
-std::vector<OutgoingFrame> Session::take_door_frames() {
-  return std::exchange(door_frames_, {});
+std::vector<OutgoingFrame> Session::take_handshake_frames() {
+  return std::exchange(handshake_frames_, {});
 }
 std::vector<OutgoingFrame> Session::take_frames() {
   return std::exchange(frames_, {});

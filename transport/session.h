@@ -2,7 +2,7 @@
 // I/O. The engine (transport/live/) passes it received frames and the time, and sends its outgoing frames.
 //
 // A session begins with the handshake, in which only small handshake frames are accepted, so that a peer
-// without the token gets no further. The code calls this stage the door. Once both sides are proven, the
+// without the token gets no further. Once both peers are proven, the
 // connector attaches. All later frames use the data connection: the same TCP connection, or a UCX connection
 // if the listener names a port.
 //
@@ -33,7 +33,7 @@ class Session {
   enum class Phase { handshaking, attaching, up, ended };
 
   // `remote` names the peer in errors: the address that was connected to, or the peer's own. A connector's
-  // hello frame is available from take_door_frames at once.
+  // hello frame is available from take_handshake_frames at once.
   Session(HandshakeRole role, const SessionSettings& settings, const HandshakeNonce& nonce,
           std::string remote, uint64_t now_ms);
 
@@ -43,10 +43,10 @@ class Session {
   const Identity& peer() const { return handshake_.peer(); }                // valid once the session was up
   const std::string& remote() const { return remote_; }
   const Status& end_reason() const { return end_reason_; }  // not OK once ended
-  bool was_refused() const { return was_refused_; }         // ended during the handshake, by either side
+  bool was_refused() const { return was_refused_; }         // ended during the handshake, by either peer
 
   // Processes a handshake frame. A payload above kMaxHandshakeBytes may be omitted.
-  void on_door_frame(ByteView header, ByteView payload, uint64_t now_ms);
+  void on_handshake_frame(ByteView header, ByteView payload, uint64_t now_ms);
   // True on a listener that is proven and waits for offer_data_port. Port 0: the session stays on its
   // connection.
   bool wants_data_port() const { return wants_data_port_; }
@@ -70,12 +70,12 @@ class Session {
   MutableByteView fetch_buffer(uint64_t now_ms);
   void on_fetched(uint64_t now_ms);
 
-  // Part of a frame arrived on the data connection, or this side does not read what is there. Either counts
+  // Part of a frame arrived on the data connection, or this node does not read what is there. Either counts
   // as a sign of life.
   void on_received(uint64_t now_ms) {
     if (phase_ == Phase::up) last_received_ms_ = now_ms;
   }
-  // The connection broke, was refused (Code::refused), or cannot be made. No more frames can be sent.
+  // The connection broke, was rejected (Code::refused), or cannot be made. No more frames can be sent.
   void on_link_lost(const Status& why);
   // Ends the session and sends the peer the reason. Does nothing if the session has ended.
   void end(const Status& why);
@@ -84,11 +84,11 @@ class Session {
   void tick(uint64_t now_ms);
   uint64_t next_due_ms() const;
 
-  // Frames to send now: take_door_frames in the handshake, then take_frames on the data connection before any
-  // message. Frames that remain after the session has ended contain the reason.
-  std::vector<OutgoingFrame> take_door_frames();
+  // Frames to send now: take_handshake_frames in the handshake, then take_frames on the data connection
+  // before any message. Frames that remain after the session has ended contain the reason.
+  std::vector<OutgoingFrame> take_handshake_frames();
   std::vector<OutgoingFrame> take_frames();
-  bool has_door_frames() const { return !door_frames_.empty(); }
+  bool has_handshake_frames() const { return !handshake_frames_.empty(); }
   bool has_frames() const { return !frames_.empty(); }
   // Messages received since the last call, in order.
   std::vector<Bytes> take_messages();
@@ -129,7 +129,7 @@ class Session {
   uint64_t progressed_ms_ = 0;  // when it last made progress
   Bytes incoming_;              // the received part of a message in chunks
 
-  std::vector<OutgoingFrame> door_frames_, frames_;
+  std::vector<OutgoingFrame> handshake_frames_, frames_;
   std::vector<Bytes> messages_;
 };
 

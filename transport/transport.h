@@ -76,7 +76,7 @@ struct TransportStats {
   Counter sent_eager, sent_rendezvous;
   // sent + received, by the lanes in use: "tcp", "rc_mlx5" and so on
   std::map<std::string, Counter> by_transport;
-  uint64_t peers_up = 0, peers_lost = 0, handshakes_refused = 0, malformed_frames = 0;
+  uint64_t peers_up = 0, peers_lost = 0, handshakes_rejected = 0, malformed_frames = 0;
 };
 
 class Transport {

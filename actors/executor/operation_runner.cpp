@@ -79,7 +79,7 @@ struct OperationRunner::Impl {
     return *written;
   }
   Answer<operation::MeasureWrites> operator()(const operation::MeasureWrites& measure) {
-    return writes.bytes_of(measure.keys);
+    return writes.change_mark(measure.keys);
   }
 
   Answer<operation::RecordStaged> operator()(const operation::RecordStaged& staged) {

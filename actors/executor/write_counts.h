@@ -27,8 +27,8 @@ class WriteCounts {
     if (!count) known = count = std::make_shared<std::atomic<uint64_t>>(0);
     return count;
   }
-  // The sum of the counts of these attempts; 0 for an attempt without a running write.
-  uint64_t bytes_of(const std::vector<AttemptKey>& keys) {
+  // Changes whenever a running write of these attempts makes progress: the sum of their counts.
+  uint64_t change_mark(const std::vector<AttemptKey>& keys) {
     std::lock_guard lock(mutex_);
     uint64_t bytes = 0;
     for (const AttemptKey& key : keys) {

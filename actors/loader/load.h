@@ -44,7 +44,8 @@ enum class LoadTrigger : uint8_t {
   manifest_encoded,  // the manifest is read, and large
   manifest_known,    // the manifest is read and decoded
   lengths_needed,    // the plan has objects
-  planned_in_round,  // the plan is known, and the round builds its exchange of all plans
+  planned_in_round,  // the plan is known, and its round builds one ChunkExchange from the plans of all its
+                     // loads
   window_needed,     // the plan is known, or what the client could not read; bytes need a window
   transfer_begins,   // the window is granted, or none is needed
   transferred,       // every byte is placed

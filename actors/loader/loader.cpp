@@ -94,15 +94,15 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
       Overloaded{[&](const wire::LoadRoster& roster) { on_roster(now, roster, out); },
                  [&](const wire::ChunkRequest& request) { on_request(now, from, request, out); },
                  [&](const wire::ChunkData& chunk) {
-                   if (ChunkExchange* exchange = exchange_of(chunk.id)) exchange->came(now, chunk, out);
+                   if (ChunkExchange* exchange = exchange_of(chunk.id)) exchange->on_data(now, chunk, out);
                  },
                  [&](const wire::ChunksUnavailable& chunks) {
                    if (ChunkExchange* exchange = exchange_of(chunks.id))
-                     exchange->not_there(now, chunks, out);
+                     exchange->on_unavailable(now, chunks, out);
                  },
                  [&](const wire::ChunksCancelled& chunks) { on_cancelled(now, chunks, out); },
                  [&](const wire::ChunksPending& chunks) {
-                   if (ChunkExchange* exchange = exchange_of(chunks.id)) exchange->coming(now, chunks);
+                   if (ChunkExchange* exchange = exchange_of(chunks.id)) exchange->on_pending(now, chunks);
                  },
                  // Messages to the other roles.
                  [](const OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
@@ -121,7 +121,7 @@ Load* Loader::find(const LoadRef& ref) {
 // --- which checkpoint ---
 
 namespace {
-// Code::not_found is for an empty listing alone.
+// Code::not_found must mean only that the root has no checkpoint.
 Status not_of_none(const Status& why) {
   return why.code() == Code::not_found ? Status(Code::corrupt, why.message()) : why;
 }
@@ -543,7 +543,8 @@ void Loader::fail(TimeNs now, const LoadKey& id, Status why, EffectWriter& out) 
   auto found = loads_.find(id);
   if (found == loads_.end()) return;
   Load& load = found->second;
-  const bool was_found = load.has_failed() || load.is_found();  // only what is transferring fails slowly
+  // Whether the client has Found. A load that failed before and still exists was transferring.
+  const bool was_found = load.has_failed() || load.is_found();
   if (!load.has_failed()) {
     load.failure = load.is_chosen() ? not_of_none(why) : why;
     load.on(LoadTrigger::failed);

@@ -6,7 +6,7 @@ namespace shoal::actors {
 
 void PinLeases::hold(TimeNs now, const AttemptKey& key, EffectWriter& out, Then then) {
   auto [found, fresh] = held_.try_emplace(key);
-  Held& held = found->second;
+  HeldPin& held = found->second;
   ++held.users;
   if (held.exists) return then(now, ok_status(), out);
   held.waiting.push_back(std::move(then));
@@ -21,7 +21,7 @@ void PinLeases::made(TimeNs now, const AttemptKey& key, Result<std::shared_ptr<c
                      EffectWriter& out) {
   auto found = held_.find(key);
   if (found == held_.end()) return;
-  Held& held = found->second;
+  HeldPin& held = found->second;
   std::vector<Then> waiting = std::exchange(held.waiting, {});
   Status status = pin.status();
   if (status.code() == Code::no_space && held.users != 0) {

@@ -28,7 +28,7 @@ class PinLeases {
   void release(const AttemptKey& key, EffectWriter& out);
 
  private:
-  struct Held {
+  struct HeldPin {
     uint64_t users = 0;
     bool exists = false;
     storage::Mark pin;
@@ -45,7 +45,7 @@ class PinLeases {
   PendingTimers& timers_;
   const NodeConfig& config_;
   const Lost lost_;
-  std::map<AttemptKey, Held> held_;
+  std::map<AttemptKey, HeldPin> held_;
 };
 
 }  // namespace shoal::actors

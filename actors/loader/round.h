@@ -26,10 +26,10 @@ enum class RoundState : uint8_t {
   direct,           // Nothing is shared: the coordinator does not answer, or memory is short.
 };
 enum class RoundTrigger : uint8_t {
-  gathered,           // every rank of this host has come, or none has for a while
-  gathered_to_share,  // likewise, and the node needs an address first
+  gathered,           // every rank of this host has joined, or none has joined for a while
+  gathered_to_share,  // as gathered, but the node needs an address first
   address_known,      // peers reach this node, or cannot
-  answered,           // the coordinator has named the checkpoint and who shares
+  answered,           // the coordinator has named the checkpoint and the hosts that share
   no_answer,          // the coordinator does not answer, or its session has ended
   all_planned,        // every load of the round is planned
   member_left,        // a load has ended while the round waited for memory

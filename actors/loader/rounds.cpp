@@ -330,10 +330,10 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
                                                    plan, std::move(settings), std::move(hooks));
   round.exchange->begin(now, out);
   for (const auto& [from, wanted] : std::exchange(round.early, {})) {
-    round.exchange->wanted(now, from, wanted, out);
+    round.exchange->on_request(now, from, wanted, out);
   }
   for (const wire::ChunksCancelled& received : std::exchange(round.early_cancelled, {})) {
-    round.exchange->cancelled(now, received, out);
+    round.exchange->on_cancelled(now, received, out);
   }
   for (const LoadKey& user : std::vector<LoadKey>(round.users)) proceed(now, user, out);
 }
@@ -341,7 +341,7 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
 void Loader::on_request(TimeNs now, NodeId from, const wire::ChunkRequest& received, EffectWriter& out) {
   auto found = rounds_.find(received.id);
   if (found != rounds_.end() && found->second.exchange) {
-    return found->second.exchange->wanted(now, from, received, out);
+    return found->second.exchange->on_request(now, from, received, out);
   }
   const bool comes = found != rounds_.end() && !found->second.is_settled() && !found->second.loads.empty();
   if (comes && found->second.early.size() < kMaxEarlyRequests) {
@@ -360,7 +360,7 @@ void Loader::on_cancelled(TimeNs now, const wire::ChunksCancelled& received, Eff
   auto found = rounds_.find(received.id);
   if (found == rounds_.end()) return;
   Round& round = found->second;
-  if (round.exchange) return round.exchange->cancelled(now, received, out);
+  if (round.exchange) return round.exchange->on_cancelled(now, received, out);
   if (!round.is_settled() && round.early_cancelled.size() < kMaxEarlyRequests) {
     round.early_cancelled.push_back(received);
   }

@@ -92,7 +92,7 @@ std::optional<WindowBudget::Grant> WindowBudget::next() {
                             (rest == wanted - least ? more : assignment_of(more, rest, wanted - least)));
   }
   for (size_t i = 0; i < ask.windows.size(); ++i) {
-    Held& held = windows_[ask.windows[i].id];
+    HeldWindow& held = windows_[ask.windows[i].id];
     SHOAL_CHECK(!held.is_used);
     held.bytes = grant.windows[i];
     held.is_used = true;
@@ -106,7 +106,7 @@ std::optional<WindowBudget::Grant> WindowBudget::next() {
 // Releases the windows first that have been unused for longest.
 void WindowBudget::release_unused(uint64_t lacking, bool spares_own) {
   const std::vector<Window>& own = line_.front().ask.windows;
-  std::vector<std::map<WindowId, Held>::iterator> unused;
+  std::vector<std::map<WindowId, HeldWindow>::iterator> unused;
   for (auto each = windows_.begin(); each != windows_.end(); ++each) {
     if (each->second.is_releasing) lacking -= std::min(lacking, each->second.bytes);
     if (each->second.is_used || each->second.is_releasing) continue;

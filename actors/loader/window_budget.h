@@ -78,7 +78,7 @@ class WindowBudget {
   void shrink_buffer(Ticket ticket, uint64_t bytes);
 
  private:
-  struct Held {
+  struct HeldWindow {
     uint64_t bytes = 0;  // bytes that may have pages
     bool is_used = false;
     bool is_releasing = false;
@@ -93,7 +93,7 @@ class WindowBudget {
   void release_unused(uint64_t lacking, bool spares_own);
 
   const uint64_t bytes_;
-  std::map<WindowId, Held> windows_;
+  std::map<WindowId, HeldWindow> windows_;
   std::map<Ticket, uint64_t> buffers_;
   std::list<Waiting> line_;
   std::vector<WindowId> to_release_;

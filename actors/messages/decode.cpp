@@ -282,7 +282,7 @@ Result<WireBody> read_local_plans(schema::Message::LocalPlans::Reader in) {
 Result<WireBody> read_plan_gathering(schema::Message::PlanGathering::Reader in) {
   wire::PlanGathering body;
   body.key = read_key(in.getKey());
-  if (in.getStage() >= plan::kGatherStages) return malformed("stage of a plan exchange");
+  if (in.getStage() >= plan::kGatherStages) return malformed("stage of a plan gather");
   body.stage = static_cast<plan::GatherStage>(in.getStage());
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
   SHOAL_ASSIGN_OR_RETURN(body.world_size, read_world_size(in.getWorldSize()));

@@ -62,7 +62,8 @@ struct LinkEncoder {
 Result<std::string> read_text(capnp::Text::Reader in, size_t bytes_max, const char* what) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, bytes_max, what).status());
   std::string text(in.begin(), in.size());
-  if (!is_clean_utf8(text)) return Status(Code::corrupt, std::string(what) + " is not clean UTF-8");
+  if (!is_clean_utf8(text))
+    return Status(Code::corrupt, std::string(what) + " is not valid UTF-8 without control characters");
   return text;
 }
 

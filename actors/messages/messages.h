@@ -220,7 +220,8 @@ struct ChunksCancelled {  // the sender reads these chunks itself; the receiver 
   LoadId id;
   std::vector<uint64_t> chunks;
 };
-// The sender was asked for these chunks and does not have them yet: it reads them, or waits for other hosts.
+// The sender has received requests for these chunks and does not have them yet. It reads them, or waits for
+// other hosts.
 struct ChunksPending {
   LoadId id;
   std::vector<uint64_t> chunks;
@@ -252,7 +253,7 @@ struct WireMessage {
 inline constexpr size_t kMaxRanksPerNode = 4096;
 inline constexpr size_t kMaxSavesInFlight = 256;  // of one node, all ranks together
 inline constexpr size_t kMaxChunksPerMessage = 1024;
-inline constexpr size_t kMaxEndBytes = 256;  // of the text how a trainer ended
+inline constexpr size_t kMaxEndBytes = 256;  // of the text that describes how a trainer ended
 
 Bytes encode_wire(const WireMessage& message);
 Result<WireMessage> decode_wire(ByteView bytes);  // accepts untrusted bytes: bounded memory, no crash

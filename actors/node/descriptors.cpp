@@ -7,7 +7,7 @@
 namespace shoal::actors {
 
 uint64_t descriptors_needed(const DescriptorDemand& demand) {
-  return kDescriptorsOfNode + (demand.listens ? kDescriptorsOfDoor : 0) +
+  return kDescriptorsOfNode + (demand.listens ? kDescriptorsOfListener : 0) +
          demand.peers * transport::kDescriptorsPerPeer + demand.trainers * kDescriptorsPerTrainer;
 }
 

@@ -17,7 +17,7 @@ inline constexpr uint64_t kDescriptorsPerTrainer = 2;
 // four each; connections for metrics and status, and the rest.
 inline constexpr uint64_t kDescriptorsOfNode = transport::kDescriptorsOfTransport + 96 + 32 + 64;
 // For connections to a listening node that have not authenticated yet.
-inline constexpr uint64_t kDescriptorsOfDoor = transport::kMaxUnprovenSessions;
+inline constexpr uint64_t kDescriptorsOfListener = transport::kMaxUnprovenSessions;
 // Assumed for hosts that have not joined, if no host is known. Hosts have at most so many trainers.
 inline constexpr uint32_t kPlausibleTrainersPerHost = 256;
 

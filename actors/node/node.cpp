@@ -27,7 +27,7 @@
 #include "actors/node/lock.h"
 #include "actors/node/watch/log.h"
 #include "actors/node/watch/metrics_server.h"
-#include "actors/node/watch/refusal_lines.h"
+#include "actors/node/watch/rejection_lines.h"
 #include "actors/node/watch/report.h"
 #include "actors/node/watch/stats.h"
 #include "actors/node/wiring.h"
@@ -54,7 +54,7 @@ bool may_create_root(const NodeOptions& options) {
 constexpr uint32_t kSettleMs = 2'000;          // to read what clients have sent already
 constexpr uint32_t kFlushClientsMs = 2'000;    // to send what clients must still receive
 constexpr uint32_t kDrainTransportMs = 2'000;  // to send what other nodes must still receive
-// Of a job that only reads: any but 0. Whoever coordinates it has no claim that another one could fence.
+// Of a job that only reads: any but 0. Its coordinator has no claim that another one could fence.
 constexpr uint32_t kReaderEpoch = 1;
 constexpr std::string_view kOnlyReads = " (read-only)";  // appended to the job id
 
@@ -91,7 +91,7 @@ class Node {
   void try_address(bool by_root);
   Status keep_claims();
   void report_if_unreachable();
-  Status open_door();
+  Status open_listener();
   Status open_metrics();
   void scraper_turned_away();
   void prepare_sharing();
@@ -141,7 +141,7 @@ class Node {
   std::unique_ptr<SharingLinks> sharing_;
   std::unique_ptr<LocalServer> server_;
   std::unique_ptr<CafHost> host_;
-  RefusalLines scrapers_{"the metrics page"};
+  RejectionLines scrapers_{"the metrics page"};
   std::unique_ptr<MetricsServer> metrics_;
 };
 
@@ -360,7 +360,7 @@ Status Node::keep_claims() {
   return ok_status();
 }
 
-Status Node::open_door() {
+Status Node::open_listener() {
   LocalServerOptions options;
   options.socket_file = socket_file();
   options.job_id = options_.job_id;
@@ -498,7 +498,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
     prepare_sharing();
     prepare_staging();
     placed = open_protocol_log();
-    if (placed.ok()) placed = open_door();
+    if (placed.ok()) placed = open_listener();
     if (placed.ok()) placed = open_metrics();
   }
   if (!placed.ok()) {
@@ -560,7 +560,7 @@ void Node::stop() {
   const bool is_notified = must_stop();
   Status stopping(is_notified ? Code::aborted : Code::unavailable,
                   fmt::format("the node of this host {}stopping (pid {})",
-                              is_notified ? "was told to stop, and is " : "is ", getpid()));
+                              is_notified ? "received a request to stop and is " : "is ", getpid()));
   server_->refuse_new(ended_by_.ok() ? stopping : ended_by_);
   if (must_stop_at_once()) return;
   log_.info("stopping: this node writes the staged saves first");
@@ -583,7 +583,8 @@ void Node::drain(RoleKind role, const event::Drain& how, std::chrono::steady_clo
     staging_->tick(wiring_->now());
     if (must_stop_at_once()) return;
     if (std::chrono::steady_clock::now() < deadline) continue;
-    log_.warning(fmt::format("the {} still had work when the time for stopping was over", role_name(role)));
+    log_.warning(fmt::format("the {} still has work, but the time to stop (node_deadline_ms) is over",
+                             role_name(role)));
     return;
   }
 }

@@ -235,7 +235,7 @@ void NodeWiring::peer_lost(NodeId node, const Status& why) {
 }
 
 void NodeWiring::peer_refused(const std::string& address, const Status& why) {
-  if (auto line = refusals_.line(now(), address, why)) log_.warning(*line);
+  if (auto line = rejections_.line(now(), address, why)) log_.warning(*line);
 }
 
 }  // namespace shoal::actors

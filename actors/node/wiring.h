@@ -26,7 +26,7 @@
 #include "actors/node/watch/activity.h"
 #include "actors/node/watch/log.h"
 #include "actors/node/watch/protocol_log.h"
-#include "actors/node/watch/refusal_lines.h"
+#include "actors/node/watch/rejection_lines.h"
 #include "actors/node/watch/report.h"
 #include "actors/node/watch/stats.h"
 
@@ -94,7 +94,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   const std::function<void(std::string_view operation, bool is_done)> around_operation_;
   CheckJoin check_join_;
   std::unique_ptr<ProtocolLog> protocol_;  // null: no log
-  RefusalLines refusals_;
+  RejectionLines rejections_;
   SharingLinks* sharing_ = nullptr;
   StagingMemory* staging_ = nullptr;
   StagedParts* parts_ = nullptr;

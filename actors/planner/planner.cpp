@@ -366,7 +366,7 @@ class Planner final : public Role {
     }
   }
 
-  // False: the ranks contradict each other, and all of them are refused.
+  // False: the ranks contradict each other, and all of them are rejected.
   bool name_all(wire::JoinRanks& body, EffectWriter& out) {
     for (auto& [rank, local] : ranks_) {
       if (!local.layout) continue;

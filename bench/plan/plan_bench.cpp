@@ -1,5 +1,5 @@
 // Box algebra and planning. The world of the planning benchmarks has 2,000 tensors under FSDP with replicas,
-// an object per rank, and up to 1,048,576 ranks. The share of a rank is planned from the roster alone.
+// an object per rank, and up to 1,048,576 ranks. A rank's assignment is planned from the roster alone.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

@@ -165,7 +165,7 @@ void add_calibrate_command(CLI::App& app, Command* chosen) {
   command->add_option("--listen", options->listen,
                       "HOST:PORT for --serve; default: 127.0.0.1 and any free port");
   command->add_option("--secret", options->secret,
-                      "Secret that both sides must share; required on different hosts");
+                      "Secret that both hosts must have; required on different hosts");
   command->add_option("--bytes", options->bytes, "Most bytes to write to the storage")->capture_default_str();
   command->add_option("--name", options->name, "Name of the profile")->capture_default_str();
   command->add_option("--out", options->out, "File for the profile; default: standard output");

@@ -157,14 +157,14 @@ Result<MeasuredNumbers> measure_network(const std::string& peer, const std::stri
   // A round trip sends two messages and receives two. With a peer, this process does one of each.
   const double message = measured->processor_time / (is_here ? 4 : 2);
   const double latency = std::max(measured->round_trip / 2 - 2 * message, measured->round_trip / 20);
-  const std::string where = is_here ? "two ends of one process, over the loopback" : "to " + peer;
+  const std::string where = is_here ? "within one process, over the loopback" : "to " + peer;
   return MeasuredNumbers{
       {"network.latency_ns", static_cast<int64_t>(latency * 1e9), true,
-       fmt::format("half of a round trip of {:.1f} us, {}, less what the processors took",
+       fmt::format("half of a round trip of {:.1f} us, {}, minus the processor time",
                    measured->round_trip * 1e6, where)},
       {"network.message_ns", 1000, false, "these messages cannot separate it from cpu.message_ns"},
       {"network.bytes_per_s", static_cast<int64_t>(measured->bulk_bytes_per_s), true,
-       fmt::format("messages of 8 MiB, {} under way, {}", kBulkInProgress, where)},
+       fmt::format("messages of 8 MiB, {} in flight, {}", kBulkInProgress, where)},
       {"cpu.message_ns", std::max<int64_t>(1, static_cast<int64_t>(message * 1e9)), true,
        fmt::format("processor time of round trips of 256 bytes, {}", where)},
   };

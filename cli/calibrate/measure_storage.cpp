@@ -204,7 +204,7 @@ Result<MeasuredNumbers> measure_storage(const std::string& folder, uint64_t byte
       {"storage.client_bytes_per_s", static_cast<int64_t>(rate), true,
        fmt::format("{} in {} files at once, synced", human_bytes(each * kStreams), kStreams)},
       {"storage.total_bytes_per_s", static_cast<int64_t>(rate), false,
-       "client_bytes_per_s: one client cannot tell what all have together"},
+       "client_bytes_per_s: one client cannot measure the total of all clients"},
       {"storage.request_tail_permille", tail_permille(made), true, "median and p99 of files made"},
       {"storage.stream_tail_permille", tail_permille(synced), true, "median and p99 of files synced"},
       {"storage.catalog_ns", nanoseconds(catalog), true,

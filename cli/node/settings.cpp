@@ -89,9 +89,10 @@ keep-for = "7d"
 load-memory = "512 MiB"
 ```
 
-A key that is not a setting is an error that names file and line. **Whoever may write to a root cannot choose
-the files and ports of other users.** Settings that name a file or an address (marked ✎) are rejected in the
-root's file. They are also rejected in the working folder's file if it belongs neither to you nor to root.
+A key that is not a setting is an error that names file and line. **A user who may write to a root cannot
+choose the files and ports of other users.** Settings that name a file or an address (marked ✎) are rejected
+in the root's file. They are also rejected in the working folder's file if it belongs neither to you nor to
+root.
 
 `shoal gc` takes its rules from flags only: neither a file nor a variable makes it delete anything.
 )";

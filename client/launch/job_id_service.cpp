@@ -36,7 +36,7 @@
 // A proof (local/job/job_proof.h) covers both nonces, the number and the text, under the job token. Rank 0
 // closes a connection whose proof is wrong without an answer.
 //
-// On one host the socket is in a directory that only the user can access, and the key is a constant.
+// On one host the socket is in a folder that only the user can access, and the key is a constant.
 
 namespace shoal::client {
 
@@ -67,7 +67,7 @@ Status failed(const std::string& shown, int error) {
   return Status(Code::unavailable, fmt::format("{}: {}", shown, std::strerror(error)));
 }
 
-// The path of a unix socket in the directory of the node's socket.
+// The path of a unix socket in the folder of the node's socket.
 Result<Address> local_address(const CheckpointerOptions& options) {
   // This file's name cannot contain the job id, which is not known yet.
   const std::string reader = options.read_only ? "run " + options.job_id_exchange->run : "";
@@ -230,7 +230,7 @@ class Service {
     *listener = new_socket(address);
     const int on = 1;
     ::setsockopt(listener->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    // Only this user can write to the directory, and there is one rank 0: an existing socket is stale.
+    // Only this user can write to the folder, and there is one rank 0: an existing socket is stale.
     if (address.storage.ss_family == AF_UNIX) ::unlink(address.shown.c_str());
     if (!listener->valid() || ::bind(listener->get(), address.get(), address.bytes) != 0 ||
         ::listen(listener->get(), kBacklog) != 0) {

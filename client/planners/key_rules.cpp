@@ -31,8 +31,9 @@ Status KeyRules::check_prefixes(const ForEachName& for_each_name) const {
     if (!each.is_used) unused.push_back(fmt::format("KeyRules::{} has '{}'", each.list, each.prefix));
   }
   if (unused.empty()) return ok_status();
-  return Status(Code::invalid_argument, fmt::format("{}: no key of the state or of the checkpoint begins so",
-                                                    fmt::join(unused, ", ")));
+  return Status(
+      Code::invalid_argument,
+      fmt::format("{}: no key of the state or of the checkpoint has this prefix", fmt::join(unused, ", ")));
 }
 
 std::optional<std::string> KeyRules::stored_name(std::string_view fqn) const {

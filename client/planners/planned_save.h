@@ -32,7 +32,7 @@ class PlannedSave {
   bool has_exchanged() const { return has_exchanged_; }
   // The values of the local plan, without memory before resolve().
   const StateDict& state_dict() const { return state_; }
-  // Calls finish_plan and resolve_data for the rank's assignment `share`; nullptr: for everything it holds.
+  // Calls finish_plan and resolve_data for what the rank is `assigned`; nullptr: for everything it holds.
   // `bound` is state_dict() bound to this rank. Afterwards the state has memory, until this object ends.
   Status resolve(const BoundState& bound, const SavePlan* assigned);
 

@@ -20,14 +20,6 @@ bool operator==(const WriteItem& a, const WriteItem& b) {
          same_sharding(a.sharding, b.sharding);
 }
 
-std::optional<uint64_t> WriteItem::tensor_storage_size() const {
-  if (!tensor_data) return std::nullopt;
-  const std::optional<uint64_t> elements = element_count(tensor_data->size);
-  const Result<uint64_t> element_bytes = dtype_bytes(tensor_data->properties.dtype);
-  if (!elements || !element_bytes.ok()) return std::nullopt;
-  return *elements * *element_bytes;
-}
-
 uint64_t WriteItem::chunk_bytes() const {
   if (!tensor_data) return 0;
   return tensor_data->chunk.elements() * dtype_bytes(tensor_data->properties.dtype).value();

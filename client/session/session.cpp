@@ -169,7 +169,7 @@ void client::Session::lose(Status why) {
 void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata) {
   std::lock_guard lock(mutex_);
   auto found = undecided_.find(key);
-  // While copies are in progress its slab must stay. The node repeats its decision to those who stage later.
+  // While copies are in progress the slab must stay. The node repeats its decision when the rank has staged.
   if (found == undecided_.end() || std::holds_alternative<Copying>(found->second.offer)) return;
   const std::shared_ptr<SaveHandle::State> save = std::move(found->second.save);
   const bool is_in_slab = save && std::holds_alternative<local::Staged>(found->second.offer);
@@ -177,7 +177,7 @@ void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, 
   if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
   give_back_free_slabs();
   if (outcome.ok()) compare_contents(metadata, save);
-  // Must come before other threads can see that the save has ended: its trainer may wait for an answer.
+  // Under the lock: a thread that no longer finds the save in undecided_ must find it finished.
   if (save) save->finish(std::move(outcome), std::move(metadata));
   changed_.notify_all();
 }
@@ -232,8 +232,8 @@ void client::Session::plan_if_possible(std::unique_lock<std::mutex>& lock) {
             received.rule_version, kRuleVersion));
   } else if (options_.rank >= received.world->roster.world_size()) {
     error = Status(Code::internal, fmt::format("rank {} is not in the roster", options_.rank));
-  } else if (received.world->layout_of(options_.rank).id() ==
-             layout->id()) {  // else it is of the layout before
+  } else if (received.world->layout_of(options_.rank).id() == layout->id()) {
+    // Otherwise the roster has this rank's previous layout, and a newer roster follows.
     Result<SavePlan> made = plan_save(*received.world, options_.rank, received.options);
     if (made.ok()) {
       plan = std::make_shared<const SavePlan>(std::move(made).value());
@@ -333,7 +333,8 @@ Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::St
   const SaveKey key{staged.step, staged.attempt};
   SHOAL_RETURN_IF_ERROR(check_may_stage(key));
   if (const auto known = undecided_.find(key); known != undecided_.end()) {
-    // Another node serves than when the copies began: it must ask the root whether the attempt is decided.
+    // If the node has changed since the copies began, the new one must ask the root whether the attempt is
+    // decided.
     const auto* copying = std::get_if<Copying>(&known->second.offer);
     staged.again = copying != nullptr && copying->link != links_;
   }

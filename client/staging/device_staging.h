@@ -31,7 +31,7 @@ class DeviceStaging {
   // Requires state.uses_devices(). Code::unavailable: there is no usable device. Code::invalid_argument: a
   // tensor does not lie on the device that the state names. Every error names a tensor.
   Status check(const BoundState& state);
-  // Pins the slab, once. If that is refused, writes one line to stderr: copies then go through a ring.
+  // Pins the slab, once. If that fails, writes one line to stderr: copies then go through a ring.
   void pin(MemorySlab& slab);
   // After check(). See gpu::DeviceStager. An upload is nullptr if this rank holds no byte on a device.
   Result<std::shared_ptr<gpu::DeviceWork>> to_host(const std::vector<gpu::DeviceBatch>& batches,
@@ -57,7 +57,7 @@ class DeviceStaging {
   const uint64_t pinned_bytes_max_;
   std::unique_ptr<gpu::DeviceStager> stager_;
   std::vector<Tensor> checked_;            // of the last state, in its order
-  const std::byte* not_pinned_ = nullptr;  // the slab that was refused last
+  const std::byte* not_pinned_ = nullptr;  // the slab that could not be pinned last
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -110,7 +110,7 @@ void StageRecipe::make_tasks(const BoundState& state, const Staging& staging, st
     if (!uses_devices) continue;
     const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
     if (!memory.is_on_device()) continue;
-    // Fewer bytes between two pieces only align the second one.
+    // Smaller gaps than kPieceAlignmentBytes between pieces are padding, which copies may overwrite.
     move_to_device(memory, piece.entry, kPieceAlignmentBytes - 1, tasks.size() - 1, tasks, on_devices);
   }
   for (const local::StagedPiece& piece : staging.pieces) {
@@ -159,7 +159,7 @@ Status StageRecipe::make_part_tasks(const BoundState& state, const Staging& stag
     }
     if (!state.uses_devices()) continue;
     const MemoryRef memory = state.memory_of(piece.entry, piece.local_box);
-    // The node chose the places of the ranges: what lies between two may be another's.
+    // The node chose the places of the ranges, so bytes between two of them may belong to something else.
     if (memory.is_on_device()) move_to_device(memory, piece.entry, 0, first_task, tasks, on_devices);
   }
   return ok_status();

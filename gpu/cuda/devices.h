@@ -39,12 +39,12 @@ class DeviceStreams {
   // Memory of options.packed_bytes on the device, for what one stream packs; nullptr: the device has none to
   // spare. The device must be current.
   std::byte* packing_memory_of(size_t stream);
-  // Pinned memory of at least that many bytes, for numbers that a device computes.
+  // Returns pinned memory of at least `bytes` bytes, for results that a device computes.
   Result<std::byte*> take_results(uint64_t bytes);
   void give_back_results(std::byte* memory);
-  // Waits until every stream is empty. The first error.
+  // Waits until every stream is empty. Returns the first error.
   Status drain();
-  // In a process that was forked: calls nothing of the runtime any more.
+  // For a forked process: from now on this object does not call the CUDA Runtime.
   void abandon() { is_abandoned_ = true; }
 
  private:

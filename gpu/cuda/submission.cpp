@@ -191,7 +191,8 @@ Status Submission::add_rows(const DeviceCopy& copy) {
   return ok_status();
 }
 
-// The lane whose ring is being filled, once it has room for some of `bytes`, else for all of them.
+// Returns the lane whose ring is being filled if the rest of that ring holds `bytes`. Otherwise flushes it
+// and returns the next lane.
 Result<Submission::Lane*> Submission::lane_with_room(uint64_t bytes) {
   Lane* lane = &lanes_[ring_lane_];
   if (lane->ring_used != 0 && options_.ring_bytes - lane->ring_used < bytes) {

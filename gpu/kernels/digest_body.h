@@ -73,7 +73,8 @@ class LeafHash {
   // Which accumulator a lane holds after add_lanes().
   SHOAL_KERNEL static unsigned accumulator_of(unsigned lane) { return 2 * (lane % 4) + lane / 4 % 2; }
 
-  // Lets the first eight lanes begin with the accumulators, and the others with 0.
+  // `accumulator` is the value of accumulator_of(lane), valid in lanes 0 to 7. Sets the sums of those lanes
+  // to it, and all other sums to 0.
   SHOAL_KERNEL void spread(unsigned lane, uint64_t accumulator) {
     sums_[lane].even = lane < 4 ? accumulator : 0;
     sums_[lane].odd = lane >= 4 && lane < 8 ? accumulator : 0;

@@ -1,11 +1,10 @@
-// Launches of the kernels on a device. Compiled only where nvcc is found (gpu/build_info.h); the functions
-// exist then alone.
+// Launches the kernels on a device. A build without nvcc (gpu/build_info.h) does not define these functions.
 //
-// All of them: any thread. The current device must be the one of `stream`, of the tables and of all addresses
-// in them; host memory that the device can address is allowed too. The kernels run on `stream` in the order
-// of the launches; nothing waits, and nothing is allocated. Tables, sources and targets must stay valid until
-// the stream has passed the launch. The result is an error number of the CUDA Runtime: 0 is success. An empty
-// table launches nothing.
+// Any thread may call them. The current device must be the one of `stream`, of the tables and of all
+// addresses in them; host memory that the device can address is allowed too. The kernels run on `stream` in
+// the order of the launches; nothing waits, and nothing is allocated. Tables, sources and targets must stay
+// valid until the stream has passed the launch. The result is an error number of the CUDA Runtime: 0 is
+// success. An empty table launches nothing.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ Result<uint64_t> parse_bytes(std::string_view text);
 
 // True for valid UTF-8 without control characters: such a name may be printed or used in a path.
 bool is_clean_utf8(std::string_view text);
-// The text as one line of clean UTF-8 of at most bytes_max bytes, for causes that are sent or stored. Cuts
+// The text as one line of such UTF-8, of at most bytes_max bytes, for causes that are sent or stored. Cuts
 // between characters and replaces control characters by spaces. If the text is not valid UTF-8, replaces each
 // byte beyond ASCII by '?'.
 std::string clean_line(std::string_view text, size_t bytes_max);

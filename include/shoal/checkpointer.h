@@ -54,7 +54,7 @@ enum class OnBusy { wait, decline };     // what save does when max_in_flight sa
 enum class OnFailed { report, refuse };  // what save does after a failure that it has not reported yet
 
 struct CheckpointerOptions {
-  std::string root;  // directory of the training run's checkpoints, on storage that every host sees
+  std::string root;  // folder of the training run's checkpoints, on storage that every host sees
   Rank rank = 0;
   uint32_t world_size = 1;
   std::string job_id;  // the same on all ranks of one run; never used for another run
@@ -66,7 +66,7 @@ struct CheckpointerOptions {
   std::string coordinate_at;
   std::string node_name;  // name of this host's node, distinct in the job; empty: the host name
   // The `shoal` program that starts a node. If empty, the first of these that is there: $SHOAL_NODE_PROGRAM,
-  // `shoal` in the directory of this program, the one installed with this library, the one in PATH.
+  // `shoal` in the folder of this program, the one installed with this library, the one in PATH.
   std::string node_program;
   NodeSettings node;  // settings of a node that this process starts
   // Start a node if this host has none. SHOAL_START_NODE=0, which `shoal launch` sets, forbids it.
@@ -162,13 +162,13 @@ class SaveHandle {
   bool done() const;  // decided, or known to have failed
   // Blocks until the save is committed or has failed. Code::aborted carries the first cause.
   // Code::deadline_exceeded: the save is still undecided after `timeout`. If the checkpoint was deleted in
-  // the meantime, the Metadata contain its key alone.
+  // the meantime, the Metadata contain only its key.
   Result<Metadata> wait_committed(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
-  // Waits until this save reads the caller's memory no more. An error: the copies failed, and the save aborts
-  // with this rank and cause.
+  // Waits until this save no longer reads the caller's memory. An error: the copies failed, and the save is
+  // aborted with a cause that names this rank.
   Status wait_staged();
-  // Makes what `stream`, a cudaStream_t, is given after this call wait for the copies of this save. The call
-  // itself does not wait. nullptr is the default stream of this thread's current device.
+  // Work that is submitted to `stream`, a cudaStream_t, after this call waits for the copies of this save.
+  // The call itself does not wait. nullptr is the default stream of this thread's current device.
   Status wait_staged(void* stream);
   Status error() const;  // OK while in flight and when committed
   // The earliest step since which every checkpoint of this Checkpointer has had the same bytes in the same
@@ -304,7 +304,7 @@ class Checkpointer {
   // a checkpoint.
   const LoadReport& load_report() const;
   // Opens a checkpoint to examine it and to read single values (include/shoal/checkpoint_reader.h). Chooses
-  // the checkpoint as load does, reads its manifest alone, and pins it while the reader lives. Destroy the
+  // the checkpoint as load does, reads only its manifest, and pins it while the reader lives. Destroy the
   // reader before this object. `fallback`: see LoadOptions.
   Result<CheckpointReader> open_checkpoint(std::optional<uint64_t> step = std::nullopt,
                                            std::optional<LoadFallback> fallback = std::nullopt);

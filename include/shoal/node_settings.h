@@ -18,7 +18,7 @@ struct NodeSettings {
   std::optional<uint64_t> load_memory_bytes;
   std::optional<uint64_t> staging_memory_bytes;
 
-  std::optional<std::string> catalog;       // a directory
+  std::optional<std::string> catalog;       // a folder
   std::optional<std::string> stats_file;    // the node writes its counters to this file when it ends
   std::optional<std::string> protocol_log;  // a file
   std::optional<std::string> metrics;       // "HOST:PORT"

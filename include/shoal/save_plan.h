@@ -65,7 +65,7 @@ struct SaveOptions {
   Dedupe dedupe = Dedupe::balanced;
   uint64_t unit_bytes = kDefaultUnitBytes;
   SaveMode mode = SaveMode::collective_free;
-  // Each rank's own choice: no plan depends on these two, nor a comparison.
+  // Ranks may differ in the next two options: no plan depends on them, and nodes do not compare them.
   StagingMode staging = StagingMode::wait;
   // The memory that a save copies is digested before and after. A save whose state changed meanwhile fails
   // with Code::invalid_argument and names the value. Costs two reads of that memory, by its device or by the
@@ -136,7 +136,7 @@ Result<std::shared_ptr<const World>> rank_local_world(const LayoutPtr& layout, u
 // empty box. The id is the hash of (layout, rank); roster_id is zero.
 SavePlan plan_all_held(const Layout& layout, Rank rank);
 
-// The name of file number `file` of a rank in the attempt's directory: "rank-00007.safetensors" for 0,
+// The name of file number `file` of a rank in the attempt's folder: "rank-00007.safetensors" for 0,
 // "rank-00007-2.safetensors" for 2.
 std::string shard_file_name(Rank rank, uint32_t file);
 // The key of each item in its file, in the order of plan.items. It is the value's fqn, "x@rank7" for a

@@ -40,7 +40,7 @@ Result<std::string> real_folder(const std::string& root) {
   return std::string(resolved);
 }
 
-// In a directory that all users may write to, another user may have created this one first, or a link.
+// In a folder that all users may write to, another user may have created this one first, or a link.
 Status make_private_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Status(Code::io,

@@ -83,7 +83,7 @@ Status read_range(Reader in, local::StoredRange& out) {
   return ok_status();
 }
 
-// Directories and a name, none of which leaves the directory in which the path begins.
+// Folders and a name, none of which leaves the folder in which the path begins.
 bool stays_under_root(std::string_view path) {
   if (path.empty() || path.size() > kMaxLocalPathBytes) return false;
   if (path.find('\0') != std::string_view::npos) return false;

@@ -4,7 +4,7 @@
 // the name in the table. docs/reference/settings.md is generated from the table.
 //
 // If a setting is given several times, the first of these applies: flag or field, environment variable,
-// shoal.toml of the working directory, shoal.toml of the root, default.
+// shoal.toml of the working folder, shoal.toml of the root, default.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct Setting {
   std::string variable() const;  // "SHOAL_KEEP_LAST"
   std::string field() const;     // field of CheckpointerOptions: "node.keep_last"
   // The setting names a file that is written or a port that is opened, which could harm a user who did not
-  // choose it. It is accepted from a settings file only if the file is in the working directory and belongs
+  // choose it. It is accepted from a settings file only if the file is in the working folder and belongs
   // to this user or to root.
   bool is_environment_only() const { return kind == SettingKind::path || kind == SettingKind::address; }
 };
@@ -87,7 +87,7 @@ class Settings {
   // is checked even if an earlier source gave the setting.
   Status set(std::string_view name, std::string_view text, const std::string& source);
   Status add_variables(const Variables& variables);
-  // Adds shoal.toml of the working directory and then of the root; either may be missing. If both are the
+  // Adds shoal.toml of the working folder and then of the root; either may be missing. If both are the
   // same file, it counts as the root's.
   Status add_files(const std::string& root);
   // Adds one file. `is_trusted`: it may contain settings that are is_environment_only().

@@ -80,7 +80,7 @@ class LocalListener {
 };
 
 // Paths of a node's files. There is one node for each user, host and root, and one more for each job that
-// only reads the root. Its runtime directory is $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else
+// only reads the root. Its runtime folder is $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else
 // /tmp/shoal-<uid>. It is created with mode 0700, and rejected if it belongs to another user or others may
 // write to it. File names contain a hash of the root's real path, so that all paths to one root lead to one
 // node.
@@ -88,10 +88,10 @@ struct NodePaths {
   std::string lock_file;  // the node locks it for its lifetime; never unlinked; contains the pid as text
   std::string socket_file;
   std::string log_file;     // of a node that a client started
-  std::string catalog_dir;  // default directory of the coordinator's catalog
+  std::string catalog_dir;  // default folder of the coordinator's catalog
 };
 // `reader`: identifies a job that only reads, whose node has separate files; empty: a job that trains.
-// Code::not_found: there is no directory `root`.
+// Code::not_found: there is no folder `root`.
 Result<NodePaths> node_paths(const std::string& root, const std::string& reader = "");
 
 }  // namespace shoal::local

@@ -19,7 +19,7 @@ Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms = kNo
 std::string runtime_folder();
 // The sockets of all nodes that this user started on this host, running or not, ascending by name.
 std::vector<std::string> list_node_sockets();
-// Those of jobs that only read this root. Code::not_found: there is no directory `root`.
+// Those of jobs that only read this root. Code::not_found: there is no folder `root`.
 Result<std::vector<std::string>> list_reader_sockets(const std::string& root);
 
 }  // namespace shoal::local

@@ -70,9 +70,9 @@ uint64_t cell_of(const Instance& instance, const std::vector<bool>& sharded,
   return cell;
 }
 
-const BoxHoldings::Held* BoxHoldings::find(const Box& box) const {
+const BoxHoldings::HeldBox* BoxHoldings::find(const Box& box) const {
   auto found = std::lower_bound(boxes.begin(), boxes.end(), box,
-                                [](const Held& held, const Box& b) { return *held.box < b; });
+                                [](const HeldBox& held, const Box& b) { return *held.box < b; });
   return found == boxes.end() || *found->box != box ? nullptr : &*found;
 }
 

@@ -1,4 +1,4 @@
-// Holdings: which ranks hold which value, over all layouts of a world. Every part of the share rule starts
+// Holdings: which ranks hold which value, over all layouts of a world. Every part of the planning rule starts
 // here.
 #pragma once
 
@@ -80,18 +80,18 @@ struct ValueHoldings {
 
 // The distinct non-empty boxes of a value with explicit boxes, ascending, each with the ranks that hold it.
 struct BoxHoldings {
-  struct Held {
+  struct HeldBox {
     const Box* box = nullptr;
     uint32_t first = 0, count = 0;  // into ranks
     bool replicated = false;        // every holder declares it
   };
-  std::vector<Held> boxes;
+  std::vector<HeldBox> boxes;
   std::vector<Rank> ranks;         // ascending for each box
   std::vector<Rank> listed_ranks;  // all ranks that list a box, even an empty one; ascending
-  std::span<const Rank> holders(const Held& held) const {
+  std::span<const Rank> holders(const HeldBox& held) const {
     return std::span(ranks).subspan(held.first, held.count);
   }
-  const Held* find(const Box& box) const;
+  const HeldBox* find(const Box& box) const;
 };
 
 // Computes facts on request and caches them. Not thread-safe. The world must outlive this object and pass

@@ -17,7 +17,7 @@ namespace {
 Status check_boxes(plan::Holdings& holdings, uint32_t value) {
   const LayoutEntry& entry = *holdings.value(value).entry;
   std::vector<Box> boxes;
-  for (const plan::BoxHoldings::Held& held : holdings.boxes(value).boxes) boxes.push_back(*held.box);
+  for (const plan::BoxHoldings::HeldBox& held : holdings.boxes(value).boxes) boxes.push_back(*held.box);
   return check_tiling(boxes, entry.shape);
 }
 

@@ -83,7 +83,7 @@ struct Locator::Impl {
   std::vector<Stored> tile_pieces_of(uint32_t value, Rank rank);
   void add_box_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out);
   std::vector<Stored> box_pieces_of(uint32_t value, Rank rank);
-  std::vector<Rank> box_writers(uint32_t value, const BoxHoldings& all, const BoxHoldings::Held& held);
+  std::vector<Rank> box_writers(uint32_t value, const BoxHoldings& all, const BoxHoldings::HeldBox& held);
   RankSet equal_holders(uint32_t value, const Box& box);
   std::vector<Rank> some_others(const RankSet& ranks, Rank rank, size_t most);
 };
@@ -106,10 +106,10 @@ void number_pieces(std::vector<Stored> stored, const Box& target, std::vector<St
   }
 }
 
-// The shares of a value's boxes, or of one box if it is given.
+// The assignments of a value's boxes, or of one box if it is given.
 std::span<const Assignment> assignments_in(const Bucket& bucket, uint32_t value, const Box* box = nullptr) {
   auto order = [&](const Assignment& assignment) {
-    const Bucket::Held& held = bucket.boxes[assignment.box];
+    const Bucket::HeldBox& held = bucket.boxes[assignment.box];
     if (held.value != value) return held.value < value ? -1 : 1;
     if (!box || held.box == *box) return 0;
     return held.box < *box ? -1 : 1;
@@ -317,7 +317,7 @@ void Locator::Impl::add_tile_pieces(uint32_t value, const Box& target, std::vect
 }
 
 std::vector<Rank> Locator::Impl::box_writers(uint32_t value, const BoxHoldings& all,
-                                             const BoxHoldings::Held& held) {
+                                             const BoxHoldings::HeldBox& held) {
   if (!rule.divides(held)) return {rule.box_writer(holdings().value(value), all, held)};
   std::span<const Rank> holders = all.holders(held);
   const Bucket& bucket = bucket_of(RankSet::from_ascending({holders.begin(), holders.end()}));
@@ -335,7 +335,7 @@ std::vector<Locator::Impl::Stored> Locator::Impl::box_pieces_of(uint32_t value, 
   std::vector<Stored> stored;
   for (const Box& box : layout.shards_of(entry, rank).boxes) {
     if (box.empty()) continue;
-    const BoxHoldings::Held& held = *all.find(box);
+    const BoxHoldings::HeldBox& held = *all.find(box);
     if (rule.divides(held)) {
       std::span<const Rank> holders = all.holders(held);
       const Bucket& bucket = bucket_of(RankSet::from_ascending({holders.begin(), holders.end()}));
@@ -355,7 +355,7 @@ std::vector<Locator::Impl::Stored> Locator::Impl::box_pieces_of(uint32_t value, 
 void Locator::Impl::add_box_pieces(uint32_t value, const Box& target, std::vector<StoredPiece>& out) {
   const BoxHoldings& all = holdings().boxes(value);
   std::vector<Rank> writers;
-  for (const BoxHoldings::Held& held : all.boxes) {
+  for (const BoxHoldings::HeldBox& held : all.boxes) {
     if (!intersect(*held.box, target)) continue;
     for (Rank rank : box_writers(value, all, held)) writers.push_back(rank);
   }
@@ -370,7 +370,7 @@ RankSet Locator::Impl::equal_holders(uint32_t value, const Box& box) {
   const Instance& instance = held.instance();
   if (!instance.mesh) {
     const BoxHoldings& all = holdings().boxes(value);
-    const BoxHoldings::Held* found = all.find(box);
+    const BoxHoldings::HeldBox* found = all.find(box);
     if (!found || !found->replicated) return {};
     std::span<const Rank> ranks = all.holders(*found);
     return RankSet::from_ascending({ranks.begin(), ranks.end()});

@@ -265,7 +265,7 @@ PlanClasses::Units PlanClasses::units_of(OfLayout& of, Rank rank, const RankSet&
   auto bucket = gathered.buckets.find(group);
   if (bucket == gathered.buckets.end()) return {};
   std::vector<SharedBox> boxes;
-  for (const Bucket::Held& held : bucket->second.boxes) {
+  for (const Bucket::HeldBox& held : bucket->second.boxes) {
     boxes.push_back({&held.box, held.element_bytes});
     found->second.is_cut =
         found->second.is_cut || held.box.elements() * held.element_bytes > options_.unit_bytes;

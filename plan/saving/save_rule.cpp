@@ -36,7 +36,7 @@ SaveRule::SaveRule(const World& world, const SaveOptions& options, FqnIndex inde
 }
 
 Rank SaveRule::box_writer(const ValueHoldings& value, const BoxHoldings& boxes,
-                          const BoxHoldings::Held& held) const {
+                          const BoxHoldings::HeldBox& held) const {
   std::span<const Rank> holders = boxes.holders(held);
   return holders[options_.dedupe == Dedupe::balanced ? value.name_hash % holders.size() : 0];
 }
@@ -105,7 +105,7 @@ void SaveRule::gather_boxes(Context& context, uint32_t value, uint32_t number) {
   for (uint32_t i : order) {
     if (boxes[i].empty()) continue;
     const BoxHoldings& all = holdings_.boxes(value);
-    const BoxHoldings::Held* here = all.find(boxes[i]);
+    const BoxHoldings::HeldBox* here = all.find(boxes[i]);
     SHOAL_CHECK(here != nullptr);
     if (divides(*here)) {
       std::span<const Rank> holders = all.holders(*here);
@@ -121,7 +121,7 @@ void SaveRule::gather_boxes(Context& context, uint32_t value, uint32_t number) {
 void SaveRule::divide_bucket(const RankSet& group, Bucket& bucket) const {
   std::vector<SharedBox> boxes;
   boxes.reserve(bucket.boxes.size());
-  for (const Bucket::Held& held : bucket.boxes) boxes.push_back({&held.box, held.element_bytes});
+  for (const Bucket::HeldBox& held : bucket.boxes) boxes.push_back({&held.box, held.element_bytes});
   bucket.members = first_members(group, world().roster, count_units(boxes, options_.unit_bytes));
   bucket.assignments = divide(boxes, group.size(), options_.unit_bytes);
   bucket.divided = true;
@@ -132,7 +132,7 @@ void append_pieces_of(const Bucket& bucket, Rank rank, std::vector<Piece>& out) 
   const auto member = static_cast<uint32_t>(found - bucket.members.begin());
   for (const Assignment& assignment : bucket.assignments) {
     if (assignment.member != member) continue;
-    const Bucket::Held& held = bucket.boxes[assignment.box];
+    const Bucket::HeldBox& held = bucket.boxes[assignment.box];
     uint64_t offset = assignment.begin;
     for (Box& box : boxes_of_range(held.box, assignment.begin, assignment.end)) {
       const uint64_t elements = box.elements();

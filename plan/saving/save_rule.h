@@ -25,7 +25,7 @@ struct Piece {
 
 // The boxes that one replica group divides among its members.
 struct Bucket {
-  struct Held {
+  struct HeldBox {
     uint32_t value = 0;
     uint32_t entry = 0;      // of the rank from which the bucket was gathered
     uint32_t local_box = 0;  // of the same rank
@@ -37,9 +37,9 @@ struct Bucket {
       boxes.push_back({value, entry, part.first_box + i, element_bytes, std::move(part.boxes[i])});
     }
   }
-  std::vector<Held> boxes;              // in canonical order: by value, that is by fqn, then by box
+  std::vector<HeldBox> boxes;           // in canonical order: by value, that is by fqn, then by box
   std::vector<Assignment> assignments;  // filled by divide_bucket
-  std::vector<Rank> members;            // the members that the shares refer to
+  std::vector<Rank> members;            // the members that the assignments refer to
   bool divided = false;
 };
 using Buckets = std::map<RankSet, Bucket>;
@@ -66,8 +66,9 @@ class SaveRule {
     return holdings_.whole_writer(value, options_.dedupe != Dedupe::balanced);
   }
   // The one holder that writes an explicit box that is not divided.
-  Rank box_writer(const ValueHoldings& value, const BoxHoldings& boxes, const BoxHoldings::Held& held) const;
-  bool divides(const BoxHoldings::Held& held) const {
+  Rank box_writer(const ValueHoldings& value, const BoxHoldings& boxes,
+                  const BoxHoldings::HeldBox& held) const;
+  bool divides(const BoxHoldings::HeldBox& held) const {
     return options_.dedupe == Dedupe::balanced && held.replicated && held.count > 1;
   }
 

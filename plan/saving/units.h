@@ -25,7 +25,7 @@ struct Assignment {
   uint64_t begin = 0, end = 0;
 };
 
-// Returns shares by ascending (box, begin). They tile every box, and a member has at most one share per box.
+// Returns assignments by ascending (box, begin). They tile every box, and a member has at most one per box.
 //
 // Each unit goes to the least loaded of `members` members, or to the first of these on a tie. If there are
 // fewer units than members, only the first members get one. Then each box's units are dealt again as

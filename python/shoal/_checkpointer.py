@@ -102,7 +102,7 @@ class _Packed(typing.NamedTuple):
 class Checkpointer:
     """Saves and loads the checkpoints of a training run.
 
-    ``root`` is a directory that all hosts see. Under torchrun, ``shoal launch``, mpirun or srun, rank and
+    ``root`` is a folder that all hosts see. Under torchrun, ``shoal launch``, mpirun or srun, rank and
     world size come from the launcher. Without a launcher they come from the default process group of torch,
     if it is initialized; else the process is a job of one rank. The first rank of a host starts the node that
     writes the files.
@@ -264,7 +264,7 @@ class Checkpointer:
         return handle
 
     def _warn_of_unchanged(self) -> None:
-        # In order: what an early decision is compared with may still be in flight.
+        # In the order of the saves: each is compared with the one before it, which may still be in flight.
         while self._in_flight and self._in_flight[0].warn_if_unchanged():
             self._in_flight.pop(0)
 

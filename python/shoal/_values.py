@@ -123,7 +123,7 @@ def decode(content: bytes, name: str, allow_pickle: bool = False) -> typing.Any:
     if content[:1] == _PICKLE:
         if not allow_pickle:
             raise InvalidArgument(
-                f"'{name}' is a pickle, which can run code when it is loaded. If you trust whoever saved "
+                f"'{name}' is a pickle, which can run code when it is loaded. If you trust the author of "
                 "this checkpoint, pass allow_pickle=True to load it"
             )
         try:

@@ -1,4 +1,4 @@
-"""Door 1 with numpy alone, in one process without a launcher."""
+"""Dictionaries with numpy alone, in one process without a launcher."""
 
 import asyncio
 import math

@@ -34,7 +34,7 @@ Result<TomlTable> convert(const toml::table& from, const std::string& file) {
       }
       entry.value = std::move(tables);
     } else {
-      return to.error(entry.line, fmt::format("{}: expected an integer, a text or a table", entry.key));
+      return to.error(entry.line, fmt::format("{}: expected an integer, a string or a table", entry.key));
     }
     to.entries.push_back(std::move(entry));
   }
@@ -80,7 +80,7 @@ Result<std::string> TomlTable::text(std::string_view key, std::string otherwise)
   const Entry* entry = find(key);
   if (entry == nullptr) return otherwise;
   const auto* value = std::get_if<std::string>(&entry->value);
-  if (value == nullptr) return error(entry->line, fmt::format("{}: expected a text", key));
+  if (value == nullptr) return error(entry->line, fmt::format("{}: expected a string", key));
   return *value;
 }
 

@@ -368,7 +368,7 @@ void VirtualHost::on_left(size_t from, const actors::WireMessage& message, actor
   });
 }
 
-void VirtualHost::take_nothing_in(size_t node, bool takes_nothing) {
+void VirtualHost::set_takes_no_bulk(size_t node, bool takes_nothing) {
   nodes_[node]->takes_nothing = takes_nothing;
   if (takes_nothing) return;
   std::vector<Untaken> left;

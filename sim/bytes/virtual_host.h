@@ -101,7 +101,7 @@ class VirtualHost {
   // While takes_nothing, messages with a send id for this node stay with their senders, although the node
   // lives. This simulates a peer that reads no bulk data. Otherwise such a message has left its sender when
   // it arrives, or when its dead, cut off or paused receiver is considered lost.
-  void take_nothing_in(size_t node, bool takes_nothing);
+  void set_takes_no_bulk(size_t node, bool takes_nothing);
   // Bytes of the chunks that stay with this node because a receiver does not take them.
   uint64_t untaken_bytes(size_t node) const;
   bool alive(size_t node) const;

@@ -65,7 +65,7 @@ class CountedRoot final : public RootView {
     std::shared_ptr<const storage::Decision> decision;
     uint64_t decision_bytes = 0;
     base::PagedMap<uint64_t, uint64_t> shards;  // sizes in bytes, by shard_of
-    // Records of ranks that write no shard: layout, plan of the share.
+    // Records of ranks that write no shard: layout, plan of the assignment.
     std::map<Rank, std::pair<LayoutId, PlanId>> records;
     std::vector<std::shared_ptr<const storage::RankManifest>> manifests;  // by rank; null: missing
     uint32_t published = 0;

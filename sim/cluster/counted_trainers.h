@@ -1,5 +1,5 @@
 // CountedTrainers: simulates the clients of all ranks of a VirtualCluster. Each rank declares its layout and
-// stages its share at every save. plan_save determines the share; the simulation counts its bytes.
+// stages its assignment at every save. plan_save determines it; the simulation counts its bytes.
 //
 // The ranks train in step. The next save begins `interval` after the last rank returned from the previous
 // one, and each rank calls save up to `skew` later. A rank has two slabs. A save that finds both in use
@@ -109,7 +109,7 @@ class CountedTrainers {
   };
   struct Trainer {
     std::optional<Assignment> assignment;  // under the newest plan that the rank knows
-    bool has_planned = false;              // it has planned that share, so planning costs nothing more
+    bool has_planned = false;              // it has planned that, so planning costs nothing more
     uint32_t slabs_in_use = 0;
     uint32_t save = 0;  // the save that it is in, from the call until save() returns; 0: it trains
     bool waits_for_slab = false;
@@ -167,7 +167,7 @@ class CountedTrainers {
   // By the items of a plan. Ranks of one plan class share items.
   std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Assignment>> assignments_;
   bool is_first_due_ = false;  // the interval before the first save has passed
-  uint32_t know_roster_ = 0;   // ranks that have a share under a roster
+  uint32_t know_roster_ = 0;   // ranks that have an assignment under a roster
   uint32_t saves_begun_ = 0;
   uint32_t living_ = 0;
   uint32_t continued_ = 0;  // living ranks that have returned from the newest save

@@ -20,7 +20,7 @@ namespace {
 
 // The records whose counted size is only an upper bound (counted_root.cpp): rosters, tombstones, choices,
 // pins.
-bool is_small_record(const actors::Operation& operation) {
+bool may_write_less_than_counted(const actors::Operation& operation) {
   using namespace actors::operation;
   return std::visit(
       base::Overloaded{
@@ -237,7 +237,7 @@ Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_c
   const uint64_t after = used_bytes();
   compare(counted, stored);
   if (after > before) {
-    const bool fits = is_small_record(operation) && after - before <= counted_bytes;
+    const bool fits = may_write_less_than_counted(operation) && after - before <= counted_bytes;
     if (!fits) disagree("bytes written", counted_bytes, after - before);
   }
   if (const auto* write = std::get_if<actors::operation::WriteShard>(&operation);

@@ -1,4 +1,4 @@
-// Draws failures from a scenario's seed. A text has rules joined by '+':
+// Draws failures from a scenario's seed. A string has rules joined by '+':
 //
 //   poisson:mtbf_node_hours=1000            each host dies at this rate, independently
 //   weibull:k=0.78,scale_node_hours=1000    the same with a hazard that falls (k < 1) or grows (k > 1)

@@ -51,18 +51,18 @@ actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs no
 }
 
 void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::Decision>& decision) {
-  const Known says{decision->committed(), summary(*decision)};
-  const auto [known, is_new] = known_.try_emplace(decision->key, says);
-  if (known->second.committed != says.committed || known->second.says != says.says) {
+  const Known answer{decision->committed(), summary(*decision)};
+  const auto [known, is_new] = known_.try_emplace(decision->key, answer);
+  if (known->second.committed != answer.committed || known->second.summary != answer.summary) {
     violated("one-decision", now,
              fmt::format("{}: the decision was '{}', but now it is '{}'", to_string(decision->key),
-                         known->second.says, says.says));
+                         known->second.summary, answer.summary));
   }
   const auto existing = root_.decision(decision->key);
-  if (!existing || summary(*existing) != says.says) {
+  if (!existing || summary(*existing) != answer.summary) {
     violated("one-decision", now,
-             fmt::format("{}: the answer was '{}', but the root has {}", to_string(decision->key), says.says,
-                         existing ? fmt::format("'{}'", summary(*existing)) : "no decision"));
+             fmt::format("{}: the answer was '{}', but the root has {}", to_string(decision->key),
+                         answer.summary, existing ? fmt::format("'{}'", summary(*existing)) : "no decision"));
   }
   if (is_new) check_latest(now);
 }
@@ -110,9 +110,9 @@ void Oracles::check_durable(actors::TimeNs now, const AttemptKey& key, const sto
   }
   uint64_t bytes = 0;
   for (Rank rank = 0; rank < has_file.size(); ++rank) {
-    const uint64_t share = facts_.share_bytes(manifest, rank);
-    bytes += share;
-    if (share != 0 && !has_file[rank]) {
+    const uint64_t assigned = facts_.assigned_bytes(manifest, rank);
+    bytes += assigned;
+    if (assigned != 0 && !has_file[rank]) {
       return violated("committed-durable", now,
                       fmt::format("{} has no file of rank {}", to_string(key), rank));
     }

@@ -73,7 +73,7 @@ class Oracles {
     // How long storage takes to write the staged bytes of a save; null: no time.
     std::function<actors::TimeNs(uint32_t save)> writing;
     std::function<uint64_t(const storage::Manifest&, Rank)>
-        share_bytes;  // bytes that the planning rule assigns to a rank
+        assigned_bytes;  // bytes that the planning rule assigns to a rank
   };
   Oracles(Facts facts, const RootView& root) : facts_(std::move(facts)), root_(root) {}
 
@@ -95,7 +95,7 @@ class Oracles {
   };
   struct Known {  // a decision that the root has answered
     bool committed = false;
-    std::string says;  // a tombstone's cause, a manifest's files
+    std::string summary;  // a tombstone's cause, a manifest's files
   };
   void violated(std::string oracle, actors::TimeNs now, std::string what);
   // Failures may delay or abort this save.

@@ -35,9 +35,9 @@ class ItemModel {
   Extra to_commit(const actors::operation::PublishDecision& publish) const;
 
  private:
-  using Told = std::set<std::pair<uint64_t, Rank>>;  // by step and rank
+  using Handled = std::set<std::pair<uint64_t, Rank>>;  // by step and rank
   bool is_kept(Rank rank) const { return costs_.kept != 0 && planned_.contains(rank); }
-  bool is_new(Told& notified, uint64_t step, Rank rank) { return notified.insert({step, rank}).second; }
+  bool is_new(Handled& handled, uint64_t step, Rank rank) { return handled.insert({step, rank}).second; }
   Extra local_plans(const actors::wire::LocalPlans& plans);
   Extra global_plan(const actors::wire::GlobalPlan& plans);
   Extra results(const actors::wire::ShardsWritten& report);
@@ -47,8 +47,8 @@ class ItemModel {
   std::vector<uint32_t> written_;  // by rank: number of items that it writes
   uint64_t all_written_ = 0;
   std::set<Rank> planned_;  // ranks whose plan the coordinator has kept, so that it is not sent again
-  Told offered_, gathered_, planned_for_, notified_, reported_, received_;  // by step and rank
-  Told decided_;                                                            // by step and node
+  Handled offered_, gathered_, planned_for_, notified_, reported_, received_;  // by step and rank
+  Handled decided_;                                                            // by step and node
 };
 
 }  // namespace shoal::sim

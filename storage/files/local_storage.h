@@ -70,7 +70,7 @@ class LocalStorage final : public Storage {
 
   FileSystem& file_system_;
   const std::string root_path_;    // as given, for messages
-  const std::string lookup_path_;  // absolute, because a process may change its working directory
+  const std::string lookup_path_;  // absolute, because a process may change its working folder
   const std::unique_ptr<OpenFolder> root_;
   const Nonce nonce_;
   std::atomic<uint64_t> temporaries_{0};

@@ -163,7 +163,7 @@ Status refuse_lost_id(Storage& storage) {
     if (object.is_folder && parse_step_folder(object.name)) step = &object;
   }
   if (has_id || step == nullptr) return ok_status();
-  return Status(Code::refused, fmt::format("root {} has lost its {}, although {} exists: `shoal restore-id "
+  return Status(Code::refused, fmt::format("root {} has no {}, but {} exists: `shoal restore-id "
                                            "{}` restores it from the checkpoints",
                                            storage.describe(), kRootIdPath, step->name, storage.describe()));
 }
@@ -523,7 +523,7 @@ Result<RosterRecord> read_roster_at(Storage& storage, uint32_t generation, const
         SHOAL_RETURN_IF_ERROR(Hash128::from_bytes(schema::view_of(reader.getNonce())).status());
         SHOAL_ASSIGN_OR_RETURN(WorldRecord world, read_world_record(reader));
         if (id != nullptr && world.world->roster.id() != *id) {
-          return Status(Code::corrupt, "it holds another roster than its name says");
+          return Status(Code::corrupt, "its roster differs from the one in its name");
         }
         return RosterRecord{world.world, world.options, world.rule_version};
       });

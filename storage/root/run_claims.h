@@ -24,7 +24,7 @@ struct RunClaims {
 // Returns the paths of the restored records. Code::refused names a record that holds another run's id or
 // claim; the caller must then commit nothing. A higher epoch or generation is not an error, with one
 // exception: if our epoch is missing and a later run has claimed a generation, restoring our epoch would end
-// that run's coordinator, so the call is refused.
+// that run's coordinator, so the call returns Code::refused.
 Result<std::vector<std::string>> restore_claims(Storage& storage, const RunClaims& claims);
 
 // Ensures that the root holds a roster that can prove a checkpoint complete without its manifest. `*seen_at`

@@ -126,7 +126,8 @@ struct WrittenShard {
   uint64_t payload_bytes = 0;
 };
 
-// A key is 1 to kMaxShardKeyBytes of clean UTF-8, and not "__metadata__". Otherwise Code::invalid_argument.
+// A key is 1 to kMaxShardKeyBytes bytes that is_clean_utf8 accepts, and not "__metadata__". Otherwise
+// Code::invalid_argument.
 Status validate_shard_key(std::string_view key);
 
 // Computes the exact file size from the pieces. Code::too_large if the header exceeds the limit of

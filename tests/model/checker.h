@@ -32,7 +32,7 @@ namespace shoal::model {
 
 enum class Kind : uint8_t { calm, fault };
 
-inline constexpr const char* kWayLost = "once faults stop, all is decided and told";
+inline constexpr const char* kWayLost = "once failures stop, everything is decided and reported";
 inline constexpr uint64_t kStatesMax = uint64_t{1} << 31;  // state numbers have 32 bits
 
 struct Violation {

@@ -34,12 +34,12 @@ constexpr const char* kOneGeneration = "processes of one run act under one gener
 constexpr const char* kOldRunEnds = "a run never goes on under a generation that another has passed";
 
 const std::vector<Mutation> kMutations = {
-    {"epoch-not-exclusive", "an epoch's claim replaces the one that stands", kOneHolder},
+    {"epoch-not-exclusive", "an epoch's claim replaces the existing one", kOneHolder},
     {"serve-before-sync", "a coordinator serves before the folder of its claim is synced", kOneHolder},
     {"nonce-not-compared", "a claim reported as taken counts as another's without a look", kOneEpoch},
-    {"superseded-claims-again", "a superseded coordinator begins anew instead of ending", kNeverAgain},
-    {"supersession-not-noticed", "a coordinator never looks whether a later epoch stands", kWayLost},
-    {"generation-not-exclusive", "a generation's claim replaces the one that stands", kOneHolder},
+    {"superseded-claims-again", "a superseded coordinator begins again instead of ending", kNeverAgain},
+    {"supersession-not-noticed", "a coordinator never looks whether a later epoch exists", kWayLost},
+    {"generation-not-exclusive", "a generation's claim replaces the existing one", kOneHolder},
     {"run-not-compared", "a process claims a generation without looking for its run's own", kOneGeneration},
     {"joined-by-job-id", "a run that starts goes on in the generation that has its job id", kOneHolder},
     {"claim-on-what-may-not-last", "a process claims the number after one that may not last", kOneGeneration},
@@ -226,7 +226,7 @@ class Claims {
           me.phase = answer_lost ? listing : generation_linked;
         };
         step(answer_lost ? Kind::fault : Kind::calm, link, [&] {
-          return "links " + number() + (answer_lost ? ", but is told that the name was taken" : "");
+          return "links " + number() + (answer_lost ? ", but the answer is that the name was taken" : "");
         });
       }
     } else if (self.phase == generation_linked) {
@@ -309,7 +309,7 @@ class Claims {
         };
         step(answer_lost ? Kind::fault : Kind::calm, link, [&] {
           return fmt::format("links epoch {}{}", self.target,
-                             answer_lost ? ", but is told that the name was taken" : "");
+                             answer_lost ? ", but the answer is that the name was taken" : "");
         });
       }
     } else if (self.phase == epoch_taken) {
@@ -340,7 +340,7 @@ class Claims {
         me.superseded = 1;
         me.phase = claims_again_ ? looking : over;
       };
-      step(Kind::calm, notice, label("finds that a later epoch stands"));
+      step(Kind::calm, notice, label("finds that a later epoch exists"));
     }
   }
 

@@ -33,8 +33,8 @@ namespace {
 
 constexpr int kNodes = 2, kActors = 3;  // actor 0 is the coordinator, the others are finders
 
-constexpr const char* kOneAnswer = "all answers agree with the decision that stands";
-constexpr const char* kToldLasts = "what was told lasts";
+constexpr const char* kOneAnswer = "all answers agree with the existing decision";
+constexpr const char* kReportedLasts = "what was reported lasts";
 constexpr const char* kFilesStay = "of a committed attempt every shard is there";
 constexpr const char* kFilesWhole = "of a committed attempt every shard is whole";
 constexpr const char* kOnePlan = "the shards of a committed attempt are those of one plan";
@@ -46,9 +46,10 @@ const std::vector<Mutation> kMutations = {
     {"commit-of-two-plans", "a finder does not compare the shards with a plan", kOnePlan},
     {"commit-a-partial-file", "a finder takes a file that is still being written for a shard", kFilesWhole},
     {"proof-before-sync", "a finder lists the folder without syncing it first", kFilesStay},
-    {"delete-before-deciding", "a finder removes files before its tombstone stands", kFilesStay},
-    {"completion-not-exclusive", "a finder's decision replaces the one that stands", kOneAnswer},
-    {"finder-does-not-read-winner", "a finder that finds the name taken tells what it meant", kOneAnswer},
+    {"delete-before-deciding", "a finder removes files before its tombstone exists", kFilesStay},
+    {"completion-not-exclusive", "a finder's decision replaces the existing one", kOneAnswer},
+    {"finder-does-not-read-winner", "a finder that finds the name taken reports what it meant to write",
+     kOneAnswer},
     {"abort-what-is-proven", "a finder aborts an attempt that is complete", kKept},
     {"give-up-without-a-look", "a coordinator gives up what was not reported, whatever lies in the root",
      kKept},
@@ -102,7 +103,7 @@ class Completion {
 
   const char* violated(const State& state) const {
     if (state.thrown_away) return kKept;
-    if (state.message != 0 && state.value == none && !state.removed) return kToldLasts;
+    if (state.message != 0 && state.value == none && !state.removed) return kReportedLasts;
     if (state.message != 0 && state.value != none && state.message != bit(state.value)) return kOneAnswer;
     if (state.value != commit) return nullptr;
     if (state.staged_more) return kStaged;
@@ -161,15 +162,15 @@ class Completion {
     };
     if (self.progress == to_write && n == writers(state)) {
       auto begin = [](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), 0}; };
-      step(Kind::calm, begin, "stages what the roster says, and begins to write its record");
+      step(Kind::calm, begin, "stages what the roster assigns, and begins to write its record");
       auto stage_more = [](State& next, NodeState& me) {
         me.progress = waits;
         next.staged_more = 1;
       };
-      step(Kind::calm, stage_more, "stages more than the roster says, and waits for another one");
+      step(Kind::calm, stage_more, "stages more than the roster assigns, and waits for another one");
     } else if (self.progress == waits) {
       auto begin = [](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), 1}; };
-      step(Kind::calm, begin, "hears of another roster, and begins to write its record by that");
+      step(Kind::calm, begin, "receives another roster, and begins to write its record by that");
     } else if (self.progress == to_write) {
       for (uint8_t plan = 0; plan <= n; ++plan) {
         auto begin = [&](State&, NodeState& me) { me = {writing, static_cast<uint8_t>(partial), plan}; };
@@ -194,7 +195,7 @@ class Completion {
     }
     if (self.progress == writing || self.progress == linked) {
       step(
-          Kind::fault, [](State&, NodeState& me) { me.progress = failed; }, "says that its write failed");
+          Kind::fault, [](State&, NodeState& me) { me.progress = failed; }, "reports that its write failed");
     }
     if (self.progress != reported && self.progress != failed && self.progress != gone) {
       step(
@@ -263,7 +264,7 @@ class Completion {
               next.message |= bit(me.held);
               me.phase = me.held == abort ? sweeping : idle;
             },
-            "syncs the folder and tells the decision");
+            "syncs the folder and reports the decision");
       default:
         sweep_steps(state, step);
         return step(
@@ -281,12 +282,12 @@ class Completion {
           [](State& next, Actor& me) {
             me = {holding, none, next.value};
           },
-          "reads the decision that stands");
+          "reads the existing decision");
     }
     const bool is_finder = a != 0;
     auto reject = [](State&, Actor& me) { me = {wanting, abort, none}; };
     if (!is_finder && has_failed(state))
-      return step(Kind::calm, reject, "rejects what a node says has failed");
+      return step(Kind::calm, reject, "rejects what a node reports as failed");
     if (!is_finder) step(Kind::fault, reject, "aborts, since another run has the root");
     const bool is_notified = !is_finder && has_all_reports(state);
     auto look = [&](State& next, Actor& me) {
@@ -323,7 +324,7 @@ class Completion {
       };
       step(answer_lost ? Kind::fault : Kind::calm, link,
            fmt::format("links its {}{}", self.intent == commit ? "manifest" : "tombstone",
-                       answer_lost ? ", but is told that the name was taken" : ""));
+                       answer_lost ? ", but the answer is that the name was taken" : ""));
     }
   }
 

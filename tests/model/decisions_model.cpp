@@ -30,27 +30,29 @@ namespace {
 
 constexpr int kMaxAttempts = 2, kMaxNodes = 2, kMaxCoordinators = 3;
 
-constexpr const char* kOneAnswer = "all answers agree with the decision that stands";
-constexpr const char* kToldLasts = "what was told lasts";
+constexpr const char* kOneAnswer = "all answers agree with the existing decision";
+constexpr const char* kReportedLasts = "what was reported lasts";
 constexpr const char* kFilesStay = "of a committed attempt every shard is there";
-constexpr const char* kWhole = "a decision that stands is whole";
+constexpr const char* kWhole = "an existing decision is whole";
 
 const std::vector<Mutation> kMutations = {
-    {"create-not-exclusive", "a decision replaces the one that stands", kOneAnswer},
-    {"tell-before-folder-sync", "the writer tells its decision before the folder is synced", kToldLasts},
-    {"answer-without-sync", "who reads another's decision tells it without syncing the folder", kToldLasts},
+    {"create-not-exclusive", "a decision replaces the existing one", kOneAnswer},
+    {"report-before-folder-sync", "the writer reports its decision before the folder is synced",
+     kReportedLasts},
+    {"answer-without-sync", "a node that reads another's decision reports it without syncing the folder",
+     kReportedLasts},
     {"link-before-file-sync", "the decision gets its name before its bytes are synced", kWhole},
-    {"winner-not-read", "a coordinator that finds the name taken tells what it meant to write", kOneAnswer},
-    {"node-does-not-read-winner", "a node past its deadline tells an abort, whoever won", kOneAnswer},
+    {"winner-not-read", "a coordinator that finds the name taken reports what it meant to write", kOneAnswer},
+    {"node-does-not-read-winner", "a node past its deadline reports an abort, even if another decision won",
+     kOneAnswer},
     {"reports-not-awaited", "a manifest is published before every rank has reported", kFilesStay},
     {"report-before-sync", "a node reports a shard whose folder is not synced", kFilesStay},
     {"sweep-before-tombstone", "files are removed as soon as an abort is meant", kFilesStay},
     {"sweep-unsynced-tombstone", "files are removed under a tombstone that is not synced", kFilesStay},
-    {"tombstone-taken-for-deletion", "a rank that comes late is told 'committed' under any tombstone",
-     kOneAnswer},
-    {"nothing-taken-for-deletion", "a rank that comes late is told 'committed' where no decision stands",
-     kToldLasts},
-    {"no-node-deadline", "a node waits for a coordinator's word however long it takes", kWayLost},
+    {"tombstone-taken-for-deletion", "a late rank receives 'committed' under any tombstone", kOneAnswer},
+    {"nothing-taken-for-deletion", "a late rank receives 'committed' where no decision exists",
+     kReportedLasts},
+    {"no-node-deadline", "a node waits for a coordinator without a limit", kWayLost},
 };
 
 class Decisions {
@@ -69,7 +71,7 @@ class Decisions {
     bool is_notified() const { return notified[0] != none && notified[1] != none; }
   };
   struct AttemptState {
-    // said: bits (1 << value) that any coordinator ever reported
+    // reported: bits (1 << value) that any coordinator ever reported
     uint8_t value, entry, bytes_lost_in_crash, message;
     NodeState nodes[kMaxNodes];
   };
@@ -87,7 +89,7 @@ class Decisions {
         attempts_(attempts),
         nodes_(nodes),
         not_exclusive_(mutation == "create-not-exclusive"),
-        notify_unsynced_(mutation == "tell-before-folder-sync"),
+        notify_unsynced_(mutation == "report-before-folder-sync"),
         answer_unsynced_(mutation == "answer-without-sync"),
         link_unsynced_(mutation == "link-before-file-sync"),
         winner_not_read_(mutation == "winner-not-read"),
@@ -127,7 +129,7 @@ class Decisions {
         }
       }
       if (attempt.value == torn) return kWhole;
-      if (answers != 0 && attempt.value == none) return kToldLasts;
+      if (answers != 0 && attempt.value == none) return kReportedLasts;
       if (answers != 0 && answers != bit(attempt.value)) return kOneAnswer;
       for (int n = 0; n < nodes_; ++n) {
         if (attempt.value == commit && attempt.nodes[n].shard == absent) return kFilesStay;
@@ -264,7 +266,7 @@ class Decisions {
            [&] { return fmt::format("coordinator {}, attempt {}: {}", c + 1, a + 1, words); });
     };
     const AttemptState& attempt = state.attempts[a];
-    if (attempt.value != none) return begin(holding, none, attempt.value, "reads the decision that stands");
+    if (attempt.value != none) return begin(holding, none, attempt.value, "reads the existing decision");
     if (may_commit(attempt)) begin(wanting, commit, none, "finds all reported and all files there");
     // A coordinator looks at nothing before it publishes a tombstone, so the intent and the link are one
     // step.
@@ -276,7 +278,7 @@ class Decisions {
                               answer_lost ? none : abort};
       sink(next, answer_lost ? Kind::fault : Kind::calm, [&] {
         return fmt::format("coordinator {}, attempt {}: links a tombstone{}", c + 1, a + 1,
-                           answer_lost ? ", but is told that the name was taken" : "");
+                           answer_lost ? ", but the answer is that the name was taken" : "");
       });
     }
   }
@@ -299,7 +301,7 @@ class Decisions {
           },
           [&] {
             return fmt::format("links its {}{}", name_of(self.intent),
-                               answer_lost ? ", but is told that the name was taken" : "");
+                               answer_lost ? ", but the answer is that the name was taken" : "");
           });
     }
   }
@@ -307,12 +309,13 @@ class Decisions {
   template <class Step>
   void answer_steps(const AttemptState&, const CoordinatorState& self, Step& step) const {
     const bool is_own = self.intent == self.held;
-    auto tell = [&](auto& me, auto& attempt) {
+    auto report = [&](auto& me, auto& attempt) {
       attempt.message |= bit(me.held);
       me = {me.attempt, static_cast<uint8_t>(me.held == abort ? sweeping : idle), none, none};
     };
     if ((notify_unsynced_ && is_own) || (answer_unsynced_ && !is_own)) {
-      step(Kind::calm, tell, [&] { return fmt::format("tells the {}, nothing synced", name_of(self.held)); });
+      step(Kind::calm, report,
+           [&] { return fmt::format("reports the {}, nothing synced", name_of(self.held)); });
       return;
     }
     if (sweep_unsynced_ && self.held == abort) {
@@ -327,9 +330,9 @@ class Decisions {
         Kind::calm,
         [&](auto& me, auto& attempt) {
           sync(attempt);
-          tell(me, attempt);
+          report(me, attempt);
         },
-        [&] { return fmt::format("syncs the folder and tells the {}", name_of(self.held)); });
+        [&] { return fmt::format("syncs the folder and reports the {}", name_of(self.held)); });
   }
 
   template <class Step>
@@ -384,12 +387,11 @@ class Decisions {
     const bool reads = self.known != abort || any_tombstone_;
     if (reads && attempt.value != none) answer = any_tombstone_ ? uint8_t{commit} : attempt.value;
     if (nothing_found_ && attempt.value == none) answer = commit;
-    auto tell = [&](auto& me, auto& in) {
+    auto report = [&](auto& me, auto& in) {
       if (reads) sync(in);
       me.notified[1] = answer;
     };
-    step(Kind::calm, tell,
-         [&] { return fmt::format("tells the rank that comes late of the {}", name_of(answer)); });
+    step(Kind::calm, report, [&] { return fmt::format("reports the {} to the late rank", name_of(answer)); });
   }
 
   template <class Step>
@@ -416,7 +418,7 @@ class Decisions {
       if (!(attempt.message & bit(value))) continue;
       settle(
           Kind::calm, [&](auto&, auto&) { return value; },
-          [&] { return fmt::format("hears of a {}", name_of(value)); });
+          [&] { return fmt::format("receives a {}", name_of(value)); });
     }
     if (self.phase == idle && !no_deadline_) {
       if (attempts_ == 1)
@@ -435,11 +437,11 @@ class Decisions {
       step(Kind::calm, publish, label("gives up waiting, and links its tombstone"));
     } else if (self.phase == taken) {
       if (node_not_read_) {
-        auto tell = [&](auto&, auto& in) {
+        auto report = [&](auto&, auto& in) {
           sync(in);
           return uint8_t{abort};
         };
-        return settle(Kind::calm, tell, label("tells its clients of an abort"));
+        return settle(Kind::calm, report, label("reports an abort to its clients"));
       }
       auto read = [&](auto& me, auto& in) {
         me.phase = in.value == none ? idle : holding;
@@ -453,7 +455,7 @@ class Decisions {
         return me.held;
       };
       settle(Kind::calm, answer, [&] {
-        return fmt::format("{} and tells its clients of the {}",
+        return fmt::format("{} and reports the {} to its clients",
                            skip_sync ? "does not sync the folder" : "syncs the folder", name_of(self.held));
       });
     }

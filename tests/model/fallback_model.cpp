@@ -27,13 +27,13 @@ constexpr const char* kOneChoice = "all ranks of a load that falls back load the
 constexpr const char* kSound = "what was damaged when the load began is not loaded";
 constexpr const char* kNewest = "no sound checkpoint is passed over";
 constexpr const char* kNotOvertaken = "nothing undecided is committed above a choice";
-constexpr const char* kNotAfresh = "nobody is told that there is no checkpoint where all are damaged";
+constexpr const char* kNotAfresh = "nobody is answered that there is no checkpoint where all are damaged";
 
 const std::vector<Mutation> kMutations = {
     {"publish-before-verified", "a load publishes its choice, and verifies it afterwards", kSound},
-    {"each-for-itself", "a rank loads what it has found sound itself, whatever the choice says", kOneChoice},
+    {"each-for-itself", "a rank loads what it has found sound itself, whatever the choice names", kOneChoice},
     {"slow-is-damage", "what cannot be read now counts as damaged", kNewest},
-    {"decide-above-the-newest", "only what stands above the newest checkpoint is decided, damaged or not",
+    {"decide-above-the-newest", "only what is above the newest checkpoint is decided, damaged or not",
      kNotOvertaken},
     {"damaged-is-none", "where all are damaged, the choice is that there is none", kNotAfresh},
 };
@@ -47,7 +47,7 @@ class Fallback {
   };
   struct Choice {
     uint8_t made, attempt, open;  // open: a bit per attempt that was undecided when the choice was published
-    // told: ranks have loaded notified_attempt; 2: ranks have loaded different attempts
+    // loaded: ranks have loaded notified_attempt; 2: ranks have loaded different attempts
     uint8_t notified, notified_attempt;
   };
   struct Rank {
@@ -157,7 +157,7 @@ class Fallback {
           [](State&, Rank& me) {
             me = {asking, 0, 0, 0};
           },
-          "its node crashes and asks once more");
+          "its node crashes and requests again");
     }
     switch (self.phase) {
       case asking: {
@@ -166,7 +166,7 @@ class Fallback {
           me.phase = listing;
           if (state.choice.made && !own_) obey(next, me, state.choice.attempt);
         };
-        return step(Kind::calm, ask, "asks for the choice");
+        return step(Kind::calm, ask, "requests the choice");
       }
       case listing:
         return list_step(state, self, step);

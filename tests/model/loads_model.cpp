@@ -10,7 +10,7 @@
 //     the decisions model.
 //   - Every rank loads twice. It reads the load's choice; or it makes sure that the earlier attempts are
 //     decided, and publishes a choice.
-//   - Some process asks for latest() at any time.
+//   - Some process calls latest() at any time.
 //   - A crash of the storage forgets any subset of what was not synced, and calls in progress fail.
 //
 // Readers are ranks of a job that only reads. They have a load choice of their own. They choose among the
@@ -40,7 +40,7 @@ constexpr const char* kDecideNothing = "readers decide nothing";
 constexpr const char* kReadersNeverBack = "the next load of a reader is of nothing older";
 
 const std::vector<Mutation> kMutations = {
-    {"choice-not-exclusive", "a load's choice replaces the one that stands", kOneChoice},
+    {"choice-not-exclusive", "a load's choice replaces the existing one", kOneChoice},
     {"own-choice-kept", "a rank whose choice was not the first loads its own", kOneChoice},
     {"choice-sent-before-sync", "a choice is acted on before its folder is synced", kOneChoice},
     {"choose-before-decided", "a load chooses while earlier attempts are undecided", kNotOvertaken},
@@ -48,7 +48,7 @@ const std::vector<Mutation> kMutations = {
      kChosenStays},
     {"winner-not-read", "a load that puts a tombstone over an attempt takes it for aborted", kNotOvertaken},
     {"uncommitted-chosen", "a load takes the newest attempt that has files", kInvisible},
-    {"latest-not-synced", "latest() tells what it has seen, but not synced", kNeverBack},
+    {"latest-not-synced", "latest() returns what it has seen, but not synced", kNeverBack},
     {"latest-by-step", "latest is the greatest step, whatever its generation", kNeverBack},
 };
 
@@ -85,7 +85,7 @@ class Loads {
   struct Choice {
     // begun: a bit per attempt that had begun when the author of the choice listed them
     uint8_t made, durable, attempt, begun;
-    // Only for the properties: a rank has acted on notified_attempt; told 2: on different ones.
+    // Only for the properties: a rank has acted on notified_attempt; 2: on different ones.
     uint8_t notified, notified_attempt;
   };
   struct Writer {
@@ -235,7 +235,7 @@ class Loads {
     };
     auto again = [](State&, Rank& me, Choice&) { me = {me.load, asking, 0, 0, 0}; };
     if (self.phase != asking && self.phase != loaded)
-      step(Kind::fault, again, label("its node crashes and asks once more"));
+      step(Kind::fault, again, label("its node crashes and requests again"));
     switch (self.phase) {
       case asking:
         if (!choice.made) {
@@ -358,7 +358,7 @@ class Loads {
         };
         step(answer_lost ? Kind::fault : Kind::calm, link_it, [&] {
           return fmt::format("links its choice of {}{}", name_of(self.candidate),
-                             answer_lost ? ", but is told that there is one" : "");
+                             answer_lost ? ", but the answer is that one exists" : "");
         });
       }
     } else if (self.phase == choice_taken || self.phase == choice_linked) {
@@ -412,13 +412,13 @@ class Loads {
     if (self.phase == holding) {
       step(
           Kind::fault, [](State&, Writer& me) { me = {}; }, label("crashes"));
-      auto tell = [&](State& next, Writer& me) {
+      auto report = [&](State& next, Writer& me) {
         next.attempts[me.attempt].durable = 1;
         if (me.held == commit && w == 1) report_committed(next, me.attempt, false);
         me = {};
       };
-      return step(Kind::calm, tell, [&] {
-        return fmt::format("syncs and tells that attempt {} is {}", self.attempt + 1,
+      return step(Kind::calm, report, [&] {
+        return fmt::format("syncs and reports that attempt {} is {}", self.attempt + 1,
                            self.held == commit ? "committed" : "aborted");
       });
     }
@@ -466,7 +466,7 @@ class Loads {
     State next = state;
     if (!latest_unsynced_ && best != kNoHolder) next.attempts[best].durable = 1;
     report_committed(next, best, true);
-    sink(next, Kind::calm, [&] { return "somebody is told that latest is " + name_of(best); });
+    sink(next, Kind::calm, [&] { return "somebody learns that latest is " + name_of(best); });
   }
 
   template <class Sink>

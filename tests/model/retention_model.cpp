@@ -31,11 +31,11 @@ constexpr const char* kVerifiedStays = "the last verified is never deleted";
 constexpr const char* kStartStays = "what the live generation began from is never deleted";
 
 const std::vector<Mutation> kMutations = {
-    {"manifest-not-reread", "a loader reads the manifest before its pin stands, and not after", kLoadKeeps},
+    {"manifest-not-reread", "a loader reads the manifest before its pin exists, and not after", kLoadKeeps},
     {"pin-not-synced", "a loader goes on before its pin is synced", kLoadKeeps},
-    {"pins-listed-first", "pins are listed before the tombstone stands, and not after", kLoadKeeps},
+    {"pins-listed-first", "pins are listed before the tombstone exists, and not after", kLoadKeeps},
     {"pins-not-listed", "shards are removed whatever is pinned", kLoadKeeps},
-    {"sweep-before-tombstone", "shards are removed before the tombstone stands", kFilesStay},
+    {"sweep-before-tombstone", "shards are removed before the tombstone exists", kFilesStay},
     {"sweep-unsynced-tombstone", "shards are removed under a tombstone that is not synced", kFilesStay},
     {"tombstone-removed", "the tombstone goes with the last shard, and the folder stays", kFilesStay},
     {"shard-written-after-deletion", "a late node makes the folder of a deleted attempt again", kFilesStay},

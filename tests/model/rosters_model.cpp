@@ -8,10 +8,11 @@
 //   - A rank may receive any roster at any moment. This covers restarted coordinators and late messages.
 //   - A coordinator knows what ranks have staged or reported of a save. Once it knows the layouts of all
 //     ranks, these layouts make the roster of the save. Ranks that wait write by this roster. The save is
-//     committed if every rank wrote the share that this roster gives it.
+//     committed if every rank wrote the assignment that this roster gives it.
 //   - A save may be aborted at any moment. A decision is one step here; the decisions model proves that
 //     decisions are exclusive, durable and reported as they are.
-//   - The share of a rank depends on its own layout. The share of rank 1 also depends on the layout of rank
+//   - The assignment of a rank depends on its own layout. The assignment of rank 1 also depends on the layout
+//   of rank
 //     2, as if both held a value and divided it.
 #include <fmt/format.h>
 
@@ -27,10 +28,11 @@ constexpr uint8_t kRosters = 4;
 
 constexpr const char* kNoMix = "what is committed is what one roster gives to each rank";
 constexpr const char* kOwnLayout = "a rank writes what it held when it saved";
-constexpr const char* kExact = "who stages all that it holds writes its share of that save's roster";
+constexpr const char* kExact =
+    "a rank that stages all that it holds writes its assignment of that save's roster";
 
 const std::vector<Mutation> kMutations = {
-    {"shares-not-compared", "a save is committed under its roster, whatever its ranks have planned by",
+    {"assignments-not-compared", "a save is committed under its roster, whatever its ranks have planned by",
      kNoMix},
     {"newest-committed", "a save is committed under the roster that a coordinator takes for the newest",
      kNoMix},
@@ -45,7 +47,7 @@ class Rosters {
   enum Value : uint8_t { none, commit, abort };
 
   struct Save {
-    uint8_t value, mixed;  // mixed: the committed shares do not belong to one roster
+    uint8_t value, mixed;  // mixed: the committed assignments do not belong to one roster
   };
   // A layout is 1 or 2; 0 is none. A roster is 1 + (layout of rank 1 - 1) * 2 + (layout of rank 2 - 1).
   struct Rank {
@@ -64,7 +66,7 @@ class Rosters {
   Rosters(int saves, int in_flight, const std::string& mutation)
       : saves_(saves),
         in_flight_(in_flight),
-        not_compared_(mutation == "shares-not-compared"),
+        not_compared_(mutation == "assignments-not-compared"),
         newest_committed_(mutation == "newest-committed"),
         layout_not_compared_(mutation == "layout-not-compared"),
         too_early_(mutation == "named-too-early"),
@@ -86,7 +88,8 @@ class Rosters {
         const Rank& rank = state.ranks[r];
         if (rank.wrote[i] == 0) continue;
         if (layout_in(rank.wrote[i], r) != rank.layout[i]) return kOwnLayout;
-        if (rank.whole[i] != 0 && roster != 0 && share(rank.wrote[i], r) != share(roster, r)) return kExact;
+        if (rank.whole[i] != 0 && roster != 0 && assignment(rank.wrote[i], r) != assignment(roster, r))
+          return kExact;
       }
     }
     return nullptr;
@@ -117,8 +120,8 @@ class Rosters {
   static uint8_t layout_in(uint8_t roster, int r) {
     return static_cast<uint8_t>(1 + (r == 0 ? (roster - 1) / 2 : (roster - 1) % 2));
   }
-  // The share of a rank under a roster, as a number: equal numbers mean equal shares.
-  static uint8_t share(uint8_t roster, int r) { return r == 0 ? roster : layout_in(roster, r); }
+  // The assignment of a rank under a roster, as a number: equal numbers mean equal assignments.
+  static uint8_t assignment(uint8_t roster, int r) { return r == 0 ? roster : layout_in(roster, r); }
   // The roster that the save's layouts make; 0 if not all ranks have staged.
   static uint8_t roster_of_save(const State& state, int i) {
     const uint8_t first = state.ranks[0].layout[i], second = state.ranks[1].layout[i];
@@ -135,14 +138,14 @@ class Rosters {
       if (self.started == saves_ || roster == self.newest) continue;
       State next = state;
       next.ranks[r].newest = roster;
-      sink(next, Kind::calm, [&] { return fmt::format("rank {} hears of {}", r + 1, name(roster)); });
+      sink(next, Kind::calm, [&] { return fmt::format("rank {} receives {}", r + 1, name(roster)); });
     }
     for (int i = 0; i < self.started; ++i) {
       if (state.saves[i].value != none && self.received[i] == 0) {
         State next = state;
         next.ranks[r].received[i] = 1;
         sink(next, Kind::calm,
-             [&] { return fmt::format("rank {} hears what became of save {}", r + 1, i + 1); });
+             [&] { return fmt::format("rank {} receives the outcome of save {}", r + 1, i + 1); });
       }
       if (state.saves[i].value == none && self.wrote[i] == 0) write_what_waits(state, r, i, sink);
     }
@@ -182,7 +185,7 @@ class Rosters {
       State next = state;
       next.ranks[r].wrote[save] = roster;
       sink(next, Kind::calm, [&] {
-        return fmt::format("rank {} writes its share of save {} by {}", r + 1, save + 1, name(roster));
+        return fmt::format("rank {} writes its assignment of save {} by {}", r + 1, save + 1, name(roster));
       });
     }
   }
@@ -205,7 +208,7 @@ class Rosters {
       if (!newest_committed_ && roster != roster_of_save(state, i)) continue;
       bool fits = true;
       for (int r = 0; r < kRanks; ++r) {
-        fits = fits && share(state.ranks[r].wrote[i], r) == share(roster, r) &&
+        fits = fits && assignment(state.ranks[r].wrote[i], r) == assignment(roster, r) &&
                state.ranks[r].layout[i] == layout_in(roster, r);
       }
       if (!fits && !not_compared_ && !newest_committed_) continue;

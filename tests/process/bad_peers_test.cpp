@@ -79,7 +79,7 @@ TEST_F(LiveJob, TurnsAwayNodesOfAnotherGenerationSchemaRootOrJob) {
   };
   EXPECT_TRUE(answer(member(), schema::SCHEMA_VERSION).ok()) << "the test speaks the protocol";
   EXPECT_EQ(answer(past, schema::SCHEMA_VERSION).message(),
-            "the generations differ: the peer is in 7, but this side is in 1");
+            "the generations differ: the peer is in 7, but this node is in 1");
   EXPECT_THAT(answer(other_job, schema::SCHEMA_VERSION).message(),
               HasSubstr("jobs differ: the peer belongs to 'job-0'"));
   EXPECT_THAT(answer(other_root, schema::SCHEMA_VERSION).message(), HasSubstr("roots differ"));
@@ -102,9 +102,10 @@ TEST_F(LiveJob, SavesOnWhileStrangersSendGarbageToAllItsDoors) {
     while (!stop) {
       Bytes garbage(1 + random() % 100'000);
       for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-      for (int door = 0; door < 3; ++door) {
-        auto here = static_cast<size_t>(door);
-        Stranger stranger = door == 2 ? Stranger::at_address(address_) : Stranger::at_socket(sockets[here]);
+      for (int entrance = 0; entrance < 3; ++entrance) {
+        auto here = static_cast<size_t>(entrance);
+        Stranger stranger =
+            entrance == 2 ? Stranger::at_address(address_) : Stranger::at_socket(sockets[here]);
         if (!stranger.connected()) continue;
         // A length that is credible now and then, so that what follows is taken for a message.
         if (random() % 2 == 0) store_le32(garbage.data(), static_cast<uint32_t>(garbage.size() & ~7ull));

@@ -42,14 +42,14 @@ class AState {
   void add(const std::string& fqn, const Dims& shape, const Mesh& mesh, std::vector<Placement> placements,
            const std::string& copy) {
     const LocalShards mine = shards_at(shape, mesh, placements, *mesh.coordinate_of(rank_));
-    Held& held = held_[fqn];
+    HeldValue& held = held_[fqn];
     held.shape = shape;
     if (!mine.boxes.empty()) held.box = mine.boxes.at(0);
     if (!mine.boxes.empty()) held.memory = elements_of(copy, shape, held.box, step_);
     state.add_tensor(fqn, DType::u32, shape, mesh, std::move(placements), held.memory.data());
   }
   void add_buffer(const std::string& fqn, uint64_t elements, const Mesh& group, const std::string& copy) {
-    Held& held = held_[fqn];
+    HeldValue& held = held_[fqn];
     held.shape = {elements};
     held.box = whole(held.shape);
     held.memory = elements_of(copy, held.shape, held.box, step_);
@@ -59,20 +59,20 @@ class AState {
     for (auto& [fqn, held] : held_) std::fill(held.memory.begin(), held.memory.end(), 0u);
   }
   bool holds(const std::string& fqn, const std::string& copy, uint64_t step) const {
-    const Held& held = held_.at(fqn);
+    const HeldValue& held = held_.at(fqn);
     return held.memory == elements_of(copy, held.shape, held.box, step);
   }
   StateDict state;
 
  private:
-  struct Held {
+  struct HeldValue {
     Dims shape;
     Box box;
     std::vector<uint32_t> memory;
   };
   const Rank rank_;
   const uint64_t step_;
-  std::map<std::string, Held> held_;  // references to it stay good
+  std::map<std::string, HeldValue> held_;  // references to it stay good
 };
 
 const Placement kShard0 = Placement::shard(0), kShard1 = Placement::shard(1),

@@ -153,7 +153,7 @@ TEST(NodeProcess, RefusesWhoComesWhileItStopsAtOnceAlsoOneThatMayStartANode) {
   } while (refused.code() == Code::already_exists);
   EXPECT_EQ(refused.code(), Code::aborted);
   EXPECT_THAT(refused.message(),
-              HasSubstr(fmt::format("was told to stop, and is stopping (pid {})", node.pid())));
+              HasSubstr(fmt::format("received a request to stop and is stopping (pid {})", node.pid())));
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
   node.signal(SIGTERM);
   EXPECT_EQ(node.wait(), 0);

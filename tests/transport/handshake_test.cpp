@@ -143,7 +143,7 @@ TEST(Handshake, NamesBothSchemaVersionsWhereTheyDiffer) {
   EXPECT_EQ(outcome.connector_failure.code(), Code::version);
   EXPECT_EQ(outcome.listener_failure.code(), Code::version);
   EXPECT_EQ(outcome.connector_failure.message(),
-            "the peer speaks version 2 of the schema, but this side speaks version 1");
+            "the peer speaks version 2 of the schema, but this node speaks version 1");
 }
 
 TEST(Handshake, DoesNotTakeAnOldProofForANewChallenge) {

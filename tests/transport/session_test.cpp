@@ -31,15 +31,15 @@ struct Wire {
       any = carry(connector, listener, now_ms);
       any |= carry(listener, connector, now_ms);
       if (listener.wants_data_port()) listener.offer_data_port(4711);
-      any |= listener.has_door_frames();
+      any |= listener.has_handshake_frames();
     }
   }
   static bool carry(Session& from, Session& to, uint64_t now_ms) {
-    std::vector<OutgoingFrame> door_frames = from.take_door_frames();
-    for (OutgoingFrame& frame : door_frames) to.on_door_frame(frame.header, frame.payload, now_ms);
+    std::vector<OutgoingFrame> handshake_frames = from.take_handshake_frames();
+    for (OutgoingFrame& frame : handshake_frames) to.on_handshake_frame(frame.header, frame.payload, now_ms);
     std::vector<OutgoingFrame> frames = from.take_frames();
     for (OutgoingFrame& frame : frames) to.on_frame(frame.header, frame.payload, now_ms);
-    return !door_frames.empty() || !frames.empty();
+    return !handshake_frames.empty() || !frames.empty();
   }
 
   Session connector, listener;
@@ -172,16 +172,16 @@ FrameHeader header_of(FrameKind kind, uint32_t bytes) {
   return header;
 }
 
-TEST(Session, TakesNothingButHandshakesAtTheDoor) {
+TEST(Session, AcceptsOnlyHandshakeFramesBeforeTheHandshakeIsDone) {
   Bytes message = make_message(64, 1);
   for (FrameKind kind : {FrameKind::message, FrameKind::heartbeat, FrameKind::closing, FrameKind::attach}) {
     Wire wire;
     uint32_t bytes = kind == FrameKind::message || kind == FrameKind::closing ? 64 : 0;
-    wire.listener.on_door_frame(encode_frame_header(header_of(kind, bytes)), ByteView(message).first(bytes),
-                                0);
+    wire.listener.on_handshake_frame(encode_frame_header(header_of(kind, bytes)),
+                                     ByteView(message).first(bytes), 0);
     expect_ended(wire.listener, Code::refused, "before the handshake");
     EXPECT_TRUE(wire.listener.take_messages().empty());
-    EXPECT_TRUE(wire.listener.has_door_frames()) << "the stranger is told";
+    EXPECT_TRUE(wire.listener.has_handshake_frames()) << "the stranger is told";
   }
 }
 
@@ -197,8 +197,8 @@ TEST(Session, TakesNothingByUcxFromWhoeverIsNotProven) {
 
 TEST(Session, RefusesAStrangerOverTheHandshakesBound) {
   Wire wire;
-  wire.listener.on_door_frame(encode_frame_header(header_of(FrameKind::handshake, kMaxHandshakeBytes + 8)),
-                              {}, 0);
+  wire.listener.on_handshake_frame(
+      encode_frame_header(header_of(FrameKind::handshake, kMaxHandshakeBytes + 8)), {}, 0);
   expect_ended(wire.listener, Code::too_large, "handshake");
 }
 
@@ -290,7 +290,7 @@ TEST(Session, RefusesAndIsToldWhy) {
   Wire wire;
   wire.connector = Session(HandshakeRole::connector, other, {}, "there:1", 0);
   wire.exchange();
-  expect_ended(wire.connector, Code::refused, "there:1: the handshake was refused: the jobs differ");
+  expect_ended(wire.connector, Code::refused, "there:1: the handshake was rejected: the jobs differ");
   EXPECT_TRUE(wire.connector.was_refused());
   EXPECT_TRUE(wire.listener.was_refused());
   EXPECT_FALSE(wire.listener.was_up());

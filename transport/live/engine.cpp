@@ -149,7 +149,7 @@ void Engine::tick() {
       due = std::min(due, peer->cut_at_ms);
       continue;
     }
-    // The peer's silence is this side's fault: it waits for its turn, and its stream is not read.
+    // The peer is silent because this node does not read its stream until it is the peer's turn.
     if (peer->stream && peer->stream->awaits_room()) peer->session->on_received(now_ms_);
     if (now_ms_ >= peer->session->next_due_ms()) {
       peer->session->tick(now_ms_);

@@ -128,7 +128,7 @@ class Engine final : private UcxEvents {
   bool has_stopped();
   void end_all(const Status& why);
 
-  // The listener, and peers that have not proven the token (engine_door.cpp).
+  // The listener, and peers that have not proven the token (engine_listener.cpp).
   Status open_poll();
   void poll(int timeout_ms);
   void update_listener_interest();

@@ -94,7 +94,7 @@ void Engine::service(Peer& peer) {
 bool Engine::send_control(Peer& peer) {
   bool any = false;
   if (peer.stream && peer.is_proven && peer.link_error.ok()) {
-    std::vector<OutgoingFrame> frames = peer.session->take_door_frames();
+    std::vector<OutgoingFrame> frames = peer.session->take_handshake_frames();
     for (const OutgoingFrame& frame : frames) peer.stream->push(frame.header, frame.payload);
     any = !frames.empty();
   }
@@ -143,7 +143,7 @@ void Engine::end_peer(Peer& peer, bool reason_sent) {
   bool was_refused = peer.session->was_refused();
   shared_.count([&](TransportStats& stats) {
     stats.peers_lost += was_up ? 1 : 0;
-    stats.handshakes_refused += was_refused ? 1 : 0;
+    stats.handshakes_rejected += was_refused ? 1 : 0;
   });
   if (stage_ == Stage::parting) return;
   if (!peer.is_connector && !was_up) {

@@ -119,7 +119,7 @@ void Engine::take_frame(Peer& peer, bool is_malformed) {
   const ByteView header = peer.stream->header(), payload = peer.stream->payload();
   const bool is_attaching = session.phase() == Session::Phase::attaching;
   if (!peer.stays_on_stream || (is_attaching && is_of_kind(header, FrameKind::handshake))) {
-    return session.on_door_frame(header, payload, now_ms_);
+    return session.on_handshake_frame(header, payload, now_ms_);
   }
   if (session.on_frame(header, payload, now_ms_)) count_received(peer, payload.size());
   // The position of the next frame is unknown.
@@ -133,7 +133,7 @@ void Engine::take_announcement(Peer& peer) {
   const ByteView header = peer.stream->header();
   if (!peer.stays_on_stream) {
     peer.stream->ignore_rest();
-    return session.on_door_frame(header, {}, now_ms_);
+    return session.on_handshake_frame(header, {}, now_ms_);
   }
   peer.announced_bytes = decode_frame_header(header)->payload_bytes;
   if (!session.on_announced(header, peer.announced_bytes, now_ms_)) {

@@ -21,10 +21,13 @@ Status check_options(const TransportOptions& options) {
   if (options.token.size() > kMaxTokenBytes)
     return bad(fmt::format("a token must have at most {} bytes", kMaxTokenBytes));
   if (options.identity.job_id.size() > base::kMaxJobIdBytes || !is_clean_utf8(options.identity.job_id)) {
-    return bad(fmt::format("a job id must be clean UTF-8 of at most {} bytes", base::kMaxJobIdBytes));
+    return bad(fmt::format("a job id must be valid UTF-8 without control characters, of at most {} bytes",
+                           base::kMaxJobIdBytes));
   }
   if (options.identity.name.size() > kMaxPeerNameBytes || !is_clean_utf8(options.identity.name)) {
-    return bad(fmt::format("the name of a node must be clean UTF-8 of at most {} bytes", kMaxPeerNameBytes));
+    return bad(
+        fmt::format("the name of a node must be valid UTF-8 without control characters, of at most {} bytes",
+                    kMaxPeerNameBytes));
   }
   if (limits.heartbeat_interval_ms == 0 || limits.peer_lost_after_ms <= 2 * limits.heartbeat_interval_ms) {
     return bad("the timeout for a silent peer must be longer than two heartbeat intervals");

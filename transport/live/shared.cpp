@@ -21,7 +21,7 @@ PeerId Shared::connect(const std::string& address) {
 }
 
 Status Shared::send(PeerId peer, Bytes message) {
-  // A message for which the other side would end the session is an error of the caller.
+  // A message for which the peer would end the session is an error of the caller.
   if (Status fits = check_segment_table(message); !fits.ok()) {
     return fits.code() == Code::too_large ? fits : Status(Code::invalid_argument, fits.message());
   }

@@ -130,7 +130,7 @@ struct TlsStream::Wire {
   base::OwnedFd socket;
   Bytes unsent;
   size_t sent = 0;         // bytes of unsent
-  bool has_ended = false;  // the other side has ended its bytes
+  bool has_ended = false;  // the peer has ended its bytes
   bool ends_writing = false, has_ended_writing = false;
   int error = 0;  // errno of the failed call
 
@@ -273,10 +273,10 @@ Result<bool> TlsStream::prove() {
   const bool is_done = result == 1;
   Status shaken = is_done ? ok_status() : failure(result, "TLS");
   if (is_done && SSL_session_reused(tls_) != 1) {
-    shaken = Status(Code::refused, "the other side did not prove that it knows this job's token");
+    shaken = Status(Code::refused, "the peer did not prove that it knows this job's token");
   }
   is_proven_ = is_done && shaken.ok();
-  (void)wire_->flush();  // also sends an alert, which reports the refusal to the other side
+  (void)wire_->flush();  // also sends an alert, which reports the rejection to the peer
   SHOAL_RETURN_IF_ERROR(shaken);
   return is_proven_;
 }
@@ -347,7 +347,7 @@ Status TlsStream::handshake_failure(unsigned long error) {
   switch (ERR_GET_REASON(error)) {
     case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
     case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
-      if (is_connector) return Status(Code::refused, "the listener has another token than this side");
+      if (is_connector) return Status(Code::refused, "the listener has another token than this node");
       break;
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
       if (is_connector) return Status(Code::refused, "the roots differ: the listener uses another one");
@@ -361,10 +361,10 @@ Status TlsStream::handshake_failure(unsigned long error) {
       if (!is_connector) return Status(Code::refused, "the roots differ, or the connector is not a node");
       break;
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
-      return Status(Code::unavailable, "the other side is not a node of a job: it showed a certificate");
+      return Status(Code::unavailable, "the peer is not a node of a job: it showed a certificate");
     case SSL_R_WRONG_VERSION_NUMBER:
       return Status(is_connector ? Code::unavailable : Code::refused,
-                    "the other side does not speak TLS: it is not a node, or it is an older version");
+                    "the peer does not speak TLS: it is not a node, or it is an older version");
     default:
       break;
   }

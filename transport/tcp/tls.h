@@ -63,11 +63,11 @@ class TlsStream {
   ~TlsStream();
 
   int fd() const;
-  // Continues connecting and the TLS handshake. True once the other side has proven that it knows the token.
-  // Code::refused: the other side has another token or another root. Code::unavailable: any other failure.
+  // Continues connecting and the TLS handshake. True once the peer has proven that it knows the token.
+  // Code::refused: the peer has another token or another root. Code::unavailable: any other failure.
   Result<bool> prove();
   bool is_proven() const { return is_proven_; }
-  // On a listener: the other side's first message was made with the token. It may be a replay of another
+  // On a listener: the peer's first message was made with the token. It may be a replay of another
   // peer's message; the rest of the handshake proves that it is not.
   bool has_offered_key() const;
 

@@ -104,11 +104,11 @@ void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
     if (trial_.reads_storage() && next_ >= read_end_) read_ahead(out);
     fetch(now, next_++, out);
   }
-  send_asks(out);
+  send_requests(out);
 }
 
 void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
-  Held& held = held_[chunk];
+  HeldChunk& held = held_[chunk];
   held.bytes = plan_.chunks[chunk].bytes;
   bytes_held_ += held.bytes;
   ++in_progress_;
@@ -116,39 +116,39 @@ void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
   const std::optional<uint32_t> parent =
       is_read_here ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
   if (!parent) return read(now, chunk, out);
-  held.state = State::asked;
+  held.state = State::requested;
   held.last_news = now;
-  held.asked_host = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
-  Peer& peer = peers_[held.asked_host];
+  held.requested_from = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
+  Peer& peer = peers_[held.requested_from];
   if (peer.awaited++ == 0) peer.last_chunk = now;
-  if (peer.asks.empty()) asking_.push_back(held.asked_host);
-  peer.asks.push_back(plan_.chunks[chunk].number);
+  if (peer.to_request.empty()) hosts_to_request_.push_back(held.requested_from);
+  peer.to_request.push_back(plan_.chunks[chunk].number);
   receiving_.begin(now);
 }
 
-void ChunkExchange::send_asks(EffectWriter& out) {
-  std::sort(asking_.begin(), asking_.end());
-  for (uint32_t host : asking_) {
+void ChunkExchange::send_requests(EffectWriter& out) {
+  std::sort(hosts_to_request_.begin(), hosts_to_request_.end());
+  for (uint32_t host : hosts_to_request_) {
     Peer& peer = peers_[host];
-    for (size_t at = 0; at < peer.asks.size(); at += kMaxChunksPerMessage) {
-      const size_t end = std::min(peer.asks.size(), at + kMaxChunksPerMessage);
-      auto begin = peer.asks.begin() + static_cast<std::ptrdiff_t>(at);
-      wire::ChunkRequest wanted{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(end - at)}};
-      out.send_to(settings_.addresses[host], RoleKind::loader, std::move(wanted));
+    for (size_t at = 0; at < peer.to_request.size(); at += kMaxChunksPerMessage) {
+      const size_t end = std::min(peer.to_request.size(), at + kMaxChunksPerMessage);
+      auto begin = peer.to_request.begin() + static_cast<std::ptrdiff_t>(at);
+      wire::ChunkRequest request{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(end - at)}};
+      out.send_to(settings_.addresses[host], RoleKind::loader, std::move(request));
     }
-    peer.asks.clear();
+    peer.to_request.clear();
   }
-  asking_.clear();
+  hosts_to_request_.clear();
 }
 
-void ChunkExchange::take_back(TimeNs now, Held& held) {
-  --peers_[held.asked_host].awaited;
+void ChunkExchange::take_back(TimeNs now, HeldChunk& held) {
+  --peers_[held.requested_from].awaited;
   receiving_.end(now);
 }
 
 void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
   if (waits_for_header(chunk, nullptr)) return;
-  Held& held = held_[chunk];
+  HeldChunk& held = held_[chunk];
   held.state = State::reading;
   held.read_since = now;
   reading_.begin(now);
@@ -168,12 +168,12 @@ void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
                     });
 }
 
-void ChunkExchange::came(TimeNs now, const wire::ChunkData& message, EffectWriter& out) {
+void ChunkExchange::on_data(TimeNs now, const wire::ChunkData& message, EffectWriter& out) {
   const std::optional<uint32_t> found = plan_.find(message.number);
   if (!found) return;
-  Held& held = held_[*found];
-  if (held.state != State::asked) return;  // it came late: the chunk is being read, or is here
-  Peer& peer = peers_[held.asked_host];
+  HeldChunk& held = held_[*found];
+  if (held.state != State::requested) return;  // it came late: the chunk is being read, or is here
+  Peer& peer = peers_[held.requested_from];
   peer.last_chunk = now;
   peer.has_sent = true;
   take_back(now, held);
@@ -198,12 +198,12 @@ void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& ou
       });
 }
 
-void ChunkExchange::not_there(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out) {
+void ChunkExchange::on_unavailable(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out) {
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
-    if (!found || held_[*found].state != State::asked) continue;
-    Held& held = held_[*found];
-    peers_[held.asked_host].last_chunk = now;
+    if (!found || held_[*found].state != State::requested) continue;
+    HeldChunk& held = held_[*found];
+    peers_[held.requested_from].last_chunk = now;
     take_back(now, held);
     ++given_up_;
     read(now, *found, out);
@@ -213,7 +213,7 @@ void ChunkExchange::not_there(TimeNs now, const wire::ChunksUnavailable& message
 bool ChunkExchange::waits_for_header(uint32_t chunk, const ChunkPtr& got) {
   if (trial_.is_in_progress()) return false;
   for (uint32_t header : plan_.chunks[chunk].headers) {
-    const Held& held = held_[header];
+    const HeldChunk& held = held_[header];
     if (held.is_known || held.state == State::here || held.state == State::gone) continue;
     held_[header].needed_by.push_back(chunk);
     held_[chunk].state = State::needs_header;
@@ -234,7 +234,7 @@ void ChunkExchange::header_settled(TimeNs now, uint32_t header, EffectWriter& ou
 }
 
 void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
-  Held& held = held_[chunk];
+  HeldChunk& held = held_[chunk];
   if (is_header(chunk)) {
     bytes_held_ -= held.bytes - got->size;
     held.bytes = got->size;
@@ -265,8 +265,8 @@ void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, Effect
   const bool ends_trial = trial_.is_in_progress();
   if (!is_header(chunk)) trial_.give_up();
   if (ends_trial) serve_tried(now, out);
-  Held& held = held_[chunk];
-  for (NodeId peer : std::exchange(held.wanted_by, {})) {
+  HeldChunk& held = held_[chunk];
+  for (NodeId peer : std::exchange(held.requesters, {})) {
     out.send(peer, RoleKind::loader, wire::ChunksUnavailable{settings_.id, {plan_.chunks[chunk].number}});
   }
   release(chunk);
@@ -346,7 +346,7 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
   rooms_[user].clear();
   const bool is_last = std::find(forgotten_.begin(), forgotten_.end(), false) == forgotten_.end();
   for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
-    Held& held = held_[chunk];
+    HeldChunk& held = held_[chunk];
     const std::vector<ChunkPlan::Part>& parts = plan_.chunks[chunk].parts;
     held.parts_left = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -356,7 +356,7 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
     if (held.state == State::here && may_release(held, chunk)) release(chunk);
     if (!is_last || held.state != State::waiting) continue;
     held.state = State::gone;  // no user here needs it; peers that do read it
-    for (NodeId peer : std::exchange(held.wanted_by, {})) {
+    for (NodeId peer : std::exchange(held.requesters, {})) {
       out.send(peer, RoleKind::loader, wire::ChunksUnavailable{settings_.id, {plan_.chunks[chunk].number}});
     }
   }
@@ -365,8 +365,9 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
 
 // --- to peers ---
 
-void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunkRequest& message, EffectWriter& out) {
-  told_.try_emplace(from, now);
+void ChunkExchange::on_request(TimeNs now, NodeId from, const wire::ChunkRequest& message,
+                               EffectWriter& out) {
+  last_contact_.try_emplace(from, now);
   wire::ChunksUnavailable not_here{settings_.id, {}};
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
@@ -375,15 +376,15 @@ void ChunkExchange::wanted(TimeNs now, NodeId from, const wire::ChunkRequest& me
     } else if (held_[*found].state == State::here && !trial_.is_in_progress()) {
       serve(now, *found, from, out);
       if (may_release(held_[*found], *found)) release(*found);
-    } else if (held_[*found].wanted_by.size() < settings_.addresses.size()) {
-      held_[*found].wanted_by.push_back(from);
+    } else if (held_[*found].requesters.size() < settings_.addresses.size()) {
+      held_[*found].requesters.push_back(from);
     }
   }
   if (!not_here.chunks.empty()) out.send(from, RoleKind::loader, std::move(not_here));
   go_on(now, out);
 }
 
-void ChunkExchange::cancelled(TimeNs now, const wire::ChunksCancelled& message, EffectWriter& out) {
+void ChunkExchange::on_cancelled(TimeNs now, const wire::ChunksCancelled& message, EffectWriter& out) {
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
     if (!found || held_[*found].state == State::gone) continue;
@@ -394,13 +395,13 @@ void ChunkExchange::cancelled(TimeNs now, const wire::ChunksCancelled& message, 
 }
 
 void ChunkExchange::serve(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out) {
-  Held& held = held_[chunk];
+  HeldChunk& held = held_[chunk];
   ++held.served;
   ++held.leaving;
   has_served_ = true;
   Taker& taker = takers_[to];
   if (taker.leaving++ == 0) taker.last_left = now;
-  told_[to] = now;
+  last_contact_[to] = now;
   sends_.send(
       to, RoleKind::loader, wire::ChunkData{settings_.id, plan_.chunks[chunk].number, held.chunk}, out,
       [this, chunk, to, alive = std::weak_ptr<bool>(alive_)](TimeNs then_now, EffectWriter& then_out) {
@@ -412,14 +413,14 @@ void ChunkExchange::on_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter&
   const auto taker = takers_.find(to);
   taker->second.last_left = now;
   if (--taker->second.leaving == 0) takers_.erase(taker);
-  Held& held = held_[chunk];
+  HeldChunk& held = held_[chunk];
   if (--held.leaving != 0 || held.state != State::gone) return;
   bytes_held_ -= held.bytes;
   go_on(now, out);
 }
 
 void ChunkExchange::serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out) {
-  for (NodeId peer : std::exchange(held_[chunk].wanted_by, {})) serve(now, chunk, peer, out);
+  for (NodeId peer : std::exchange(held_[chunk].requesters, {})) serve(now, chunk, peer, out);
 }
 
 // Serves what peers requested during the storage trial, which serving would have disturbed.
@@ -431,14 +432,14 @@ void ChunkExchange::serve_tried(TimeNs now, EffectWriter& out) {
   }
 }
 
-bool ChunkExchange::may_release(const Held& held, uint32_t chunk) const {
+bool ChunkExchange::may_release(const HeldChunk& held, uint32_t chunk) const {
   if (held.state != State::here || held.parts_left != 0) return false;
   return held.served >= tree_of(chunk).children(plan_.chunks[chunk].ordinal);
 }
 
 // A chunk on its way to peers takes room until it has left.
 void ChunkExchange::release(uint32_t chunk) {
-  Held& held = held_[chunk];
+  HeldChunk& held = held_[chunk];
   if (held.leaving == 0) bytes_held_ -= held.bytes;
   held.state = State::gone;
   held.chunk.reset();
@@ -448,7 +449,7 @@ void ChunkExchange::release(uint32_t chunk) {
 void ChunkExchange::release_late(TimeNs now) {
   const uint32_t end = tried_.empty() ? next_ : std::max(next_, tried_.back() + 1);
   for (uint32_t chunk = 0; chunk < end; ++chunk) {
-    const Held& held = held_[chunk];
+    const HeldChunk& held = held_[chunk];
     if (held.state == State::here && held.parts_left == 0 && now - held.here_since >= settings_.deadline) {
       release(chunk);
     }

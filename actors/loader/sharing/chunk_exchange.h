@@ -67,11 +67,11 @@ class ChunkExchange {
   // Whether a copy to this user's window is in progress.
   bool is_copying(uint32_t user) const { return copying_[user] != 0; }
 
-  void wanted(TimeNs now, NodeId from, const wire::ChunkRequest& message, EffectWriter& out);
-  void came(TimeNs now, const wire::ChunkData& message, EffectWriter& out);
-  void not_there(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out);
-  void cancelled(TimeNs now, const wire::ChunksCancelled& message, EffectWriter& out);
-  void coming(TimeNs now, const wire::ChunksPending& message);
+  void on_request(TimeNs now, NodeId from, const wire::ChunkRequest& message, EffectWriter& out);
+  void on_data(TimeNs now, const wire::ChunkData& message, EffectWriter& out);
+  void on_unavailable(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out);
+  void on_cancelled(TimeNs now, const wire::ChunksCancelled& message, EffectWriter& out);
+  void on_pending(TimeNs now, const wire::ChunksPending& message);
 
   uint64_t bytes_held() const { return bytes_held_; }  // on their way here, held, or on their way to peers
   // Nothing is left to do: the users have everything, peers have received what they may request or are late,
@@ -81,28 +81,28 @@ class ChunkExchange {
   const DamageList& damaged() const { return damaged_; }  // what this node read from copies
 
  private:
-  enum class State : uint8_t { waiting, asked, needs_header, reading, checking, here, gone };
-  struct Held {
+  enum class State : uint8_t { waiting, requested, needs_header, reading, checking, here, gone };
+  struct HeldChunk {
     State state = State::waiting;
-    ChunkPtr chunk;           // in needs_header: what a peer sent, or nullptr to read it
-    uint64_t bytes = 0;       // of the buffer
-    uint32_t parts_left = 0;  // parts that are not copied yet
-    uint32_t served = 0;      // peers that have received it, or do not want it
-    uint32_t leaving = 0;     // messages with it that have not left
-    uint32_t asked_host = 0;  // in asked
-    TimeNs last_news = 0;     // in asked: time of the request, or of the host's last ChunksPending
+    ChunkPtr chunk;               // in needs_header: what a peer sent, or nullptr to read it
+    uint64_t bytes = 0;           // of the buffer
+    uint32_t parts_left = 0;      // parts that are not copied yet
+    uint32_t served = 0;          // peers that have received it, or do not want it
+    uint32_t leaving = 0;         // messages with it that have not left
+    uint32_t requested_from = 0;  // in requested
+    TimeNs last_news = 0;         // in requested: time of the request, or of the host's last ChunksPending
     TimeNs here_since = 0;
     TimeNs read_since = 0;  // in reading
-    std::vector<NodeId> wanted_by;
+    std::vector<NodeId> requesters;
     std::vector<bool> copied;         // by part; empty: none
     bool is_known = false;            // header: this node read from its file before it came
     std::vector<uint32_t> needed_by;  // header: chunks that wait for it
   };
   struct Peer {
-    size_t awaited = 0;          // number of chunks
-    bool has_sent = false;       // at least one chunk
-    TimeNs last_chunk = 0;       // time of its last chunk, or of the first request
-    std::vector<uint64_t> asks;  // numbers of chunks to request
+    size_t awaited = 0;                // number of chunks
+    bool has_sent = false;             // at least one chunk
+    TimeNs last_chunk = 0;             // time of its last chunk, or of the first request
+    std::vector<uint64_t> to_request;  // numbers of chunks to request
   };
   struct Taker {           // a peer that messages are on their way to
     size_t leaving = 0;    // number of messages
@@ -129,15 +129,15 @@ class ChunkExchange {
   void serve_tried(TimeNs now, EffectWriter& out);
   void on_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out);
   void release(uint32_t chunk);
-  bool may_release(const Held& held, uint32_t chunk) const;
+  bool may_release(const HeldChunk& held, uint32_t chunk) const;
   void release_late(TimeNs now);
-  bool may_never_end(TimeNs now, const Held& held) const;  // whether its read may never end
+  bool may_never_end(TimeNs now, const HeldChunk& held) const;  // whether its read may never end
   void give_up_peers(TimeNs now, EffectWriter& out);
   void give_up_takers(TimeNs now, EffectWriter& out);
   void send_pending(TimeNs now, EffectWriter& out);
-  void take_back(TimeNs now, Held& held);  // its request no longer counts
+  void take_back(TimeNs now, HeldChunk& held);  // its request no longer counts
   bool has_shared(uint32_t user) const;
-  void send_asks(EffectWriter& out);
+  void send_requests(EffectWriter& out);
   void tick(TimeNs now, EffectWriter& out);
   void look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out);
   void send_cancelled(const std::vector<uint32_t>& chunks, EffectWriter& out);
@@ -152,19 +152,19 @@ class ChunkExchange {
   const ChunkPlan& plan_;
   const Settings settings_;
   const Hooks hooks_;
-  std::vector<Held> held_;
+  std::vector<HeldChunk> held_;
   std::vector<std::map<uint32_t, Room>> rooms_;  // by user and batch
   std::vector<bool> forgotten_;                  // by user
   std::vector<size_t> copying_;                  // by user
   std::vector<std::set<uint32_t>> dead_;         // by group: places of members that get no more requests
   std::map<uint32_t, Peer> peers_;               // by host
-  std::vector<uint32_t> asking_;                 // hosts with requests to send
+  std::vector<uint32_t> hosts_to_request_;       // hosts with requests to send
   std::map<NodeId, Taker> takers_;
   // Peers that want chunks: time of the last message to, or request from, each.
-  std::map<NodeId, TimeNs> told_;
+  std::map<NodeId, TimeNs> last_contact_;
   uint32_t next_ = 0;                  // the first chunk that was not fetched
   uint64_t bytes_held_ = 0;            // on their way here, held, or on their way to peers
-  size_t in_progress_ = 0;             // asked, reading, checking, or being copied
+  size_t in_progress_ = 0;             // requested, reading, checking, or being copied
   const std::vector<uint32_t> tried_;  // chunks of the storage trial
   StorageTrial trial_;
   uint32_t read_end_ = 0;  // chunks below this that were not requested are read here

@@ -23,7 +23,7 @@ constexpr uint32_t kReadAheadChunks = 8;
 
 // --- time ---
 
-bool ChunkExchange::may_never_end(TimeNs now, const Held& held) const {
+bool ChunkExchange::may_never_end(TimeNs now, const HeldChunk& held) const {
   const TimeNs longest = std::max(kDeadlinesOfARead * settings_.deadline, kReadsOfARead * longest_read_);
   return held.state == State::reading && now - held.read_since > longest;
 }
@@ -31,10 +31,10 @@ bool ChunkExchange::may_never_end(TimeNs now, const Held& held) const {
 void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   std::set<uint32_t> late;
   for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
-    const Held& held = held_[chunk];
-    if (held.state != State::asked) continue;
-    const TimeNs last_news = std::max(held.last_news, peers_[held.asked_host].last_chunk);
-    if (now - last_news >= settings_.deadline) late.insert(held.asked_host);
+    const HeldChunk& held = held_[chunk];
+    if (held.state != State::requested) continue;
+    const TimeNs last_news = std::max(held.last_news, peers_[held.requested_from].last_chunk);
+    if (now - last_news >= settings_.deadline) late.insert(held.requested_from);
   }
   if (late.empty()) return;
   for (uint32_t host : late) {
@@ -48,8 +48,8 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
     }
   }
   for (uint32_t chunk = 0; chunk < next_; ++chunk) {
-    Held& held = held_[chunk];
-    if (held.state != State::asked || !late.contains(held.asked_host)) continue;
+    HeldChunk& held = held_[chunk];
+    if (held.state != State::requested || !late.contains(held.requested_from)) continue;
     take_back(now, held);
     ++given_up_;
     --in_progress_;
@@ -57,17 +57,17 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
     held.state = State::waiting;
     fetch(now, chunk, out);
   }
-  send_asks(out);
+  send_requests(out);
 }
 
 // Has no effect for chunks that were not requested, that were requested from another host since, or that are
 // here.
-void ChunkExchange::coming(TimeNs now, const wire::ChunksPending& message) {
+void ChunkExchange::on_pending(TimeNs now, const wire::ChunksPending& message) {
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
     if (!found) continue;
-    Held& held = held_[*found];
-    if (message.host && *message.host != held.asked_host) continue;
+    HeldChunk& held = held_[*found];
+    if (message.host && *message.host != held.requested_from) continue;
     held.last_news = now;
   }
 }
@@ -75,20 +75,20 @@ void ChunkExchange::coming(TimeNs now, const wire::ChunksPending& message) {
 // Announces only if this node waits for storage or for peers. A wait for its own users may last for ever.
 void ChunkExchange::send_pending(TimeNs now, EffectWriter& out) {
   bool goes_on = false;
-  std::map<NodeId, std::vector<uint64_t>> wanted;
+  std::map<NodeId, std::vector<uint64_t>> pending;
   for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
-    const Held& held = held_[chunk];
+    const HeldChunk& held = held_[chunk];
     if (may_never_end(now, held)) continue;
-    goes_on = goes_on || held.state == State::asked || held.state == State::reading ||
+    goes_on = goes_on || held.state == State::requested || held.state == State::reading ||
               held.state == State::checking;
-    for (NodeId peer : held.wanted_by) {
-      std::vector<uint64_t>& numbers = wanted[peer];
+    for (NodeId peer : held.requesters) {
+      std::vector<uint64_t>& numbers = pending[peer];
       if (numbers.size() < kMaxChunksPerMessage) numbers.push_back(plan_.chunks[chunk].number);
     }
   }
   if (!goes_on) return;
-  for (auto& [peer, numbers] : wanted) {
-    TimeNs& notified = told_[peer];
+  for (auto& [peer, numbers] : pending) {
+    TimeNs& notified = last_contact_[peer];
     if (now - notified < kTicksOfSilence * settings_.deadline / kTicksPerDeadline) continue;
     notified = now;
     out.send(peer, RoleKind::loader,
@@ -149,7 +149,7 @@ void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
   give_up_peers(now, out);
   go_on(now, out);
   send_pending(now, out);
-  const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const Held& held) {
+  const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const HeldChunk& held) {
     return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
                                          now - held.here_since >= 2 * settings_.deadline);
   });

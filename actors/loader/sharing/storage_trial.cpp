@@ -73,8 +73,8 @@ void StorageTrial::came(TimeNs now, const Arrival& arrival) {
       if (storage_kib_per_s_ * 1000 > shared_kib_per_s_ * kFasterPermille) phase_ = Phase::leaving;
       look_at_bytes_ *= 2;  // the first chunks come faster than later ones: peers had them already
       return;
-    case Phase::leaving:  // what was requested still comes
-      if (arrival.none_asked) begin_sample(now, Phase::reading);
+    case Phase::leaving:  // chunks that were requested from peers still arrive
+      if (arrival.none_requested) begin_sample(now, Phase::reading);
       return;
     case Phase::reading:
       if (!is_sample) return;

@@ -28,8 +28,8 @@ class StorageTrial {
  public:
   struct Arrival {  // of a chunk, from storage or from a peer
     uint64_t bytes = 0;
-    bool all_send = false;   // every peer with requests has sent something by now
-    bool none_asked = true;  // no request to a peer is open
+    bool all_send = false;       // every peer with requests has sent something by now
+    bool none_requested = true;  // no request to a peer is open
   };
   // `chunks`: number of chunks in the trial; 0: the node shares, whatever the speed of storage.
   // `needed_bytes`: of the whole load.

@@ -178,8 +178,8 @@ Status LocalServer::check_attach(const local::Attach& attach) {
   std::lock_guard lock(mutex_);
   if (world_size_ == 0) world_size_ = attach.world_size;
   if (attach.world_size == world_size_) return ok_status();
-  std::string what = fmt::format("the world size of this job is {}, but rank {} says {}", world_size_,
-                                 attach.rank, attach.world_size);
+  std::string what = fmt::format("the world size of this job is {}, but rank {} has a world size of {}",
+                                 world_size_, attach.rank, attach.world_size);
   // If ranks are attached, the client belongs to their run, and its world size is wrong.
   return ranks_.empty() ? of_another_run(std::move(what)) : Status(Code::refused, std::move(what));
 }

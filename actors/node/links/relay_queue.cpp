@@ -5,7 +5,7 @@
 namespace shoal::actors {
 
 bool RelayQueue::push(uint64_t child, Bytes message, bool must_go) {
-  Held& held = held_[child];
+  HeldMessages& held = held_[child];
   bool is_first = held.messages.empty();
   bool fits = held.messages.size() < kMaxHeldPerChild && bytes_ + message.size() <= kMaxHeldBytes &&
               (is_first || held.bytes + message.size() <= kMaxHeldBytesPerChild);
@@ -29,7 +29,7 @@ void RelayQueue::pop() {
   SHOAL_CHECK(!waiting_.empty());
   const uint64_t child = waiting_.front();
   waiting_.pop_front();
-  Held& held = held_.at(child);
+  HeldMessages& held = held_.at(child);
   held.bytes -= held.messages.front().size();
   bytes_ -= held.messages.front().size();
   held.messages.pop_front();

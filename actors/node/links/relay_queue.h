@@ -29,11 +29,11 @@ class RelayQueue {
   size_t bytes() const { return bytes_; }
 
  private:
-  struct Held {
+  struct HeldMessages {
     std::deque<Bytes> messages;
     size_t bytes = 0;
   };
-  std::map<uint64_t, Held> held_;
+  std::map<uint64_t, HeldMessages> held_;
   std::deque<uint64_t> waiting_;  // children with messages, in turn
   size_t bytes_ = 0;
 };

@@ -174,7 +174,7 @@ void RelayServer::on_peer_lost(transport::PeerId child, const Status& why) {
 }
 
 void RelayServer::on_refused(const std::string& address, const Status& why) {
-  const auto line = refusals_.line(base::steady_now_ns(), address, why);
+  const auto line = rejections_.line(base::steady_now_ns(), address, why);
   if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
 }
 

@@ -13,7 +13,7 @@
 
 #include "actors/messages/link_messages.h"
 #include "actors/node/links/relay_queue.h"
-#include "actors/node/watch/refusal_lines.h"
+#include "actors/node/watch/rejection_lines.h"
 #include "transport/live/make_transport.h"
 #include "transport/transport.h"
 
@@ -69,7 +69,7 @@ class RelayServer final : private transport::TransportHandler {
 
   const Settings settings_;
   const SendUp send_up_;
-  RefusalLines refusals_{"the listener of the relay"};
+  RejectionLines rejections_{"the listener of the relay"};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Grant> wanted_;

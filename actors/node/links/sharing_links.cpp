@@ -320,7 +320,7 @@ void SharingLinks::on_peer_lost(transport::PeerId peer, const Status& /*why*/) {
 }
 
 void SharingLinks::on_refused(const std::string& address, const Status& why) {
-  const auto line = refusals_.line(base::steady_now_ns(), address, why);
+  const auto line = rejections_.line(base::steady_now_ns(), address, why);
   if (line) settings_.warn ? settings_.warn(*line) : settings_.log(*line);
 }
 

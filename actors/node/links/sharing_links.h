@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "actors/node/watch/refusal_lines.h"
+#include "actors/node/watch/rejection_lines.h"
 #include "actors/role.h"
 #include "transport/live/make_transport.h"
 #include "transport/transport.h"
@@ -110,7 +110,7 @@ class SharingLinks final : private transport::TransportHandler {
 
   const Settings settings_;
   const Receive receive_;
-  RefusalLines refusals_{"the listener for shared loads"};
+  RejectionLines rejections_{"the listener for shared loads"};
   std::mutex opening_;  // held while the transport opens; lock it before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;

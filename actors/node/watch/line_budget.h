@@ -1,4 +1,4 @@
-// LineBudget: bounds the number of log lines of one kind, whoever causes them.
+// LineBudget: bounds the number of log lines of one kind, no matter who causes them.
 #pragma once
 
 #include <algorithm>

@@ -59,7 +59,7 @@ class Families {
 };
 
 void add_node(const NodeMetrics& node, Families& out) {
-  out.begin("shoal_node_info", "gauge", "Facts of this node, as labels; always 1.");
+  out.begin("shoal_node_info", "gauge", "Information about this node in labels. The value is always 1.");
   out.sample({{"version", node.version},
               {"host", node.host},
               {"job_id", node.job_id},
@@ -133,15 +133,15 @@ void add_transport(const NodeStats& stats, Families& out) {
   out.sample({{"protocol", "eager"}}, transport.sent_eager.bytes);
   out.sample({{"protocol", "rendezvous"}}, transport.sent_rendezvous.bytes);
   out.begin("shoal_transport_frames_by_kind_total", "counter",
-            "Frames sent and received, by what carried them.");
+            "Frames sent and received, by transport: tls, or what UCX uses.");
   for (const auto& [name, value] : transport.by_transport) out.sample({{"transport", name}}, value.frames);
   out.begin("shoal_transport_bytes_by_kind_total", "counter",
-            "Bytes sent and received, by what carried them.");
+            "Bytes sent and received, by transport: tls, or what UCX uses.");
   for (const auto& [name, value] : transport.by_transport) out.sample({{"transport", name}}, value.bytes);
   out.counter("shoal_peers_up_total", "Sessions with other nodes that came up.", transport.peers_up);
   out.counter("shoal_peers_lost_total", "Sessions with other nodes that ended.", transport.peers_lost);
-  out.counter("shoal_handshakes_refused_total", "Connections refused in the handshake.",
-              transport.handshakes_refused);
+  out.counter("shoal_handshakes_rejected_total", "Connections rejected in the handshake.",
+              transport.handshakes_rejected);
   out.counter("shoal_malformed_frames_total", "Malformed frames received.", transport.malformed_frames);
   out.counter("shoal_sends_dropped_total", "Messages to other nodes dropped because a queue was full.",
               stats.sends_dropped);

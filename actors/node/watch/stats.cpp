@@ -27,7 +27,7 @@ std::string format_node_stats(const NodeStats& stats) {
   }
   line("peers_up", transport.peers_up);
   line("peers_lost", transport.peers_lost);
-  line("handshakes_refused", transport.handshakes_refused);
+  line("handshakes_rejected", transport.handshakes_rejected);
   line("malformed_frames", transport.malformed_frames);
   line("sends_dropped", stats.sends_dropped);
   line("direct_nodes_most", stats.reach.direct_most);

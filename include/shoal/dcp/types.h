@@ -85,8 +85,7 @@ struct WriteItem {
   // In a final plan: the parts of the chunk that this rank must write, if other ranks write the rest.
   std::vector<Box> parts;
 
-  std::optional<uint64_t> tensor_storage_size() const;  // bytes of the whole tensor, as in DCP
-  uint64_t chunk_bytes() const;                         // requires a valid item; 0 for an object
+  uint64_t chunk_bytes() const;  // requires a valid item; 0 for an object
   friend bool operator==(const WriteItem& a, const WriteItem& b);
 };
 

@@ -86,7 +86,7 @@ TEST_F(CollectiveSave, PlansThatStayTravelAsTheirHash) {
 TEST_F(CollectiveSave, WhereSomeRanksChangeOnlyTheirPlansTravel) {
   save_all(1);
   job_.run(kPatience);
-  // One more buffer, in a group of one rank: no other rank's share changes.
+  // One more buffer, in a group of one rank: no other rank's assignment changes.
   const std::vector<LayoutPtr> layouts = sim::pipeline_job(kRanks, 2, 2);
   std::vector<LayoutEntry> entries = layouts[3]->entries();
   std::vector<Mesh> meshes = layouts[3]->meshes();

@@ -22,7 +22,7 @@ TEST(Descriptors, GrowByWhatEachPeerAndEachTrainerCosts) {
   demand = {.listens = true, .peers = 0, .trainers = 9};
   EXPECT_EQ(descriptors_needed(demand), rank_local + kDescriptorsPerTrainer);
   demand = {.listens = false, .peers = 0, .trainers = 8};
-  EXPECT_EQ(descriptors_needed(demand), rank_local - kDescriptorsOfDoor);
+  EXPECT_EQ(descriptors_needed(demand), rank_local - kDescriptorsOfListener);
 }
 
 // Runs in a child process with these limits; returns its output.

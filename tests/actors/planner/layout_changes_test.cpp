@@ -1,5 +1,5 @@
-// Layouts that change while a job runs: the save with the change commits, and no commit mixes shares that do
-// not belong together.
+// Layouts that change while a job runs: the save with the change commits, and no commit mixes assignments
+// that do not belong together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST_F(AJob, ThatChangesAllItsLayoutsCommitsTheVerySaveThatBringsThem) {
   job_.run_for(kSecond);
   expect_committed(2);
   const uint64_t staged = job_.trainer(0).bytes_staged();
-  job_.save_all(3, kMomentum);  // with the plan of the new roster: each rank its own share alone
+  job_.save_all(3, kMomentum);  // with the plan of the new roster: each rank only its own assignment
   job_.run_for(kSecond);
   expect_committed(3);
   EXPECT_LT(job_.trainer(0).bytes_staged() - staged, staged);
@@ -87,7 +87,7 @@ TEST_F(AJob, ThatMakesOptimizerStateOnSomeRanksOnlyCommitsThatSave) {
   expect_committed(3);
 }
 
-TEST_F(AJob, WhoseReplicasShareOutAnewAbortsOneSaveByNameAndCommitsTheNext) {
+TEST_F(AJob, WhoseReplicasDivideAgainAbortsOneSaveAndCommitsTheNext) {
   job_.save_all(2, {kShared, kPlain, kPlain, kPlain});
   job_.run_for(kSecond);
   expect_committed(2);

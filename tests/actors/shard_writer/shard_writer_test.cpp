@@ -227,7 +227,7 @@ TEST_F(AShardWriterByItself, WritesAndReportsTheMetadataThatATrainerGave) {
   EXPECT_EQ(reports.back().user, user_);
 }
 
-// One node made the share durable, and the next one reports it, from the client's message.
+// One node made the assignment durable, and the next one reports it, from the client's message.
 TEST_F(AShardWriterByItself, ReportsTheMetadataOfWhatAnEarlierNodeWrote) {
   world_known();
   user_ = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}});

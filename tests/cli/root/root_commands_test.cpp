@@ -356,7 +356,6 @@ TEST(Version, NamesTheFormatsAndWhetherCudaIsBuiltIn) {
   const std::string version = run_shoal({"--version"}).out;
   EXPECT_THAT(version, ::testing::StartsWith("shoal "));
   EXPECT_THAT(version, HasSubstr("GPU support: " + std::string(gpu::cuda_build())));
-  EXPECT_EQ(gpu::built_with_cuda(), gpu::cuda_build() != "not built in");
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, ::testing::Bool(), [](const a
 });
 
 // A stranger at the port of rank 0.
-class JobIdDoor : public ::testing::Test {
+class JobIdListener : public ::testing::Test {
  protected:
   base::OwnedFd knock(const char* host = "127.0.0.1") const {
     base::OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -198,7 +198,7 @@ class JobIdDoor : public ::testing::Test {
 
 // Regression: the answer to a wrong question named the run and its ranks, and a question that repeated these
 // was answered with the job's id.
-TEST_F(JobIdDoor, TellsAStrangerNothing) {
+TEST_F(JobIdListener, TellsAStrangerNothing) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
   const std::string run7("\4\0\0\0\4\0\0\0", 8);  // 4 ranks, 4 bytes
@@ -213,7 +213,7 @@ TEST_F(JobIdDoor, TellsAStrangerNothing) {
             rank0.received());
 }
 
-TEST_F(JobIdDoor, RefusesAnotherToken) {
+TEST_F(JobIdListener, RefusesAnotherToken) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
   ::setenv(kToken, "another secret", 1);
@@ -222,7 +222,7 @@ TEST_F(JobIdDoor, RefusesAnotherToken) {
   EXPECT_THAT(refused.message(), HasSubstr("the answer does not prove the job's token"));
 }
 
-TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {
+TEST_F(JobIdListener, NeedsATokenOnSeveralHosts) {
   ::unsetenv(kToken);
   for (Rank rank : {0u, 1u}) {
     const Status refused = agree_on_job_id(options_of(root_, rank, address_), Clock::now()).status();
@@ -232,7 +232,7 @@ TEST_F(JobIdDoor, NeedsATokenOnSeveralHosts) {
 }
 
 // Regression: each silent connection blocked the service for two seconds.
-TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
+TEST_F(JobIdListener, IsHeardBesideHundredsThatSayNothing) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
   std::vector<base::OwnedFd> silent;
@@ -242,7 +242,7 @@ TEST_F(JobIdDoor, IsHeardBesideHundredsThatSayNothing) {
 }
 
 // Regression: it listened on every interface.
-TEST_F(JobIdDoor, IsAtItsOwnAddressAlone) {
+TEST_F(JobIdListener, IsAtItsOwnAddressAlone) {
   Rank0 rank0(options_of(root_, 0, address_));
   rank0.begin();
   EXPECT_TRUE(knock("127.0.0.1").valid());

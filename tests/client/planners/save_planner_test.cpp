@@ -165,7 +165,7 @@ class WidePlanner : public DefaultSavePlanner {
   int releases = 0;
 };
 
-TEST_F(ASavePlanner, IsAskedForTheBytesOfItsRanksShareAlone) {
+TEST_F(ASavePlanner, IsAskedForTheBytesOfItsRanksAssignmentAlone) {
   options_.save.unit_bytes = 1024;
   open();
   const Mesh world = Mesh::contiguous({2});
@@ -453,7 +453,7 @@ TEST(KeyRules, NameThePrefixesWithWhichNoKeyBegins) {
   EXPECT_EQ(unused.code(), Code::invalid_argument);
   EXPECT_EQ(unused.message(),
             "KeyRules::drop_prefixes has 'modle.tmp.', KeyRules::rename_prefixes has 'module.': no key of "
-            "the state or of the checkpoint begins so");
+            "the state or of the checkpoint has this prefix");
   EXPECT_TRUE(check({"model.w", "modle.tmp.a", "module.b"}).ok());
 }
 

@@ -112,7 +112,7 @@ TEST(TheSpmdSavePlanner, SavesTheLayoutThatTheTilesHaveAndLeavesTheRestToTheDefa
   wanted.add_tensor("net.x", DType::u32, {7}, tiles);
   wanted.add_value("counter", DType::u32, {}, Mesh::contiguous({2}));
   EXPECT_EQ(bound.layout()->id(), std::move(wanted).build().value()->id());
-  EXPECT_EQ(fetches->calls, 0) << "nothing is fetched before the share is known";
+  EXPECT_EQ(fetches->calls, 0) << "nothing is fetched before the assignment is known";
   ASSERT_TRUE(save.resolve(bound, nullptr).ok());
   EXPECT_EQ(fetches->calls, 1);
 }

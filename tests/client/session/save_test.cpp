@@ -73,7 +73,7 @@ TEST_F(Save, StagesEverythingHeldWhereNoRosterIsKnown) {
   EXPECT_EQ(staged_values<uint16_t>(staged, 3), numbers(12));
 }
 
-TEST_F(Save, StagesTheShareOfThePlanOnceARosterCame) {
+TEST_F(Save, StagesTheAssignmentOfThePlanOnceARosterCame) {
   options_.save.unit_bytes = 1024;
   open();
   const Mesh world = Mesh::contiguous({2});
@@ -483,7 +483,7 @@ TEST_F(Save, PassesItsMetadataOnAndOffersItAgain) {
   node_.send(freed);
   ASSERT_TRUE(checkpointer_->save(6, state, {{{"run", "b"}}}).ok());
   EXPECT_EQ(node_.expect<local::Staged>().user->at("run"), "b");
-  // An earlier node made one share durable and had the other one. The next node receives both facts.
+  // An earlier node made one assignment durable and had the other one. The next node receives both facts.
   node_.die();
   node_.accept();
   (void)node_.expect<local::Attach>();

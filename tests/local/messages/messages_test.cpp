@@ -38,7 +38,7 @@ Metadata some_metadata() {
   return metadata;
 }
 
-local::DurableAssignment some_share() {
+local::DurableAssignment some_durable_assignment() {
   return {some_world()->roster.id(),
           xxh3_128(as_view("a plan")),
           {{0, 1000, xxh3_128(as_view("one")), 900}, {1, 500, xxh3_128(as_view("two")), 400}}};
@@ -113,7 +113,7 @@ std::vector<LocalMessage> one_of_each() {
       local::Slab{1, 4096},
       staged,
       local::SlabFree{1, 9, 1, std::nullopt},
-      local::SlabFree{1, 9, 2, some_share()},
+      local::SlabFree{1, 9, 2, some_durable_assignment()},
       local::Decided{9, 1, ok_status(), std::make_shared<const Metadata>(some_metadata())},
       local::Decided{9, 2, Status(Code::aborted, "rank 1 is late"), {}},
       local::Latest{5},
@@ -135,8 +135,8 @@ std::vector<LocalMessage> one_of_each() {
       local::LoadDone{4, ok_status(), LoadTimes{}, some_damage()},
       local::Refused{9, 1, Status(Code::no_space, "the disk is full")},
       local::Detach{},
-      local::Written{9, 2, some_share()},
-      local::Written{9, 2, some_share(), staged.user},
+      local::Written{9, 2, some_durable_assignment()},
+      local::Written{9, 2, some_durable_assignment(), staged.user},
       local::NotStaged{9, 3, Status(Code::busy, "2 saves are in flight")},
       local::Ping{},
       local::Pong{},
@@ -331,7 +331,7 @@ TEST(LocalMessages, ThatMakeNoSenseAreRefused) {
   expect_refused(staged, "not in ascending order");
   staged.pieces = {{0, 0, 0, 8, kMaxSlabBytes}};
   expect_refused(staged, "exceed the largest slab");
-  local::Written written{9, 2, some_share()};
+  local::Written written{9, 2, some_durable_assignment()};
   written.assignment.files[1].index = 0;
   expect_refused(written, "not numbered from 0");
   written.assignment.files[1] = {1, 500, xxh3_128(as_view("two")), 501};

@@ -180,7 +180,7 @@ TEST(Codec, PlansThatDoNotFitALayoutAreRefusedByName) {
               HasSubstr("the plan is for layout"));
 }
 
-TEST(Codec, AShareIsTheSameUnderEveryRoster) {
+TEST(Codec, AnAssignmentIsTheSameUnderEveryRoster) {
   const World world = uniform_world(
       [] {
         LayoutBuilder builder;

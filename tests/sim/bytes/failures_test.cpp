@@ -252,10 +252,10 @@ TEST_P(InEachMode, AStateOfAnotherLengthAtEachStepKeepsLayoutRosterAndPlan) {
   for (Rank rank = 0; rank < of.ranks; ++rank) EXPECT_EQ(job.trainer(rank).plans_sent(), 1u);
 }
 
-// The share of each replica changes as soon as one more rank has the value. In mode collective-free a rank
-// that does not know this writes its old share. That save is aborted with a cause that names the value, and
-// the next one commits.
-TEST_P(InEachMode, OptimizerStateOfSomeReplicasOnlyCommitsOrNamesTheShareThatChanged) {
+// The assignment of each replica changes as soon as one more rank has the value. In mode collective-free a
+// rank that does not know this writes its old assignment. That save is aborted with a cause that names the
+// value, and the next one commits.
+TEST_P(InEachMode, OptimizerStateOfSomeReplicasOnlyCommitsOrNamesTheAssignmentThatChanged) {
   HardJob of;
   of.ranks = 4;
   of.layout = [](Rank rank, size_t save) {
@@ -373,7 +373,7 @@ World world_of(const std::vector<LayoutPtr>& layouts, uint32_t nodes) {
 // layouts.
 TEST_P(InEachMode, WhateverRanksHoldIsCommittedOrNamed) {
   constexpr size_t kJobs = 16, kSaves = 12;
-  size_t committed = 0, uncovered = 0, other_share = 0;
+  size_t committed = 0, uncovered = 0, other_assignment = 0;
   for (size_t seed = 0; seed < kJobs; ++seed) {
     std::mt19937_64 random(seed);
     const bool overlaps = seed % 2 == 1;
@@ -406,7 +406,7 @@ TEST_P(InEachMode, WhateverRanksHoldIsCommittedOrNamed) {
         EXPECT_THAT(outcome.message(), HasSubstr("which assigns it other pieces"));
         EXPECT_EQ(GetParam(), SaveMode::collective_free);
         EXPECT_TRUE(n % 3 == 0 || (n % 3 == 1 && overlaps));
-        ++other_share;
+        ++other_assignment;
       } else {
         EXPECT_EQ(outcome.code(), Code::aborted);
         EXPECT_THAT(outcome.message(), HasSubstr(covered.message()));
@@ -423,7 +423,7 @@ TEST_P(InEachMode, WhateverRanksHoldIsCommittedOrNamed) {
   }
   EXPECT_GT(committed, 50u);
   EXPECT_GT(uncovered, 10u);
-  EXPECT_EQ(other_share > 0, GetParam() == SaveMode::collective_free);
+  EXPECT_EQ(other_assignment > 0, GetParam() == SaveMode::collective_free);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ void save_in_any_order(ChangingJob& job, Seed& seed, uint64_t first, const std::
   }
 }
 
-// No share depends on what another rank gains or loses: nothing at all may be lost.
+// No assignment depends on what another rank gains or loses: nothing at all may be lost.
 TEST(JobsWhoseRanksChangeOnTheirOwn, CommitEverySave) {
   for (uint64_t number = 1; number <= 15; ++number) {
     SCOPED_TRACE("seed " + std::to_string(number));

@@ -187,7 +187,7 @@ TEST_F(LoadMemory, APeerThatTakesNothingInKeepsItsSendersWithinIt) {
   large.push_back({"e", 96 * kMiB, Placement::replicate()});
   ASSERT_NO_FATAL_FAILURE(save(large));
   start(3, 3, 2 * kTinyBytes, actors::kDefaultLoadMemoryBytes);
-  host_.take_nothing_in(nodes_[2], true);
+  host_.set_takes_no_bulk(nodes_[2], true);
   uint64_t most = 0;
   attack_ = [&](size_t, const actors::Operation&) {
     for (size_t node : nodes_) most = std::max(most, host_.untaken_bytes(node));
@@ -204,7 +204,7 @@ TEST_F(LoadMemory, APeerThatIsLostGivesBackWhatWasForIt) {
   large.push_back({"e", 96 * kMiB, Placement::replicate()});
   ASSERT_NO_FATAL_FAILURE(save(large));
   start(3, 3, 2 * kTinyBytes, actors::kDefaultLoadMemoryBytes);
-  host_.take_nothing_in(nodes_[2], true);
+  host_.set_takes_no_bulk(nodes_[2], true);
   bool is_full = false;
   attack_ = [&](size_t, const actors::Operation&) {
     if (host_.untaken_bytes(nodes_[0]) > 4 * kMiB && !std::exchange(is_full, true))

@@ -70,7 +70,7 @@ class AnOracle : public ::testing::Test {
     facts.first_deadline = 2 * kDeadline;
     facts.notified_at = std::move(notified_at);
     facts.lives = [this](Rank rank) { return !dead_.contains(rank); };
-    facts.share_bytes = [](const storage::Manifest&, Rank) { return uint64_t{100}; };
+    facts.assigned_bytes = [](const storage::Manifest&, Rank) { return uint64_t{100}; };
     return Oracles(std::move(facts), root_);
   }
   // What a sound root holds of a committed attempt.
@@ -200,7 +200,7 @@ TEST_F(AnOracle, SeesFilesThatAreNotThereOrNotWhole) {
   expect(swept, "committed-durable", "rank-1 has no bytes");
 }
 
-TEST_F(AnOracle, SeesAManifestWithoutARanksShare) {
+TEST_F(AnOracle, SeesAManifestWithoutARanksAssignment) {
   commit(step(1));
   storage::Manifest lacks = root_.decision(step(1))->manifest();
   lacks.files.pop_back();

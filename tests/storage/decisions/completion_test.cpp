@@ -303,10 +303,10 @@ TEST_F(CompletionOfASmallModel, TakesNoRecordOfAnotherLayout) {
   record_all();
   const std::string path = staged_record_path(kKey, without_[0]);
   const StagedRecord right = read_staged_record(*memory_, kKey, without_[0]).value();
-  StagedRecord layout = right, share = right;
+  StagedRecord layout = right, assignment = right;
   layout.layout_id = nonce_of(9);
-  share.assignment_id = nonce_of(9);
-  for (const StagedRecord& wrong : {layout, share}) {
+  assignment.assignment_id = nonce_of(9);
+  for (const StagedRecord& wrong : {layout, assignment}) {
     ASSERT_OK(memory_->remove(path));
     ASSERT_OK(write_staged_record(*memory_, wrong));
     expect_unproven(Code::not_found, staged_record_name(without_[0]) + " is of layout");
@@ -314,7 +314,7 @@ TEST_F(CompletionOfASmallModel, TakesNoRecordOfAnotherLayout) {
 }
 
 // The coordinator takes such a report, since the rank stages and writes the very same under both.
-TEST_F(CompletionOfASmallModel, TakesARecordOfTheSameShareUnderAnotherRoster) {
+TEST_F(CompletionOfASmallModel, TakesARecordOfTheSameAssignmentUnderAnotherRoster) {
   const auto other_hosts = std::make_shared<World>(World{
       Roster::make(std::vector<LayoutId>(4, world_->layouts[0]->id()), std::vector<uint32_t>{1, 2, 3, 4})
           .value(),

@@ -19,7 +19,7 @@ TEST(LostRootId, IsNotReplacedWhereAttemptsLie) {
     Status status = open_root(*memory, create, nonce_of(6)).status();
     EXPECT_EQ(status.code(), Code::refused);
     EXPECT_EQ(status.message(),
-              "root /root has lost its ROOT_ID, although step-00000010 exists: `shoal restore-id /root` "
+              "root /root has no ROOT_ID, but step-00000010 exists: `shoal restore-id /root` "
               "restores it from the checkpoints");
   }
 }

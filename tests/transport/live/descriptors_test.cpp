@@ -47,11 +47,11 @@ size_t settle_at(size_t count) {
 // The peer may hear of its refusal before the listener has counted it.
 uint64_t settle_at_refusals(const Node& listener, uint64_t count) {
   auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (listener.transport->stats().handshakes_refused < count &&
+  while (listener.transport->stats().handshakes_rejected < count &&
          std::chrono::steady_clock::now() < deadline) {
     usleep(1000);
   }
-  return listener.transport->stats().handshakes_refused;
+  return listener.transport->stats().handshakes_rejected;
 }
 
 TEST_P(Descriptors, OfAPeerAreAsManyAsStated) {
@@ -68,7 +68,8 @@ TEST_P(Descriptors, OfAPeerAreAsManyAsStated) {
   for (size_t i = 1; i <= kPeers; ++i) {
     children.push_back(std::make_unique<Child>(listener.address()));
     ASSERT_NE(listener.handler.wait_nth_up(i), 0u);
-    EXPECT_LE(open_descriptors(), own + i * per_peer + 2) << "one at the door, one port for data";
+    EXPECT_LE(open_descriptors(), own + i * per_peer + 2)
+        << "one connection in the handshake, one port for data";
   }
   EXPECT_EQ(settle_at(own + kPeers * per_peer), own + kPeers * per_peer);
   children.clear();
@@ -127,7 +128,7 @@ TEST_P(Descriptors, WhereNoneIsLeftARefusalSaysSoAndOthersGoOn) {
     Exhausted all_but(1);  // for the connector's socket
     Status why = late.handler.wait_lost(late.transport->connect(listener.address()));
     // One process plays all three nodes, so it differs who runs out, and where; the listener's own words,
-    // where it is the door that has none, are those of local_server_test too.
+    // where it is the listener that has none, are those of local_server_test too.
     EXPECT_FALSE(why.ok());
     EXPECT_THAT(why.message(),
                 AnyOf(HasSubstr("this process has no file descriptor left (limit 200; ulimit -n"),

@@ -262,7 +262,7 @@ TEST_P(Hostile, FirstBytesOfANodeSentAgainProveNothing) {
 TEST_P(Hostile, MessageInPlaceOfAHandshakeIsTurnedAway) {
   expect_is_turned_away(
       [&](RawClient& client) {
-        client.send_to_door(header_of(client, transport::FrameKind::message, 64), make_message(64, 1));
+        client.send_to_listener(header_of(client, transport::FrameKind::message, 64), make_message(64, 1));
       },
       Code::refused);
 }
@@ -270,7 +270,7 @@ TEST_P(Hostile, MessageInPlaceOfAHandshakeIsTurnedAway) {
 TEST_P(Hostile, ChunkInPlaceOfAHandshakeIsTurnedAway) {
   expect_is_turned_away(
       [&](RawClient& client) {
-        client.send_to_door(header_of(client, transport::FrameKind::chunk, 1 << 20), {});
+        client.send_to_listener(header_of(client, transport::FrameKind::chunk, 1 << 20), {});
       },
       Code::refused);
 }
@@ -281,7 +281,7 @@ TEST_P(Hostile, LongHandshakeIsTurnedAway) {
         transport::FrameHeader header;
         header.kind = transport::FrameKind::handshake;
         header.payload_bytes = 100000;
-        client.send_to_door(header, Bytes(100000));
+        client.send_to_listener(header, Bytes(100000));
       },
       Code::too_large);
 }
@@ -294,11 +294,11 @@ TEST_P(Hostile, OneWithANewerSchemaHearsBothVersions) {
   transport::FrameHeader header;
   header.kind = transport::FrameKind::handshake;
   header.payload_bytes = static_cast<uint32_t>(hello.size());
-  client.send_to_door(header, hello);
+  client.send_to_listener(header, hello);
   EXPECT_TRUE(client.wait_closed());
   EXPECT_EQ(client.refusal(),
-            Status(Code::version, "the peer speaks version 2 of the schema, but this side speaks version 1"));
-  EXPECT_EQ(listener_.transport->stats().handshakes_refused, 1u);
+            Status(Code::version, "the peer speaks version 2 of the schema, but this node speaks version 1"));
+  EXPECT_EQ(listener_.transport->stats().handshakes_rejected, 1u);
   expect_good_peer_unharmed();
 }
 
@@ -350,11 +350,11 @@ class UcxDataPort : public ::testing::Test {
     options.limits.unproven_sessions = 2;
     listener_.emplace(std::move(options));
     EXPECT_TRUE(listener_->start().ok());
-    door_ = base::parse_host_port(listener_->address())->port;
+    listening_port_ = base::parse_host_port(listener_->address())->port;
     first_.emplace(at("127.0.0.1"));
     expected_ = prove(*first_);
   }
-  std::string at(const std::string& host) const { return host + ":" + std::to_string(door_); }
+  std::string at(const std::string& host) const { return host + ":" + std::to_string(listening_port_); }
   static uint16_t prove(RawClient& client) {
     const std::optional<uint16_t> port = client.prove_itself(make_options(false, "node"));
     EXPECT_TRUE(port.has_value());
@@ -362,12 +362,12 @@ class UcxDataPort : public ::testing::Test {
   }
 
   std::optional<Node> listener_;
-  uint16_t door_ = 0, expected_ = 0;
+  uint16_t listening_port_ = 0, expected_ = 0;
   std::list<RawClient> strangers_;
   std::optional<RawClient> first_;
 };
 
-// Regression: it was on every interface where the door was.
+// Regression: it was on every interface where the listener was.
 TEST_F(UcxDataPort, IsAtTheAddressOfItsSessionAndAllPortsAreWithinTheRange) {
   ASSERT_NE(expected_, 0);
   EXPECT_EQ(listening_ports().count(expected_), 1u);
@@ -375,7 +375,7 @@ TEST_F(UcxDataPort, IsAtTheAddressOfItsSessionAndAllPortsAreWithinTheRange) {
     const unsigned long port = std::stoul(place.substr(place.find(':') + 1), nullptr, 16);
     EXPECT_GE(port, 20'000u);
     EXPECT_LE(port, 29'999u);
-    if (port != door_) {
+    if (port != listening_port_) {
       EXPECT_THAT(place, ::testing::StartsWith("0100007F:"));
     }
   }
@@ -451,14 +451,14 @@ class HostileWithSmallLimits : public Hostile {
 
 INSTANTIATE_TEST_SUITE_P(Of, HostileWithSmallLimits, kEachTransport(), kNameOfTransport);
 
-TEST_P(HostileWithSmallLimits, StrangerWhoSaysNothingIsShownTheDoor) {
+TEST_P(HostileWithSmallLimits, StrangerWhoSaysNothingIsDisconnected) {
   RawClient client(listener_.address());
   EXPECT_TRUE(client.wait_closed());
   EXPECT_TRUE(client.plain_received.empty());
   expect_good_peer_unharmed();
 }
 
-TEST_P(HostileWithSmallLimits, StrangerWhoSaysAByteAtATimeIsShownTheDoor) {
+TEST_P(HostileWithSmallLimits, StrangerWhoSaysAByteAtATimeIsDisconnected) {
   RawClient client(listener_.address());
   const Bytes hello = first_bytes_of_a_node();
   size_t sent = 0;
@@ -469,7 +469,7 @@ TEST_P(HostileWithSmallLimits, StrangerWhoSaysAByteAtATimeIsShownTheDoor) {
   expect_good_peer_unharmed();
 }
 
-TEST_P(HostileWithSmallLimits, OneWhoIsProvenAndNeverAttachesIsShownTheDoor) {
+TEST_P(HostileWithSmallLimits, OneWhoIsProvenAndNeverAttachesIsDisconnected) {
   RawClient client(listener_.address());
   EXPECT_TRUE(client.prove_itself(make_options(false, "mad")));
   EXPECT_TRUE(client.wait_closed());

@@ -92,7 +92,7 @@ bool RawClient::begin_tls(const transport::TransportOptions& options) {
   return drive([this] { return !stream_ || stream_->tls().is_proven(); }) && stream_.has_value();
 }
 
-void RawClient::send_to_door(const transport::FrameHeader& header, ByteView payload) {
+void RawClient::send_to_listener(const transport::FrameHeader& header, ByteView payload) {
   if (stream_) stream_->push(transport::encode_frame_header(header), payload);
 }
 
@@ -131,7 +131,7 @@ std::optional<uint16_t> RawClient::prove_itself(const transport::TransportOption
     header.kind = transport::FrameKind::handshake;
     header.payload_bytes = static_cast<uint32_t>(answer.reply.size());
     size_t seen = received.size();
-    send_to_door(header, answer.reply);
+    send_to_listener(header, answer.reply);
     if (!drive([&] { return received.size() > seen || !stream_; }) || received.size() == seen)
       return std::nullopt;
     answer = handshake.on_frame(received.back().payload);

@@ -39,7 +39,7 @@ class RawClient final : private transport::UcxEvents {
   bool attach(std::optional<uint16_t> port);
   uint64_t tag() const { return tags_.connector; }
 
-  void send_to_door(const transport::FrameHeader& header, ByteView payload);
+  void send_to_listener(const transport::FrameHeader& header, ByteView payload);
   void send(ByteView header, ByteView payload);
   void send(const transport::FrameHeader& header, ByteView payload) {
     send(transport::encode_frame_header(header), payload);

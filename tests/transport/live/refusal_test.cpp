@@ -44,7 +44,7 @@ TEST_P(Refusal, IsToldToTheConnectorAndCountedByTheListener) {
   ASSERT_TRUE(good.transport->send(good_peer, make_message(64, 1)).ok());
   transport::PeerId from = listener.handler.wait_nth_up(1);
   EXPECT_TRUE(listener.handler.wait_messages(from, 1));
-  EXPECT_EQ(listener.transport->stats().handshakes_refused, 1u);
+  EXPECT_EQ(listener.transport->stats().handshakes_rejected, 1u);
   EXPECT_EQ(listener.transport->stats().peers_up, 1u);
   EXPECT_TRUE(listener.handler.wait([](auto& self) { return self.records().size() == 1; }))
       << "the listener's user never hears of the refused one";
@@ -59,9 +59,9 @@ INSTANTIATE_TEST_SUITE_P(
             Case{"AnotherRoot", [](transport::TransportOptions& o) { o.identity.root_id = {}; },
                  "roots differ"},
             Case{"AnotherJob", [](transport::TransportOptions& o) { o.identity.job_id = "job-2"; },
-                 "jobs differ: the peer belongs to 'job-2', but this side to 'job-1'"},
+                 "jobs differ: the peer belongs to 'job-2', but this node to 'job-1'"},
             Case{"AnotherGeneration", [](transport::TransportOptions& o) { o.identity.generation = 4; },
-                 "generations differ: the peer is in 4, but this side is in 3"}),
+                 "generations differ: the peer is in 4, but this node is in 3"}),
         kEachTransport()),
     [](const auto& tested) {
       return std::string(std::get<0>(tested.param).name) + "By" +

@@ -39,11 +39,11 @@ class ExchangeRole final : public Role {
     } else if (const auto* received = std::get_if<event::Received>(&event)) {
       const WireBody& body = *received->message.body;
       if (const auto* wanted = std::get_if<wire::ChunkRequest>(&body))
-        exchange_.wanted(now, received->from, *wanted, out);
-      if (const auto* is = std::get_if<wire::ChunkData>(&body)) exchange_.came(now, *is, out);
+        exchange_.on_request(now, received->from, *wanted, out);
+      if (const auto* is = std::get_if<wire::ChunkData>(&body)) exchange_.on_data(now, *is, out);
       if (const auto* cancelled = std::get_if<wire::ChunksCancelled>(&body))
-        exchange_.cancelled(now, *cancelled, out);
-      if (const auto* coming = std::get_if<wire::ChunksPending>(&body)) exchange_.coming(now, *coming);
+        exchange_.on_cancelled(now, *cancelled, out);
+      if (const auto* coming = std::get_if<wire::ChunksPending>(&body)) exchange_.on_pending(now, *coming);
     } else if (std::get_if<event::Started>(&event) != nullptr) {
       exchange_.begin(now, out);
       if (gives_room_) exchange_.give_room(now, 0, 0, {7, 1, 0, 0}, out);

@@ -149,10 +149,10 @@ TEST_F(Relay, LetsInNobodyWithoutTheToken) {
   a.connect(address_);
   EXPECT_EQ(coordinator_.wait_for<actors::link::ChildUp>(1)[0].name, "a")
       << "the coordinator hears of no stranger";
-  EXPECT_THAT(warnings(), ::testing::Contains(HasSubstr("refused at the listener of the relay: ")));
+  EXPECT_THAT(warnings(), ::testing::Contains(HasSubstr("rejected at the listener of the relay: ")));
 }
 
-TEST(RelayDoor, IsWithinThePorts) {
+TEST(RelayListener, IsWithinThePorts) {
   transport::TransportOptions transport = transport_options("relay");
   transport.network.ports = free_ports();
   transport.network.interface = "no-such-0";  // of no use where the coordinator is on the loopback
@@ -167,7 +167,7 @@ TEST(RelayDoor, IsWithinThePorts) {
   EXPECT_LE(at.port, transport.network.ports.last);
 }
 
-TEST(RelayDoor, IsAtTheInterfaceThatWasAskedFor) {
+TEST(RelayListener, IsAtTheInterfaceThatWasAskedFor) {
   transport::TransportOptions transport = transport_options("relay");
   transport.network.interface = "no-such-0";
   Coordinator coordinator;

@@ -262,7 +262,7 @@ TEST(SharingLinks, LetInNobodyWithoutTheToken) {
   Visitor b(transport_options("b"));
   b.command(at_a, {wanted({2})});
   EXPECT_EQ(std::get<actors::wire::ChunkRequest>(*a.wait_for(1)[0].message.body).chunks[0], 2u);
-  EXPECT_THAT(a.lines(), Contains(HasSubstr("refused at the listener for shared loads: ")));
+  EXPECT_THAT(a.lines(), Contains(HasSubstr("rejected at the listener for shared loads: ")));
 }
 
 TEST(SharingLinks, ListenWithinThePorts) {

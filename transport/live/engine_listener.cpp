@@ -197,7 +197,7 @@ void Engine::report_flood() {
       "are kept at most); {} of them came from {}",
       flood_.closed, options_.limits.unproven_sessions, worst->second, worst->first);
   const uint64_t closed = flood_.closed;
-  shared_.count([&](TransportStats& stats) { stats.handshakes_refused += closed; });
+  shared_.count([&](TransportStats& stats) { stats.handshakes_rejected += closed; });
   flood_ = Flood{{}, 0, now_ms_ + kFloodReportMs};
   if (stage_ != Stage::parting) handler_.on_refused("", Status(Code::busy, text));
 }
