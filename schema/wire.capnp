@@ -164,6 +164,7 @@ struct Message {
       rank @18 :UInt32;
       code @19 :UInt16;
       cause @20 :Text;
+      host @68 :Text;                  # name of the sender's host, which may not have joined yet
     }
     pending @21 :AttemptKey;           # Coordinator -> ShardWriter: received, undecided; resend more slowly
     decided :group {                   # Coordinator -> ShardWriter

@@ -184,7 +184,7 @@ void Coordinator::on_failed(TimeNs now, NodeId from, const wire::SaveFailed& fai
   if (answer_decided(from, failed.key, out)) return;
   Attempt* attempt = open(now, failed.key, out).attempt;
   if (attempt == nullptr) return;
-  presence_.reported(from, {failed.rank});
+  presence_.reported(from, {failed.rank}, failed.host);
   // After a refusal every rank fails, and the first one to report is not the culprit.
   const std::string cause = is_refused()
                                 ? "there is no roster: " + refused_.message()

@@ -199,6 +199,7 @@ Result<WireBody> read_save_failed(schema::Message::SaveFailed::Reader in) {
   body.rank = in.getRank();
   if (body.rank >= kMaxWorldSize) return malformed("rank");
   SHOAL_RETURN_IF_ERROR(read_failure(in.getCode(), in.getCause(), &body.why));
+  SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
   return WireBody(std::move(body));
 }
 

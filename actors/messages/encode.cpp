@@ -122,6 +122,7 @@ struct Encoder {
     write(failed.initKey(), body.key);
     failed.setRank(body.rank);
     write_failure(failed, body.why);
+    failed.setHost(body.host);
   }
   void operator()(const wire::Pending& body) { write(out.initPending(), body.key); }
   void operator()(const wire::SaveProgress& body) {

@@ -70,6 +70,7 @@ struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be commi
   AttemptKey key;
   Rank rank = 0;
   Status why;
+  std::string host;  // of the rank; its node may not have joined yet
 };
 struct Pending {  // Coordinator -> ShardWriter: report received, undecided; resend more slowly
   AttemptKey key;

@@ -71,7 +71,7 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, NodeSave& save,
   const bool has_no_roster = save.is_announced && worlds_.empty();
   if (save.has_failed()) {
     out.send(kCoordinatorNode, RoleKind::coordinator,
-             wire::SaveFailed{key, save.failed_rank(), save.failure()});
+             wire::SaveFailed{key, save.failed_rank(), save.failure(), config_.host});
   } else if (has_no_roster || save.reported != NodeSave::Ready{0, 0}) {
     send_shards_and_layouts(key, save, out);
     send_local_plans(key, save, out);

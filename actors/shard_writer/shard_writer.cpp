@@ -231,7 +231,8 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
   if (found == saves_.end()) {
     if (rank_local_) return abort_unopened(key, rank, client, message.why, out);
     // Sent once; it may be lost.
-    return out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveFailed{key, rank, message.why});
+    return out.send(kCoordinatorNode, RoleKind::coordinator,
+                    wire::SaveFailed{key, rank, message.why, config_.host});
   }
   NodeSave& save = found->second;
   if (save.has_staged(rank)) return;  // by an earlier connection

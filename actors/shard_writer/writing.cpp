@@ -262,7 +262,8 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, bool failed, Ef
   if (rank_local_) return sweep_rank_local(key, out);
   // The sweep after the abort may have missed these files. This message makes the coordinator sweep again.
   out.send(kCoordinatorNode, RoleKind::coordinator,
-           wire::SaveFailed{key, rank, Status(Code::aborted, "its files were written after the abort")});
+           wire::SaveFailed{key, rank, Status(Code::aborted, "its files were written after the abort"),
+                            config_.host});
 }
 
 // Either the files of this rank are the committed ones, or another process of its rank has saved it.

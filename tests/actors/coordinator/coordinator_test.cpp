@@ -369,6 +369,17 @@ TEST_F(ACoordinatorByItself, NamesTheHostOfTheRankThatFailed) {
               ::testing::MatchesRegex("rank 1 \\(host .+\\): no space: disk full"));
 }
 
+// A node that was started again may report a failure before its Planner has joined.
+TEST_F(ACoordinatorByItself, NamesTheHostOfARankWhoseNodeHasNotJoined) {
+  role_.receive(kOther, RoleKind::shard_writer,
+                wire::SaveFailed{{1, 5, 1}, 1, Status(Code::unavailable, "its trainer ended"), "host1"});
+  no_later_epoch();
+  OperationId id = 0;
+  const auto abort = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(abort.has_value());
+  EXPECT_EQ(std::get<storage::Tombstone>(*abort->body).cause, "rank 1 (host host1): its trainer ended");
+}
+
 TEST_F(ACoordinatorByItself, CommitsThoughANodeReportedAgainAndAgainBeforeTheRosterWasKnown) {
   roster_exists();
   RoleByItself again(make_coordinator(facts_of_one()));

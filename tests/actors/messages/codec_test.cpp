@@ -163,8 +163,10 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(written.files[2].header_digest, storage::nonce_of(14));
   EXPECT_EQ(written.files[2].payload_bytes, 4096u);
   EXPECT_EQ(*written.user, *sample_written().user);
-  wire::SaveFailed failed = passed_on(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full")});
+  wire::SaveFailed failed =
+      passed_on(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full"), "host-b"});
   EXPECT_EQ(failed.rank, 2u);
+  EXPECT_EQ(failed.host, "host-b");
   EXPECT_EQ(failed.why, Status(Code::no_space, "/root: full"));
   wire::Decided decided = passed_on(wire::Decided{kKey, true, ""});
   EXPECT_TRUE(decided.committed);
