@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 .PHONY: help deps peers python-environment build python demo demo-torch test test-environment test-python
 .PHONY: wheel test-wheel bench gpu-build gpu-test gpu-bench
-.PHONY: asan tsan fuzz mutants format format-check lint clean
+.PHONY: asan tsan fuzz mutants chaos format format-check lint clean
 SHELL := /bin/bash
 
 # Compile and test jobs at once.
@@ -50,6 +50,7 @@ help:
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'
 	@echo 'make fuzz          each fuzz target for ten seconds (docs/how-to/fuzz.md)'
+	@echo 'make chaos         five minutes of real jobs under failures, audited (docs/how-to/chaos.md); as root'
 	@echo 'make mutants       put bugs into the roles one at a time, and see whether shoal fuzz finds them'
 	@echo 'make format        format the C++ files; format-check only says which differ'
 	@echo 'make lint          check the house rules: who includes whom, length of lines'
@@ -143,6 +144,11 @@ asan tsan: deps
 
 fuzz: deps
 	@JOBS=$(JOBS) WERROR=$(WERROR) CMAKE_ARGS='$(CMAKE_ARGS)' tools/timed fuzz tools/fuzz 10
+
+chaos: deps
+	@tools/timed configure $(CONFIGURE_RELEASE)
+	@tools/timed build $(COMPILE) release --target shoal sharded_trainer
+	@build/release/cli/shoal chaos --for 5m
 
 mutants: deps
 	@CMAKE_ARGS='$(CMAKE_ARGS)' tools/mutants

@@ -46,6 +46,8 @@ void add_top_command(CLI::App& app, Command* chosen);
 void add_sim_command(CLI::App& app, Command* chosen);
 void add_fuzz_command(CLI::App& app, Command* chosen);
 void add_replay_command(CLI::App& app, Command* chosen);
+// `shoal chaos` passes all its arguments on.
+void add_chaos_command(CLI::App& app, Command* chosen);
 void add_settings_command(CLI::App& app, Command* chosen);
 void add_calibrate_command(CLI::App& app, Command* chosen);
 

@@ -125,6 +125,7 @@ int main(int argc, char** argv) {
   shoal::cli::add_sim_command(app, &chosen);
   shoal::cli::add_fuzz_command(app, &chosen);
   shoal::cli::add_replay_command(app, &chosen);
+  shoal::cli::add_chaos_command(app, &chosen);
   shoal::cli::add_calibrate_command(app, &chosen);
   try {
     app.parse(static_cast<int>(command_line - argv), argv);

@@ -88,6 +88,12 @@ install(
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/profiles"
   COMPONENT runtime)
 install(
+  DIRECTORY "${PROJECT_SOURCE_DIR}/chaos/"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/chaos"
+  COMPONENT runtime
+  FILES_MATCHING PATTERN "*.py")
+install(TARGETS sharded_trainer RUNTIME DESTINATION "libexec/shoal" COMPONENT runtime) # of shoal chaos
+install(
   FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT runtime)

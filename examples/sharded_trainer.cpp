@@ -37,13 +37,14 @@ struct TrainerOptions {
   std::string sharding = "fsdp", dtype = "f32";
   std::string save_steps, load;
   uint64_t first_step = 0, last_step = 0;  // of save_steps
+  uint64_t saves = 0;                      // instead of save_steps: after the step that was loaded
   uint32_t train_ms = 0;
   std::string mode = "collective-free";
   std::string device = "host", staging = "wait";
   bool verify_unchanged = false;
   std::optional<uint64_t> kill_after_stage;
   uint32_t kill_rank = 0;
-  bool wait = false, forget = false;
+  bool wait = false, forget = false, keep_going = false;
   std::vector<std::string> metadata;  // KEY=VALUE
   std::string json_file;
 };
@@ -68,21 +69,31 @@ class Trainer {
     SHOAL_ASSIGN_OR_RETURN(state_, SyntheticState::make(options_.model, checkpointer_options_.rank,
                                                         checkpointer_options_.world_size));
     SHOAL_ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(checkpointer_options_));
-    if (!options_.load.empty()) SHOAL_RETURN_IF_ERROR(load());
-    if (options_.save_steps.empty()) return ok_status();
+    std::optional<uint64_t> loaded;
+    if (!options_.load.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(loaded, load());
+    }
+    uint64_t first_step = options_.first_step, last_step = options_.last_step;
+    if (options_.saves > 0) {
+      first_step = loaded.value_or(0) + 1;
+      last_step = first_step + options_.saves - 1;
+    } else if (options_.save_steps.empty()) {
+      return ok_status();
+    }
     warm_.assign(state_->held_bytes(), std::byte{1});
-    state_->fill(options_.first_step);
+    state_->fill(first_step);
     SHOAL_RETURN_IF_ERROR(state_->put_on_device());
     SHOAL_RETURN_IF_ERROR(checkpointer_->prepare(state_->state_dict()));
-    for (uint64_t step = options_.first_step; step <= options_.last_step; ++step) {
-      SHOAL_RETURN_IF_ERROR(save(step));
-      if (options_.wait) SHOAL_RETURN_IF_ERROR(report_committed(saved_.back()));
+    for (uint64_t step = first_step; step <= last_step; ++step) {
+      SHOAL_RETURN_IF_ERROR(or_print(step, save(step)));
+      if (options_.wait) SHOAL_RETURN_IF_ERROR(report_last(step));
     }
     if (options_.forget) return ok_status();
     for (const SavedStep& one : saved_) {
-      if (!options_.wait) SHOAL_RETURN_IF_ERROR(report_committed(one));
+      if (!options_.wait) SHOAL_RETURN_IF_ERROR(or_print(one.step, report_committed(one)));
     }
-    return ok_status();
+    if (failed_ == 0) return ok_status();
+    return Status(Code::aborted, fmt::format("{} of {} saves failed", failed_, last_step - first_step + 1));
   }
 
  private:
@@ -94,13 +105,38 @@ class Trainer {
     std::fflush(stdout);
   }
 
-  Status load() {
+  // With --keep-going a failed save is printed, and training continues.
+  Status or_print(uint64_t step, Status saved) {
+    if (saved.ok() || !options_.keep_going) return saved;
+    ++failed_;
+    print("step {}: not committed: {}", step, saved.to_string());
+    return ok_status();
+  }
+
+  Status report_last(uint64_t step) {
+    if (saved_.empty() || saved_.back().step != step) return ok_status();  // save has failed
+    return or_print(step, report_committed(saved_.back()));
+  }
+
+  // Returns the step; nullopt: --load resume found no checkpoint.
+  Result<std::optional<uint64_t>> load() {
     state_->clear();
     SHOAL_RETURN_IF_ERROR(state_->put_on_device());
     LoadOptions load_options;
-    if (options_.load != "latest") load_options.step = std::stoull(options_.load);
+    const bool may_start = options_.load == "resume";
+    if (!may_start && options_.load != "latest") load_options.step = std::stoull(options_.load);
     load_options.policies.root = KeyPolicy::lenient;  // objects of ranks that the saving job did not have
-    SHOAL_ASSIGN_OR_RETURN(LoadResult loaded, checkpointer_->load(state_->state_dict(), load_options));
+    std::optional<LoadResult> found;
+    if (may_start) {
+      SHOAL_ASSIGN_OR_RETURN(found, checkpointer_->load_or_start(state_->state_dict(), load_options));
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(found, checkpointer_->load(state_->state_dict(), load_options));
+    }
+    if (!found) {
+      print("no checkpoint: starts at the beginning");
+      return std::optional<uint64_t>();
+    }
+    const LoadResult& loaded = *found;
     uint64_t step = loaded.metadata.key.step;
     SHOAL_RETURN_IF_ERROR(check_missing(loaded));
     SHOAL_RETURN_IF_ERROR(state_->take_from_device());
@@ -115,7 +151,7 @@ class Trainer {
     append_json(
         fmt::format(R"({{"event":"load","rank":{},"step":{},"bytes":{},"seconds":{:.6f},"elements":{}}})",
                     checkpointer_options_.rank, step, loaded.bytes_loaded, loaded.seconds, check.elements));
-    return ok_status();
+    return std::optional<uint64_t>(step);
   }
 
   Status check_missing(const LoadResult& loaded) const {
@@ -212,6 +248,7 @@ class Trainer {
   std::unique_ptr<Checkpointer> checkpointer_;
   Bytes warm_;
   std::vector<SavedStep> saved_;
+  uint64_t failed_ = 0;  // saves, with --keep-going
 };
 
 std::optional<uint64_t> parse_step(const std::string& text) {
@@ -229,8 +266,9 @@ std::optional<std::string> finish(TrainerOptions* options) {
   options->model.sharding = *sharding_kind_from_name(options->sharding);
   options->model.on_device = options->device == "cuda";
   options->model.dtype = options->dtype == "bf16" ? DType::bf16 : DType::f32;
-  if (!options->load.empty() && options->load != "latest" && !parse_step(options->load)) {
-    return "--load must be 'latest' or a step";
+  if (!options->load.empty() && options->load != "latest" && options->load != "resume" &&
+      !parse_step(options->load)) {
+    return "--load must be 'latest', 'resume' or a step";
   }
   if (options->save_steps.empty()) return std::nullopt;
   size_t dash = options->save_steps.find('-');
@@ -244,8 +282,12 @@ std::optional<std::string> finish(TrainerOptions* options) {
 
 void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
   app.add_option("--root", *root, "Folder of the run; default: $SHOAL_ROOT");
-  app.add_option("--save-steps", options->save_steps, "Save these steps, such as 1-3");
-  app.add_option("--load", options->load, "First load 'latest' or a step and check every element");
+  CLI::Option* steps = app.add_option("--save-steps", options->save_steps, "Save these steps, such as 1-3");
+  app.add_option("--saves", options->saves, "Save this many steps, after the one that was loaded")
+      ->excludes(steps);
+  app.add_option("--load", options->load,
+                 "First load 'latest', or 'resume' if there may be no checkpoint, or a step, and check every "
+                 "element");
   app.add_option("--sharding", options->sharding, "Sharding of the state")
       ->check(CLI::IsMember({"fsdp", "tp", "fsdp+tp", "replicas", "hsdp", "pipeline"}))
       ->capture_default_str();
@@ -282,6 +324,7 @@ void add_options(CLI::App& app, TrainerOptions* options, std::string* root) {
   app.add_flag("--forget", options->forget,
                "Do not wait for the outcome of saves; a later save returns the failure of an earlier one")
       ->excludes(wait);
+  app.add_flag("--keep-going", options->keep_going, "Print a save that failed, and continue training");
   app.add_option("--kill-after-stage", options->kill_after_stage,
                  "End with SIGKILL as soon as the save of this step is staged");
   app.add_option("--kill-rank", options->kill_rank, "Rank that --kill-after-stage ends")

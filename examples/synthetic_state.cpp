@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shoal/hash.h"
-
 namespace shoal::example {
 
 namespace {
@@ -13,8 +11,11 @@ constexpr size_t kRandomStateBytes = 5056;  // as long as PyTorch's CPU generato
 constexpr std::string_view kRandomState = "rng";
 constexpr std::string_view kDataLoader = "data_loader";
 
+// FNV-1a of the name. chaos/audit.py computes the same values.
 uint64_t seed_of(std::string_view fqn, uint64_t step) {
-  return xxh3_64(fqn) ^ ((step + 1) * 0xA0761D6478BD642Full);
+  uint64_t hash = 0xCBF29CE484222325ull;
+  for (char c : fqn) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
+  return hash ^ ((step + 1) * 0xA0761D6478BD642Full);
 }
 
 uint64_t mix(uint64_t seed, uint64_t index) {

@@ -60,14 +60,14 @@ void Coordinator::on_peer_lost(TimeNs now, NodeId node, const Status& why, Effec
   roster_sent_.forget_if([&](NodeId to) { return to == node; });
   plans_sent_.forget_if([&](const auto& sent) { return sent.second == node; });
   loads_.forget(node);
-  const bool had_ranks = presence_.ranks_of(node) != nullptr;
-  if (had_ranks) {
-    out.info("lost the node of " + presence_.name_ranks(*presence_.ranks_of(node)) + ": " + why.message() +
+  const std::vector<Rank> ranks = presence_.ranks_to_lose(node);
+  if (!ranks.empty()) {
+    out.info("lost the node of " + presence_.name_ranks(ranks) + ": " + why.message() +
              "; saves that wait for these ranks are aborted in " +
              human_seconds(config_.timeouts.host_lost_ms / 1e3) + " unless they come back");
   }
   presence_.lose_node(now, node, why.message());
-  if (had_ranks) await_lost(now, out);
+  if (!ranks.empty()) await_lost(now, out);
 }
 
 // --- epochs ---

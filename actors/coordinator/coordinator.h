@@ -241,6 +241,10 @@ class Coordinator final : public Role {
   // Called after every event.
   void consider_shutdown(TimeNs now, EffectWriter& out);
   // Aborts attempts that have been hopeless for drain_patience_ms. Returns when the next one will have been.
+  // All is decided, but a host whose session has just ended may not know. Its next node asks, so the
+  // coordinator stays until the ranks of that host have ended too, or are lost, and at most
+  // drain_patience_ms.
+  bool awaits_lost_hosts(TimeNs now, EffectWriter& out);
   std::optional<TimeNs> abort_hopeless(TimeNs now, EffectWriter& out);
   // This host has no ranks, and those of other hosts continue: another coordinator will be started.
   bool others_continue() const;
@@ -294,6 +298,7 @@ class Coordinator final : public Role {
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;
   TimerId shutdown_timer_ = 0;
+  std::set<Rank> may_ask_;  // ranks for which a draining coordinator stays
 };
 
 }  // namespace shoal::actors

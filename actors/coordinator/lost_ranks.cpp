@@ -88,6 +88,7 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
   };
   const size_t own_before = own_ranks();
   presence_.reported(from, message.here, message.host);
+  presence_.expected(from, message.expected, message.host);
   if (message.rank_local) {
     rank_local_ = true;
     if (rank_local_host_.empty() && !message.here.empty()) rank_local_host_ = message.host;

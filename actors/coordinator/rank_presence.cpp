@@ -34,6 +34,27 @@ void RankPresence::reported(NodeId node, const std::vector<Rank>& ranks, const s
     auto gone = gone_.find(rank);
     if (gone != gone_.end() && gone->second.node != node) gone_.erase(gone);
   }
+  if (auto awaited = expected_by_.find(node); awaited != expected_by_.end()) {
+    std::erase_if(awaited->second,
+                  [&](Rank rank) { return std::binary_search(known.begin(), known.end(), rank); });
+    if (awaited->second.empty()) expected_by_.erase(awaited);
+  }
+}
+
+void RankPresence::expected(NodeId node, const std::vector<Rank>& ranks, const std::string& host) {
+  if (!host.empty()) host_of_[node] = host;
+  expected_by_.erase(node);
+  if (!ranks.empty()) expected_by_[node] = ranks;
+  for (Rank rank : ranks) {
+    const auto lost = lost_.find(rank);
+    if (lost != lost_.end() && lost->second.never_came) lost_.erase(lost);
+  }
+}
+
+std::vector<Rank> RankPresence::ranks_to_lose(NodeId node) const {
+  if (const std::vector<Rank>* known = ranks_of(node)) return *known;
+  const auto expected = expected_by_.find(node);
+  return expected == expected_by_.end() ? std::vector<Rank>() : expected->second;
 }
 
 const std::vector<Rank>* RankPresence::ranks_of(NodeId node) const {
@@ -92,16 +113,30 @@ void RankPresence::lose_node(TimeNs now, NodeId node, const std::string& why) {
     host = std::move(named->second);
     host_of_.erase(named);
   }
-  auto known = ranks_of_.find(node);
-  if (known == ranks_of_.end()) return;
-  const std::vector<Rank> ranks = std::move(known->second);
-  ranks_reported_ -= ranks.size();
-  ranks_of_.erase(known);
-  for (Rank rank : ranks) {
-    const bool is_elsewhere = std::any_of(ranks_of_.begin(), ranks_of_.end(), [&](const auto& other) {
+  const auto is_with_a_node = [&](Rank rank) {
+    return std::any_of(ranks_of_.begin(), ranks_of_.end(), [&](const auto& other) {
       return std::binary_search(other.second.begin(), other.second.end(), rank);
     });
-    if (!is_elsewhere) lost_.try_emplace(rank, Lost{now, host, why});
+  };
+  if (auto known = ranks_of_.find(node); known != ranks_of_.end()) {
+    const std::vector<Rank> ranks = std::move(known->second);
+    ranks_reported_ -= ranks.size();
+    ranks_of_.erase(known);
+    for (Rank rank : ranks) {
+      if (!is_with_a_node(rank)) lost_.try_emplace(rank, Lost{now, host, why});
+    }
+  }
+  if (auto awaited = expected_by_.find(node); awaited != expected_by_.end()) {
+    const std::vector<Rank> ranks = std::move(awaited->second);
+    expected_by_.erase(awaited);
+    const auto is_expected = [&](Rank rank) {
+      return std::any_of(expected_by_.begin(), expected_by_.end(), [&](const auto& other) {
+        return std::binary_search(other.second.begin(), other.second.end(), rank);
+      });
+    };
+    for (Rank rank : ranks) {
+      if (!is_with_a_node(rank) && !is_expected(rank)) lost_.try_emplace(rank, Lost{now, host, why, true});
+    }
   }
 }
 

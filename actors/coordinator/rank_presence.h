@@ -42,8 +42,9 @@ class RankPresence {
   };
   struct Lost {
     TimeNs since = 0;
-    std::string host;  // "": not known
-    std::string why;   // how the session ended; "": not known
+    std::string host;         // "": not known
+    std::string why;          // how the session ended; "": not known
+    bool never_came = false;  // only expected so far
   };
 
   // host_lost: how long a rank may be lost until next_loss and lost_by count it (host_lost_ms).
@@ -52,6 +53,9 @@ class RankPresence {
   // Records that this node reports these ranks. A rank that was gone with another node has come back. `host`:
   // the node's host, if the message names it.
   void reported(NodeId node, const std::vector<Rank>& ranks, const std::string& host = "");
+  // Records that trainers of these ranks will attach to this node. If its session ends before they do, they
+  // are lost, until the next node of their host expects them.
+  void expected(NodeId node, const std::vector<Rank>& ranks, const std::string& host);
   const base::PagedMap<NodeId, std::vector<Rank>>& ranks_of() const { return ranks_of_; }
   // The host whose node reported the rank last, even if it is lost since; "": not known.
   std::string host_of_rank(Rank rank) const;
@@ -62,6 +66,8 @@ class RankPresence {
   std::string name_hosts_with_ranks() const;
   // Ascending; null: the node has reported none yet.
   const std::vector<Rank>* ranks_of(NodeId node) const;
+  // The ranks that it has reported, or else those that it expects; ascending.
+  std::vector<Rank> ranks_to_lose(NodeId node) const;
 
   // --- ranks that are lost ---
   // The session of this node has ended: ranks that no other node has reported are lost.
@@ -82,14 +88,16 @@ class RankPresence {
   void take(TimeNs now, NodeId from, const wire::RanksEnded& message);
   const std::map<Rank, Gone>& gone() const { return gone_; }
 
+  const base::PagedMap<NodeId, std::vector<Rank>>& expected_by() const { return expected_by_; }
   size_t ranks_reported() const { return ranks_reported_; }
   const base::PagedMap<NodeId, std::string>& host_of() const { return host_of_; }
 
  private:
   const TimeNs host_lost_;
-  base::PagedMap<NodeId, std::vector<Rank>> ranks_of_;  // as nodes reported them; ascending
-  size_t ranks_reported_ = 0;                           // total number of ranks in ranks_of_
-  base::PagedMap<NodeId, std::string> host_of_;         // of nodes that named their host
+  base::PagedMap<NodeId, std::vector<Rank>> ranks_of_;     // as nodes reported them; ascending
+  size_t ranks_reported_ = 0;                              // total number of ranks in ranks_of_
+  base::PagedMap<NodeId, std::vector<Rank>> expected_by_;  // without those that it has reported since
+  base::PagedMap<NodeId, std::string> host_of_;            // of nodes that named their host
   std::map<Rank, Gone> gone_;
   std::map<Rank, Lost> lost_;
 };

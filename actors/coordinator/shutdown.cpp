@@ -61,6 +61,7 @@ bool Coordinator::others_continue() const {
 
 void Coordinator::consider_shutdown(TimeNs now, EffectWriter& out) {
   if (shutdown_.is_draining() && attempts_.empty() && outcomes_to_send_ == 0) {
+    if (awaits_lost_hosts(now, out)) return;
     on_shutdown(now, ShutdownTrigger::nothing_in_flight);
     timers_.cancel(&shutdown_timer_, out);
     return out.drained();
@@ -91,6 +92,24 @@ void Coordinator::consider_shutdown(TimeNs now, EffectWriter& out) {
   const std::optional<TimeNs> next = abort_hopeless(now, out);
   if (next && (!first || *next < *first)) first = next;
   if (first) await_shutdown(*first, out);
+}
+
+bool Coordinator::awaits_lost_hosts(TimeNs now, EffectWriter& out) {
+  const TimeNs until = shutdown_.since() + config_.timeouts.drain_patience_ms * kMillisecond;
+  // A node that ends by itself, idle, does not report the ranks that have ended.
+  if (!shutdown_.is_requested() || now >= until) return false;
+  const TimeNs host_lost = config_.timeouts.host_lost_ms * kMillisecond;
+  for (const auto& [rank, lost] : presence_.lost()) {
+    if (!lost.never_came && now < lost.since + host_lost) may_ask_.insert(rank);
+  }
+  std::erase_if(may_ask_, [&](Rank rank) {
+    const auto lost = presence_.lost().find(rank);
+    return presence_.gone().contains(rank) ||
+           (lost != presence_.lost().end() && now >= lost->second.since + host_lost);
+  });
+  if (may_ask_.empty()) return false;
+  await_shutdown(std::min(until, presence_.next_loss(now).value_or(until)), out);
+  return true;
 }
 
 std::optional<TimeNs> Coordinator::abort_hopeless(TimeNs now, EffectWriter& out) {

@@ -237,6 +237,16 @@ Result<WireBody> read_attempt_roster(schema::Message::AttemptRoster::Reader in) 
   return WireBody(wire::AttemptRoster{read_key(in.getKey()), roster_id});
 }
 
+Status read_ranks(capnp::List<uint32_t>::Reader in, std::vector<Rank>* ranks) {
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, kMaxRanksPerNode, "ranks of a host").status());
+  uint64_t end = 0;
+  for (uint32_t rank : in) {
+    SHOAL_RETURN_IF_ERROR(next_rank(rank, &end, kMaxWorldSize));
+    ranks->push_back(rank);
+  }
+  return ok_status();
+}
+
 Result<WireBody> read_ranks_ended(schema::Message::RanksEnded::Reader in) {
   wire::RanksEnded body;
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getRanks(), kMaxRanksPerNode, "ranks of a host").status());
@@ -253,12 +263,8 @@ Result<WireBody> read_ranks_ended(schema::Message::RanksEnded::Reader in) {
     if (size > 1 && !(body.staged[size - 2] < body.staged[size - 1])) return malformed("order of saves");
   }
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
-  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getHere(), kMaxRanksPerNode, "ranks of a host").status());
-  uint64_t here_end = 0;
-  for (uint32_t rank : in.getHere()) {
-    SHOAL_RETURN_IF_ERROR(next_rank(rank, &here_end, kMaxWorldSize));
-    body.here.push_back(rank);
-  }
+  SHOAL_RETURN_IF_ERROR(read_ranks(in.getHere(), &body.here));
+  SHOAL_RETURN_IF_ERROR(read_ranks(in.getExpected(), &body.expected));
   body.may_return = in.getMayReturn();
   body.rank_local = in.getRankLocal();
   return WireBody(std::move(body));

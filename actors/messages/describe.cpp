@@ -61,9 +61,10 @@ struct Describer {
     return fmt::format("AttemptRoster {}", to_string(body.key));
   }
   std::string operator()(const wire::RanksEnded& body) const {
-    return fmt::format("RanksEnded: {}, {} staged{}", counted(body.ranks.size(), "rank"),
+    return fmt::format("RanksEnded: {}, {} staged{}{}", counted(body.ranks.size(), "rank"),
                        counted(body.staged.size(), "save"),
-                       body.here.empty() ? "" : ", " + counted(body.here.size(), "rank") + " here");
+                       body.here.empty() ? "" : ", " + counted(body.here.size(), "rank") + " here",
+                       body.expected.empty() ? "" : fmt::format(", {} expected", body.expected.size()));
   }
   std::string operator()(const wire::LocalPlans& body) const {
     const auto unknown = std::count(body.known.begin(), body.known.end(), PlanId{});

@@ -170,6 +170,8 @@ struct Encoder {
     for (unsigned i = 0; i < here.size(); ++i) here.set(i, body.here[i]);
     ended.setMayReturn(body.may_return);
     ended.setRankLocal(body.rank_local);
+    auto expected = ended.initExpected(list_size(body.expected.size()));
+    for (unsigned i = 0; i < expected.size(); ++i) expected.set(i, body.expected[i]);
   }
   void operator()(const wire::LocalPlans& body) {
     auto local = out.initLocalPlans();

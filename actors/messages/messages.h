@@ -120,6 +120,7 @@ struct RanksEnded {
   std::vector<Rank> here;          // ranks whose trainers are attached, ascending; empty if the node stops
   bool may_return = false;         // the node stops while trainers are attached: another node may replace it
   bool rank_local = false;         // these ranks save in mode rank-local
+  std::vector<Rank> expected;  // further ranks of this host, whose trainers have not attached yet; ascending
 };
 
 // Mode collective. The local plan of a rank is its layout, here a LayoutId. The coordinator requests layouts

@@ -65,6 +65,9 @@ void ShardWriter::send_ended(EffectWriter& out) {
   message.host = config_.host;
   if (!drain_.have_ranks_ended()) {
     for (const auto& [rank, client] : attached_) message.here.push_back(rank);
+    for (Rank rank : config_.expected_ranks) {
+      if (!attached_.contains(rank) && !gone.contains(rank)) message.expected.push_back(rank);
+    }
   }
   message.may_return = drain_.have_ranks_ended() && !attached_.empty();
   if (rank_local_) {  // mode rank-local: this node decides saves that lack these ranks
@@ -72,7 +75,10 @@ void ShardWriter::send_ended(EffectWriter& out) {
     message.staged.clear();
     message.rank_local = true;
   }
-  if (message.ranks.empty() && message.staged.empty() && message.here.empty() && !has_sent_ended_) return;
+  if (message.ranks.empty() && message.staged.empty() && message.here.empty() && message.expected.empty() &&
+      !has_sent_ended_) {
+    return;
+  }
   has_sent_ended_ = !message.ranks.empty();
   out.send(kCoordinatorNode, RoleKind::coordinator, std::move(message));
 }

@@ -71,8 +71,8 @@ void ShardWriter::on_peer_up(TimeNs now, NodeId node, EffectWriter& out) {
   // RanksEnded names the ranks that are attached now. Others are introduced when they come back.
   std::erase_if(introduced_, [this](Rank rank) { return !attached_.contains(rank); });
   resend_all(now, out);
-  if (saves_.empty() && ended_.empty() && attached_.empty() && !drain_.have_ranks_ended()) return;
   send_ended(out);
+  if (saves_.empty() && ended_.empty() && attached_.empty() && !drain_.have_ranks_ended()) return;
   ended_backoff_.reset();
   report_ranks(now + ended_backoff_.next(), out);
 }

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <thread>
 
 #include "base/helper_threads.h"
+#include "cli/installed_files.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "shoal/bytes.h"
@@ -78,10 +78,7 @@ class Progress {
 
 // Beside bin/, where it is installed as in the build tree.
 std::vector<std::string> profile_folders() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  return {(program.parent_path().parent_path() / "share/shoal/profiles").string()};
+  return {shared_folder() + "/profiles"};
 }
 
 SimulationRuns run_simulations(const std::vector<sim::Scenario>& scenarios,

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -238,6 +239,11 @@ Result<std::unique_ptr<local::LocalSocket>> NodeFinder::try_once(bool may_start)
                   paths_.log_file, last.empty() ? "has no new line" : fmt::format("ends with \"{}\"", last)));
 }
 
+bool NodeFinder::has_died() const {
+  struct stat found {};
+  return ::lstat(socket_file_.c_str(), &found) == 0 && S_ISSOCK(found.st_mode);
+}
+
 Nonce process_nonce() {
   static std::mutex mutex;
   static pid_t drawn_by = 0;
@@ -279,7 +285,7 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
       Result<local::Attached> attached = attach(**socket, options, deadline, &is_refused);
       if (attached.ok()) return NodeLink{std::move(*socket), *attached};
       failed = attached.status().with_context("cannot attach to the node of this host");
-    } else if (!options.start_node) {
+    } else if (!options.start_node && !finder.has_died()) {
       return failed;
     }
     // A node that is stopping reports that, or closes the connection. After its end the next node can serve.

@@ -33,6 +33,9 @@ class NodeFinder {
   // Code::unavailable: no node listens yet. The message names the socket, the pid of the process that holds
   // the lock, if there is one, and the log with its last line.
   Result<std::unique_ptr<local::LocalSocket>> try_once(bool may_start);
+  // A node that ended without notice has left its socket. What keeps it, such as shoal launch, starts the
+  // next.
+  bool has_died() const;
   void found() { candidate_pause_ = {}; }  // the next search starts with the shortest interval
   // A node has served this client in that generation: candidates continue it.
   void rejoin(uint32_t generation) { generation_ = generation; }

@@ -217,6 +217,35 @@ TEST_F(ACoordinatorByItself, NamesHowAHostWasLostAndWhetherItsNodeCameBackWithou
       "node was lost: its trainer is stopped, hangs or has ended");
 }
 
+// A node may end before its trainers have attached: its launcher has given up, or its host died.
+TEST_F(ACoordinatorByItself, AbortsForRanksThatNeverCameOnceTheirHostIsLost) {
+  role_.receive(kNode, RoleKind::planner, join(0));
+  wire::RanksEnded started;
+  started.host = "host1";
+  started.expected = {1};
+  role_.receive(kOther, RoleKind::shard_writer, started);
+  const auto abort_of = [&](uint64_t step) -> std::string {
+    role_.receive(kNode, RoleKind::shard_writer,
+                  wire::LayoutsStaged{{1, step, 1}, {{0, layouts()[0]->id()}}});
+    no_later_epoch();
+    OperationId id = 0;
+    const auto abort = role_.take_start<operation::PublishDecision>(&id);
+    return abort ? std::get<storage::Tombstone>(*abort->body).cause : "none";
+  };
+  EXPECT_EQ(abort_of(5), "none");
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "closed by the peer")});
+  role_.pass(14'000 * kMillisecond);
+  EXPECT_EQ(abort_of(6), "none");
+  role_.receive(kOther + 1, RoleKind::shard_writer, started);  // the next node of this host
+  role_.pass(20'000 * kMillisecond);
+  EXPECT_EQ(abort_of(7), "none") << "its trainers may still come";
+  role_.handle(event::PeerLost{kOther + 1, Status(Code::unavailable, "closed by the peer")});
+  role_.pass(16'000 * kMillisecond);
+  EXPECT_EQ(abort_of(8),
+            "host host1 (rank 1) is lost (closed by the peer): neither its node nor its trainers came back "
+            "within 15.00 s");
+}
+
 TEST_F(ACoordinatorByItself, RefusesHostsOfDifferentOptionsNamingBothValues) {
   role_.receive(kNode, RoleKind::planner, join(0));
   wire::JoinRanks other = join(1);
@@ -576,6 +605,42 @@ TEST_F(ACoordinatorByItself, GivesUpWhileDrainingASaveForWhichThereIsNoRoster) {
       std::get<storage::Tombstone>(*publish->body).cause,
       AllOf(HasSubstr("there is no roster: no layout came from rank 1 before the coordinator was stopped"),
             HasSubstr("rank 0 sent its layout (rank 0 is on host host0)")));
+}
+
+// The node of a host is killed before it hears of the last commit. The next one cannot start without a
+// coordinator, and its trainers wait.
+TEST_F(ACoordinatorByItself, StaysUntilTheNextNodeOfALostHostHasAskedAndItsTrainersHaveEnded) {
+  roster_exists();
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "gone")});
+  role_.pass(100 * kMillisecond);
+  role_.handle(event::Stopping{});
+  role_.handle(event::Drain{});
+  EXPECT_FALSE(role_.drained);
+  role_.receive(kOther + 1, RoleKind::planner, join(1));
+  role_.pass(1'000 * kMillisecond);
+  EXPECT_FALSE(role_.drained) << "the trainers of that host are back, and have not ended";
+  role_.receive(kOther + 1, RoleKind::shard_writer, wire::RanksEnded{{{1, ""}}, {}, "host1", {}});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(ACoordinatorByItself, StaysForALostHostOnlyForTheTimeOfADrain) {
+  roster_exists();
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "gone")});
+  role_.handle(event::Stopping{});
+  role_.handle(event::Drain{});
+  role_.pass(4'900 * kMillisecond);
+  EXPECT_FALSE(role_.drained);
+  role_.pass(200 * kMillisecond);
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(ACoordinatorByItself, DoesNotStayForAHostThatIsLostForGood) {
+  roster_exists();
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "gone")});
+  role_.pass(16'000 * kMillisecond);
+  role_.handle(event::Stopping{});
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
 }
 
 TEST_F(ACoordinatorByItself, GivesUpWhileDrainingWhatNobodyIsLeftToComplete) {

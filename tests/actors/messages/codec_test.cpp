@@ -195,6 +195,8 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(gone.here, (std::vector<Rank>{2, 3}));
   EXPECT_TRUE(gone.may_return);
   EXPECT_TRUE(passed_on(wire::RanksEnded{{}, {}, "host-a", {2}, false, true}).rank_local);
+  EXPECT_EQ(passed_on(wire::RanksEnded{{}, {}, "a", {}, false, false, {4, 7}}).expected,
+            (std::vector<Rank>{4, 7}));
   wire::LocalPlans local = passed_on(sample_local_plans());
   EXPECT_EQ(local.host, "host-a");
   EXPECT_EQ(local.world_size, 8u);
@@ -252,6 +254,7 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   EXPECT_EQ(refusal_of(wire::RanksEnded{{{5, ""}, {2, ""}}, {}}).code(), Code::corrupt)
       << "ranks out of order";
   EXPECT_EQ(refusal_of(wire::RanksEnded{{}, {kKey, kKey}}).code(), Code::corrupt) << "a save twice";
+  EXPECT_EQ(refusal_of(wire::RanksEnded{{}, {}, "a", {}, false, false, {7, 7}}).code(), Code::corrupt);
   wire::LocalPlans local = sample_local_plans();
   local.known.pop_back();
   EXPECT_EQ(refusal_of(local).code(), Code::corrupt) << "a rank without its word of what it knows";

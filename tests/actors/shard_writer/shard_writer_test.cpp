@@ -412,6 +412,23 @@ TEST_F(AShardWriterByItself, SaysForWhomItSpeaksOnceItsRanksSaveCollectively) {
   EXPECT_TRUE(role_.sent<wire::RanksEnded>(kCoordinatorNode).empty());
 }
 
+TEST(AShardWriterOfALaunchedNode, SaysWhichRanksItExpects) {
+  NodeConfig config;
+  config.host = "host0";
+  config.expected_ranks = {0, 1};
+  RoleByItself role(make_shard_writer(config));
+  const auto last = [&] {
+    role.handle(event::PeerUp{kCoordinatorNode});
+    return role.sent<wire::RanksEnded>(kCoordinatorNode).back();
+  };
+  EXPECT_EQ(last().host, "host0");
+  EXPECT_THAT(last().expected, ElementsAre(0u, 1u));
+  EXPECT_THAT(last().here, ElementsAre());
+  role.from_client(kClient, local::Attach{});  // rank 0
+  EXPECT_THAT(last().expected, ElementsAre(1u));
+  EXPECT_THAT(last().here, ElementsAre(0u));
+}
+
 TEST_F(AShardWriterByItself, ThatIsStoppedLeavesWhatItsLivingTrainersHaveInFlightToTheNextNode) {
   world_known();
   attach(1);

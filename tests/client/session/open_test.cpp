@@ -42,6 +42,28 @@ TEST(Open, NamesTheSocketAndTheLogWhereNobodyListens) {
               HasSubstr("process " + std::to_string(::getpid())));
 }
 
+// shoal launch, or systemd, starts it again.
+TEST(Open, WaitsForTheNextNodeWhereOneDied) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.start_node = false;
+  const std::string socket = local::node_paths(root.path()).value().socket_file;
+  {
+    FakeNode died(root.path());
+    std::filesystem::create_hard_link(socket, socket + ".kept");
+  }
+  std::filesystem::rename(socket + ".kept", socket);
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options); });
+  EXPECT_EQ(opening.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  std::filesystem::remove(socket);
+  FakeNode node(root.path());
+  node.accept();
+  node.expect<local::Attach>();
+  node.send(local::Attached{1, FakeNode::kPid});
+  auto opened = opening.get();
+  EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+}
+
 TEST(Open, StartsANodeThatWritesItsLog) {
   TemporaryRoot root;
   CheckpointerOptions options = options_in(root);
