@@ -52,6 +52,16 @@ inline std::string failure_text(const Status& failure) {
   return failure.code() == Code::unavailable ? failure.message() : failure.to_string();
 }
 
+// How it states that all ranks of a host fail, and none of them is the cause.
+inline std::string host_failure_text(const std::string& host, const Status& failure) {
+  return "host " + host + ": " + failure.message();
+}
+
+// Whether something did not come in time. Then ranks that have staged nothing may be the cause.
+constexpr bool is_overdue(GiveUp why) {
+  return why == GiveUp::deadline || why == GiveUp::stopping;
+}
+
 // What the failure of a rank means. Code::unavailable: its trainer or node has ended, and the save with it.
 inline GiveUp give_up_after(const Status& failure) {
   return failure.code() == Code::unavailable ? GiveUp::rank_ended : GiveUp::rank_failed;

@@ -16,6 +16,7 @@ class RecentMap {
   explicit RecentMap(size_t most) : most_(most) {}
 
   auto find(const Key& key) const { return values_.find(key); }
+  auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
   bool contains(const Key& key) const { return values_.contains(key); }
   size_t size() const { return values_.size(); }

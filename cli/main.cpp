@@ -6,11 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "base/crash_report.h"
+#include "cli/command_suggestion.h"
 #include "cli/commands.h"
 #include "gpu/build_info.h"
 #include "shoal/save_plan.h"
@@ -67,6 +69,17 @@ int run(const Command& command) {
   if (std::fflush(stdout) == 0) return status;
   std::perror("shoal: standard output");
   return kExitUnusable;
+}
+
+// The first argument, if it looks like a command and is none.
+std::optional<std::string> find_unknown_command(const CLI::App& app, const std::vector<std::string>& given) {
+  if (given.empty() || given.front().starts_with('-')) return std::nullopt;
+  std::vector<std::string> commands;
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(each->get_name());
+  }
+  if (std::find(commands.begin(), commands.end(), given.front()) != commands.end()) return std::nullopt;
+  return unknown_command(given.front(), commands);
 }
 
 }  // namespace
@@ -127,6 +140,10 @@ int main(int argc, char** argv) {
   shoal::cli::add_replay_command(app, &chosen);
   shoal::cli::add_chaos_command(app, &chosen);
   shoal::cli::add_calibrate_command(app, &chosen);
+  if (const auto unknown = shoal::cli::find_unknown_command(app, {argv + std::min(argc, 1), command_line})) {
+    fmt::print(stderr, "shoal: {} (see shoal --help)\n", *unknown);
+    return shoal::cli::kExitUnusable;
+  }
   try {
     app.parse(static_cast<int>(command_line - argv), argv);
   } catch (const CLI::ParseError& error) {

@@ -198,7 +198,13 @@ struct NodeStatus {
   bytesFromPeers @30 :UInt64;
   readOnly @31 :Bool;              # the job only reads; generation is its number under readers/
   slowCalls @32 :List(SlowCall);   # calls on storage that have run for 5 s or more; oldest first
+  trainers @33 :List(Trainer);     # those whose process id is known, ascending by rank
 
+  struct Trainer {
+    rank @0 :UInt32;
+    pid @1 :Int32;
+    isStopped @2 :Bool;
+  }
   struct SlowCall {
     what @0 :Text;
     ageMs @1 :UInt64;

@@ -165,12 +165,14 @@ struct Message {
       code @19 :UInt16;
       cause @20 :Text;
       host @68 :Text;                  # name of the sender's host, which may not have joined yet
+      wholeHost @69 :Bool;           # all ranks of the host fail, and none of them is the cause
     }
     pending @21 :AttemptKey;           # Coordinator -> ShardWriter: received, undecided; resend more slowly
     decided :group {                   # Coordinator -> ShardWriter
       key @22 :AttemptKey;
       committed @23 :Bool;
       cause @24 :Text;                 # of an abort
+      overdue @70 :Bool;               # of an abort: something did not come in time
     }
     superseded :group {                # Coordinator -> any node: the sender has an old epoch
       epoch @25 :UInt32;

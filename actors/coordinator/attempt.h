@@ -197,6 +197,7 @@ class Attempt {
   // A node has sent SaveProgress. A repetition, or one that another has overtaken, is no news.
   void on_progress(TimeNs now, NodeId from, uint64_t amount);
   PublishRetries retries;
+  bool is_overdue = false;               // given up because something did not come in time
   std::optional<TimeNs> hopeless_since;  // during a drain: since when nobody can complete it
   std::optional<PlanGather> plan_gather;
 

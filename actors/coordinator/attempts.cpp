@@ -20,7 +20,8 @@ bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter&
     out.send(to, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
     return true;
   }
-  out.send(to, RoleKind::shard_writer, wire::Decided{key, outcome.committed, outcome.cause});
+  out.send(to, RoleKind::shard_writer,
+           wire::Decided{key, outcome.committed, outcome.cause, outcome.is_overdue});
   if (!outcome.committed) sweeps_.sweep(key, out);  // the node may have written more since the last sweep
   return true;
 }
@@ -100,41 +101,57 @@ void Coordinator::no_news(TimeNs now, Attempt& attempt, EffectWriter& out) {
   const TimeNs deadline = deadline_ms * kMillisecond;
   const TimeNs waited = now - attempt.last_news();
   if (waited < deadline) {
-    if (waited >= deadline / 2 && !attempt.has_warned()) warn_of_wait(waited, attempt, out);
+    if (waited >= deadline / 2 && !attempt.has_warned()) warn_of_wait(now, attempt, out);
     look_into_root(attempt, out);
     return await_news(now, attempt, out);
   }
+  const Missing missing = what_is_missing(now, attempt);
+  if (!missing.ranks.empty() && world_size() != 0) overdue_.put(attempt.key(), Overdue{now, missing.ranks});
   abort(attempt, GiveUp::deadline,
-        what_is_missing(attempt).cause("within " + human_seconds(deadline_ms / 1e3) + " of the last report"),
-        out);
+        missing.cause("within " + human_seconds(deadline_ms / 1e3) + " of the last report"), out);
 }
 
-void Coordinator::warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out) {
+void Coordinator::warn_of_wait(TimeNs now, Attempt& attempt, EffectWriter& out) {
   attempt.news_at_warning = attempt.news();
   if (!attempt.is_open()) return;  // its decision is being published
+  const TimeNs waited = now - attempt.last_news();
   const std::string span = human_seconds(static_cast<double>(waited / kMillisecond) / 1e3);
-  out.warning(to_string(attempt.key()) + " waits: " + what_is_missing(attempt).cause("for " + span) +
+  out.warning(to_string(attempt.key()) + " waits: " + what_is_missing(now, attempt).cause("for " + span) +
               "; this coordinator aborts the save after " +
               human_seconds(config_.timeouts.attempt_deadline_ms / 1e3) + " without a further report");
 }
 
-Missing Coordinator::what_is_missing(const Attempt& attempt) const {
+Missing Coordinator::what_is_missing(TimeNs now, const Attempt& attempt) const {
   if (world_size() == 0) {
     Missing missing = gathering_.what_is_missing();
     missing.what = "there is no roster: " + missing.what;
     return missing;
   }
   Missing missing = attempt.what_is_missing(world_size(), presence_);
-  for (const auto& [key, other] : attempts_) {  // hosts may save different steps
-    if (key == attempt.key() || !other.is_open()) continue;
-    const auto sent = std::find_if(missing.ranks.begin(), missing.ranks.end(),
-                                   [&open = other](Rank rank) { return open.has_sent(rank); });
-    if (sent == missing.ranks.end()) continue;
-    missing.detail += "; rank " + std::to_string(*sent) + " has reported " + to_string(key) +
-                      ", which is not complete either";
-    break;
-  }
+  missing.detail += reported_elsewhere(now, attempt.key(), missing.ranks);
   return missing;
+}
+
+std::string Coordinator::reported_elsewhere(TimeNs now, const AttemptKey& but,
+                                            const std::vector<Rank>& ranks) const {
+  const auto text = [](Rank rank, const AttemptKey& key, const char* what) {
+    return "; rank " + std::to_string(rank) + " has reported " + to_string(key) + ", which " + what;
+  };
+  for (const auto& [key, other] : attempts_) {
+    if (key == but || !other.is_open()) continue;
+    for (Rank rank : ranks) {
+      if (other.has_sent(rank)) return text(rank, key, "is not complete either");
+    }
+  }
+  const TimeNs lately = config_.timeouts.attempt_deadline_ms * kMillisecond;
+  for (const auto& [key, other] : overdue_) {
+    if (key == but || now - other.at > lately) continue;
+    for (Rank rank : ranks) {
+      const bool has_sent = !std::binary_search(other.missing.begin(), other.missing.end(), rank);
+      if (has_sent) return text(rank, key, "was not complete either");
+    }
+  }
+  return "";
 }
 
 // --- reports ---
@@ -184,12 +201,14 @@ void Coordinator::on_failed(TimeNs now, NodeId from, const wire::SaveFailed& fai
   if (answer_decided(from, failed.key, out)) return;
   Attempt* attempt = open(now, failed.key, out).attempt;
   if (attempt == nullptr) return;
-  presence_.reported(from, {failed.rank}, failed.host);
-  // After a refusal every rank fails, and the first one to report is not the culprit.
-  const std::string cause = is_refused()
-                                ? "there is no roster: " + refused_.message()
-                                : presence_.name_ranks({failed.rank}) + ": " + failure_text(failed.why);
-  abort(*attempt, give_up_after(failed.why), cause, out);
+  presence_.reported(from, failed.rank ? std::vector<Rank>{*failed.rank} : std::vector<Rank>(), failed.host);
+  abort(*attempt, give_up_after(failed.why), cause_of(failed), out);
+}
+
+std::string Coordinator::cause_of(const wire::SaveFailed& failed) const {
+  if (is_refused()) return "there is no roster: " + refused_.message();
+  return failed.rank ? presence_.name_ranks({*failed.rank}) + ": " + failure_text(failed.why)
+                     : host_failure_text(failed.host, failed.why);
 }
 
 // --- commits and aborts ---
@@ -241,6 +260,7 @@ void Coordinator::commit(Attempt& attempt, const ExpectedPlans& under, EffectWri
 void Coordinator::abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out) {
   if (!attempt.is_open()) return;
   attempt.on(AttemptTrigger::given_up);
+  attempt.is_overdue = is_overdue(why);
   publish_abort(attempt.id(), why, cause, out);
 }
 
@@ -288,7 +308,7 @@ void Coordinator::publish_failed(TimeNs now, Attempt& attempt, const operation::
 void Coordinator::leave_undecided(Attempt& attempt, const Status& why, EffectWriter& out) {
   const AttemptKey key = attempt.key();
   close(attempt, AttemptTrigger::publishing_failed, out);
-  const Outcome outcome{false, "", why.with_context("cannot publish a decision")};
+  const Outcome outcome{false, "", false, why.with_context("cannot publish a decision")};
   decided_.put(key, outcome);
   send_outcome(key, outcome, out);
   out.warning(to_string(key) + " is left undecided: " + outcome.undecided.to_string());
@@ -298,8 +318,9 @@ void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage:
                           EffectWriter& out) {
   const AttemptKey key = attempt.key();
   const bool was_committed = decision->was_committed();
+  const Outcome outcome{was_committed, was_committed ? "" : decision->tombstone().cause,
+                        !was_committed && attempt.is_overdue, ok_status()};
   close(attempt, was_committed ? AttemptTrigger::committed : AttemptTrigger::aborted, out);
-  const Outcome outcome{was_committed, was_committed ? "" : decision->tombstone().cause, {}};
   decided_.put(key, outcome);
   ++outcomes_to_send_;
   operations_.start(
@@ -334,7 +355,8 @@ void Coordinator::close(Attempt& attempt, AttemptTrigger how, EffectWriter& out)
 void Coordinator::send_outcome(const AttemptKey& key, const Outcome& outcome, EffectWriter& out) {
   for (NodeId node : nodes_) {
     if (outcome.undecided.ok()) {
-      out.send(node, RoleKind::shard_writer, wire::Decided{key, outcome.committed, outcome.cause});
+      out.send(node, RoleKind::shard_writer,
+               wire::Decided{key, outcome.committed, outcome.cause, outcome.is_overdue});
     } else {
       out.send(node, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
     }

@@ -47,6 +47,7 @@ namespace shoal::actors {
 
 inline constexpr size_t kMaxAttemptsInFlight = 256;
 inline constexpr size_t kMaxDecisionsRemembered = 1024;
+inline constexpr size_t kMaxOverdueRemembered = 4;  // each with the ranks that have sent something
 
 class Coordinator final : public Role {
  public:
@@ -76,7 +77,12 @@ class Coordinator final : public Role {
   struct Outcome {
     bool committed = false;
     std::string cause;
-    Status undecided;  // not OK: no decision could be published
+    bool is_overdue = false;  // as in wire::Decided
+    Status undecided;         // not OK: no decision could be published
+  };
+  struct Overdue {
+    TimeNs at = 0;
+    std::vector<Rank> missing;  // that had sent nothing, ascending
   };
   struct Opened {
     Attempt* attempt = nullptr;  // null: it is of another generation, or too many attempts are open
@@ -137,8 +143,10 @@ class Coordinator final : public Role {
   void no_news(TimeNs now, Attempt& attempt, EffectWriter& out);
   void look_into_root(Attempt& attempt, EffectWriter& out);
   // Half the deadline is over.
-  void warn_of_wait(TimeNs waited, Attempt& attempt, EffectWriter& out);
-  Missing what_is_missing(const Attempt& attempt) const;
+  void warn_of_wait(TimeNs now, Attempt& attempt, EffectWriter& out);
+  Missing what_is_missing(TimeNs now, const Attempt& attempt) const;
+  // Ranks may save different steps. Names one of these ranks that has reported another attempt lately.
+  std::string reported_elsewhere(TimeNs now, const AttemptKey& but, const std::vector<Rank>& ranks) const;
   // Every handler of a message about an attempt takes the same steps in this order. It notes the sender
   // (nodes_, presence_). If the attempt is decided, it answers. Otherwise it opens the attempt and takes the
   // message. If the attempt is new, it looks for ended ranks. A message with news of the attempt moves
@@ -147,6 +155,8 @@ class Coordinator final : public Role {
   void take(TimeNs now, NodeId from, const wire::ShardsWritten& report, Attempt& attempt, EffectWriter& out);
   void take_early(TimeNs now, Attempt& attempt, EffectWriter& out);
   void on_failed(TimeNs now, NodeId from, const wire::SaveFailed& failed, EffectWriter& out);
+  // For the tombstone. If all ranks, or all of a host, were rejected, the first one to fail is not the cause.
+  std::string cause_of(const wire::SaveFailed& failed) const;
   void on_progress(TimeNs now, NodeId from, const wire::SaveProgress& progress, EffectWriter& out);
   // Answers a report. For an attempt that takes long, also with the news of it, which move the deadline of
   // the node.
@@ -291,6 +301,7 @@ class Coordinator final : public Role {
   size_t early_bytes_ = 0;  // of the early reports of all attempts
   RecentMap<AttemptKey, Outcome> decided_{kMaxDecisionsRemembered};
   size_t outcomes_to_send_ = 0;  // decided, and the decision is not sent yet
+  RecentMap<AttemptKey, Overdue> overdue_{kMaxOverdueRemembered};  // attempts aborted at their deadline
 
   bool rank_local_ = false;      // as nodes stated
   std::string rank_local_host_;  // the first host that stated ranks of that mode

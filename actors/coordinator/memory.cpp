@@ -55,6 +55,9 @@ uint64_t Coordinator::memory_bytes() const {
     }
     if (attempt.plan_gather) sum += attempt.plan_gather->bytes();
   }
+  for (const auto& [key, overdue] : overdue_) {
+    sum += sizeof(overdue) + kTreeNodeBytes + overdue.missing.size() * sizeof(Rank);
+  }
   return sum + early_bytes_ + decided_.size() * (sizeof(AttemptKey) + sizeof(Outcome) + kTreeNodeBytes);
 }
 

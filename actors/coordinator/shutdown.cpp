@@ -122,8 +122,8 @@ std::optional<TimeNs> Coordinator::abort_hopeless(TimeNs now, EffectWriter& out)
     if (!attempt.hopeless_since) attempt.hopeless_since = now;
     const TimeNs until = *attempt.hopeless_since + config_.timeouts.drain_patience_ms * kMillisecond;
     if (until <= now) {
-      abort(attempt, GiveUp::stopping, what_is_missing(attempt).cause("before the coordinator was stopped"),
-            out);
+      abort(attempt, GiveUp::stopping,
+            what_is_missing(now, attempt).cause("before the coordinator was stopped"), out);
     } else if (!first || until < *first) {
       first = until;
     }

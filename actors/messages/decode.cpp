@@ -196,8 +196,8 @@ Status read_failure(uint16_t code, capnp::Text::Reader text, Status* why) {
 Result<WireBody> read_save_failed(schema::Message::SaveFailed::Reader in) {
   wire::SaveFailed body;
   body.key = read_key(in.getKey());
-  body.rank = in.getRank();
-  if (body.rank >= kMaxWorldSize) return malformed("rank");
+  if (!in.getWholeHost()) body.rank = in.getRank();
+  if (body.rank && *body.rank >= kMaxWorldSize) return malformed("rank");
   SHOAL_RETURN_IF_ERROR(read_failure(in.getCode(), in.getCause(), &body.why));
   SHOAL_ASSIGN_OR_RETURN(body.host, read_line(in.getHost(), kMaxHostBytes, "host"));
   return WireBody(std::move(body));
@@ -214,6 +214,7 @@ Result<WireBody> read_decided(schema::Message::Decided::Reader in) {
   wire::Decided body;
   body.key = read_key(in.getKey());
   body.committed = in.getCommitted();
+  body.is_overdue = in.getOverdue();
   SHOAL_ASSIGN_OR_RETURN(body.cause, read_line(in.getCause(), storage::kMaxCauseBytes, "cause"));
   return WireBody(std::move(body));
 }

@@ -36,7 +36,8 @@ struct Describer {
                        counted(body.files.size(), "file"));
   }
   std::string operator()(const wire::SaveFailed& body) const {
-    return fmt::format("SaveFailed {}: rank {}: {}", to_string(body.key), body.rank, body.why.to_string());
+    const std::string who = body.rank ? fmt::format("rank {}", *body.rank) : "all ranks of the host";
+    return fmt::format("SaveFailed {}: {}: {}", to_string(body.key), who, body.why.to_string());
   }
   std::string operator()(const wire::Pending& body) const {
     return fmt::format("Pending {}", to_string(body.key));

@@ -120,7 +120,8 @@ struct Encoder {
   void operator()(const wire::SaveFailed& body) {
     auto failed = out.initSaveFailed();
     write(failed.initKey(), body.key);
-    failed.setRank(body.rank);
+    failed.setRank(body.rank.value_or(0));
+    failed.setWholeHost(!body.rank);
     write_failure(failed, body.why);
     failed.setHost(body.host);
   }
@@ -135,6 +136,7 @@ struct Encoder {
     write(decided.initKey(), body.key);
     decided.setCommitted(body.committed);
     decided.setCause(schema::text_of(cause_of(body.cause)));
+    decided.setOverdue(body.is_overdue);
   }
   void operator()(const wire::Superseded& body) {
     auto superseded = out.initSuperseded();

@@ -68,7 +68,7 @@ struct ShardsWritten {  // ShardWriter -> Coordinator; a repetition changes noth
 };
 struct SaveFailed {  // ShardWriter -> Coordinator: this attempt cannot be committed
   AttemptKey key;
-  Rank rank = 0;
+  std::optional<Rank> rank;  // nullopt: all ranks of the host fail, and none is the cause
   Status why;
   std::string host;  // of the rank; its node may not have joined yet
 };
@@ -86,7 +86,8 @@ struct SaveProgress {
 struct Decided {  // Coordinator -> ShardWriter: a durable decision exists
   AttemptKey key;
   bool committed = false;
-  std::string cause;  // of an abort
+  std::string cause;        // of an abort
+  bool is_overdue = false;  // of an abort: something did not come in time, maybe from the receiver
 };
 // Coordinator -> ShardWriter: this coordinator could publish no decision and does not try again.
 struct Undecided {

@@ -11,6 +11,7 @@
 #include "actors/planner/joining.h"
 #include "actors/recent_map.h"
 #include "base/flat_map.h"
+#include "plan/saving/options_difference.h"
 
 namespace shoal::actors {
 namespace {
@@ -302,7 +303,8 @@ class Planner final : public Role {
       out.to_client(local.client,
                     local::Failed{Status(Code::invalid_argument,
                                          "rank " + std::to_string(rank) +
-                                             " saves with other options than the rest of the job")});
+                                             " saves with other options than the rest of the job, " +
+                                             plan::options_difference(local.options, options_))});
     } else if (world_->layout_of(rank).id() == local.layout->id()) {
       out.to_client(local.client, local::RosterUpdate{world_, kRuleVersion, options_});
     }
@@ -315,7 +317,9 @@ class Planner final : public Role {
     };
     for (const auto& [other, each] : ranks_) {
       if (!each.layout || each.options == local.options) continue;
-      return refused(Code::invalid_argument, "saves with other options than rank " + std::to_string(other));
+      return refused(Code::invalid_argument, "saves with other options than rank " + std::to_string(other) +
+                                                 ", " +
+                                                 plan::options_difference(local.options, each.options));
     }
     if (rank >= world_size_) {
       return refused(Code::invalid_argument, "outside a world of " + std::to_string(world_size_) + " ranks");
@@ -375,7 +379,8 @@ class Planner final : public Role {
       } else if (local.options != body.options) {
         refuse(Status(Code::invalid_argument, "rank " + std::to_string(rank) +
                                                   " saves with other options than rank " +
-                                                  std::to_string(body.ranks.front().rank)),
+                                                  std::to_string(body.ranks.front().rank) + ", " +
+                                                  plan::options_difference(local.options, body.options)),
                out);
         return false;
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/shard_writer/shard_writer.h"
+#include "plan/saving/options_difference.h"
 
 namespace shoal::actors {
 
@@ -67,7 +68,8 @@ void ShardWriter::on_plan_request(TimeNs now, ClientId client, const local::Plan
   }
   for (const auto& [other, each] : collective_) {
     if (each.options == known->second.options) continue;
-    return refuse("saves with other options than rank " + std::to_string(other));
+    return refuse("saves with other options than rank " + std::to_string(other) + ", " +
+                  plan::options_difference(known->second.options, each.options));
   }
   if (Status alike = save.check_planners(rank, message.follows_planner); !alike.ok()) {
     return refuse(alike.message());

@@ -21,6 +21,7 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
   if (found == saves_.end() || found->second.is_deciding()) return;
   NodeSave& save = found->second;
   save.on(NodeSaveTrigger::given_up);
+  save.is_overdue = is_overdue(why);
   std::string first = cause;
   if (save.has_failed()) {
     why = give_up_after(save.failure());
@@ -29,11 +30,9 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
   publish_tombstone(abort_of(key, why, first.substr(0, storage::kMaxCauseBytes)), out);
 }
 
-std::string ShardWriter::cause_of(Rank rank, const Status& failure) const {
-  if (!planning_failed_.ok() && failure.message() == planning_failed_.message()) {
-    return "there is no roster: " + failure.message();
-  }
-  return "rank " + std::to_string(rank) + " (host " + config_.host + "): " + failure_text(failure);
+std::string ShardWriter::cause_of(std::optional<Rank> rank, const Status& failure) const {
+  if (!rank) return host_failure_text(config_.host, failure);
+  return "rank " + std::to_string(*rank) + " (host " + config_.host + "): " + failure_text(failure);
 }
 
 void ShardWriter::publish_tombstone(const operation::PublishDecision& made, EffectWriter& out) {
@@ -156,18 +155,14 @@ void ShardWriter::ask_root(const AttemptKey& key, NodeSave& save, EffectWriter& 
 
 void ShardWriter::on_decided(NodeId from, const wire::Decided& decided, EffectWriter& out) {
   const bool is_news = !decided.committed && !decided_.contains(decided.key);
-  if (is_news && from == kThisNode)
-    warn_of_missing_here(decided.key, out);  // the Coordinator warns of the abort
-  if (is_news && from != kThisNode) warn_of_abort(decided.key, decided.cause, out);
+  if (is_news && from != kThisNode) {  // else the Coordinator has warned of the abort
+    out.warning(to_string(decided.key) + " is aborted: " + decided.cause);
+  }
+  if (is_news) name_missing_here(decided.key, decided.is_overdue, out);
   if (saves_.contains(decided.key)) settle(decided.key, decided.committed, decided.cause, out);
 }
 
-void ShardWriter::warn_of_abort(const AttemptKey& key, const std::string& cause, EffectWriter& out) const {
-  out.warning(to_string(key) + " is aborted: " + cause);
-  warn_of_missing_here(key, out);
-}
-
-void ShardWriter::warn_of_missing_here(const AttemptKey& key, EffectWriter& out) const {
+void ShardWriter::name_missing_here(const AttemptKey& key, bool is_overdue, EffectWriter& out) const {
   const auto save = saves_.find(key);
   std::vector<Rank> not_called, writing;
   for (const auto& [rank, client] : attached_) {
@@ -178,20 +173,34 @@ void ShardWriter::warn_of_missing_here(const AttemptKey& key, EffectWriter& out)
       if (rank_save.is(RankSaveState::writing)) writing.push_back(rank);
     }
   }
+  const auto log = [&](const std::string& line) { is_overdue ? out.warning(line) : out.info(line); };
   if (!not_called.empty()) {
-    out.warning(to_string(key) + ": " + base::name_ranks(not_called) +
-                " had not called save for it, or had not staged all; " +
-                (not_called.size() == 1 ? "its trainer is attached" : "their trainers are attached"));
+    log(to_string(key) + ": " + base::name_ranks(not_called) +
+        " had not called save for it, or had not staged all; " + trainers_of(not_called));
   }
   if (!writing.empty()) {
-    out.warning(to_string(key) + ": " + base::name_ranks(writing) + (writing.size() == 1 ? " was" : " were") +
-                " still writing");
+    log(to_string(key) + ": " + base::name_ranks(writing) + (writing.size() == 1 ? " was" : " were") +
+        " still writing");
   }
+}
+
+std::string ShardWriter::trainers_of(const std::vector<Rank>& ranks) const {
+  std::string pids;
+  for (size_t i = 0; i < std::min(ranks.size(), base::kRanksNamed); ++i) {
+    const auto pid = pids_.find(ranks[i]);
+    if (pid != pids_.end()) pids += (pids.empty() ? "" : ", ") + std::to_string(pid->second);
+  }
+  const bool is_one = ranks.size() == 1;
+  if (!pids.empty()) pids = std::string(is_one ? " (pid " : " (pids ") + pids + ")";
+  return (is_one ? "its trainer" : "their trainers") + pids + (is_one ? " is attached" : " are attached");
 }
 
 void ShardWriter::obey(const AttemptKey& key, const storage::Decision& decision, EffectWriter& out) {
   const bool committed = decision.was_committed();
-  if (!committed && saves_.contains(key)) warn_of_abort(key, decision.tombstone().cause, out);
+  if (const auto save = saves_.find(key); !committed && save != saves_.end()) {
+    out.warning(to_string(key) + " is aborted: " + decision.tombstone().cause);
+    name_missing_here(key, save->second.is_overdue, out);
+  }
   settle(key, committed, committed ? "" : decision.tombstone().cause, out);
 }
 

@@ -4,7 +4,7 @@
 
 namespace shoal::actors {
 
-bool NodeSave::fail(Rank rank, Status why) {
+bool NodeSave::fail(std::optional<Rank> rank, Status why) {
   if (has_failed()) return false;
   failure_ = std::move(why);
   failed_rank_ = rank;

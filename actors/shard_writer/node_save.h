@@ -123,11 +123,12 @@ class NodeSave {
   bool is_deciding() const { return state_.is_one_of(NodeSaveState::deciding, NodeSaveState::undecidable); }
 
   // --- failures of this node's ranks ---
-  // Keeps the first one. Returns whether this is the first.
-  bool fail(Rank rank, Status why);
+  // Keeps the first one. Returns whether this is the first. nullopt: all ranks of this host fail, and none of
+  // them is the cause.
+  bool fail(std::optional<Rank> rank, Status why);
   bool has_failed() const { return !failure_.ok(); }
   const Status& failure() const { return failure_; }
-  Rank failed_rank() const { return failed_rank_; }
+  std::optional<Rank> failed_rank() const { return failed_rank_; }
 
   // --- ranks ---
   // Precondition: the rank has no entry.
@@ -161,7 +162,8 @@ class NodeSave {
   bool is_announced = false;  // LayoutsStaged was sent before this node had a roster
 
   // --- the decision ---
-  Status undecided;  // why the coordinator could record no decision
+  Status undecided;         // why the coordinator could record no decision
+  bool is_overdue = false;  // this node gave it up because something did not come in time
   // In undecidable: clients that were informed. They receive nothing more about this save.
   std::set<ClientId> notified_undecided;
 
@@ -196,7 +198,7 @@ class NodeSave {
   NodeSaveMachine state_{NodeSaveState::open};
   SaveCounts* counts_;
   Status failure_;
-  Rank failed_rank_ = 0;
+  std::optional<Rank> failed_rank_;
 };
 
 }  // namespace shoal::actors

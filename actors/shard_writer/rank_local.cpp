@@ -138,7 +138,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
     }
     if (was_merged || save.set.polls == 1) look_for_lost(now, key, out);
   } else if (is_permanent(why)) {
-    return fail(now, key, save.ranks.begin()->first, why, out);
+    return fail(now, key, std::nullopt, why, out);
   }
   look_at_set_again(now, key, save, took, out);
 }

@@ -126,13 +126,16 @@ void ShardWriter::resend_all(TimeNs now, EffectWriter& out) {
   }
 }
 
-void ShardWriter::fail(TimeNs now, const AttemptKey& key, Rank rank, Status why, EffectWriter& out) {
+void ShardWriter::fail(TimeNs now, const AttemptKey& key, std::optional<Rank> rank, Status why,
+                       EffectWriter& out) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return;
   NodeSave& save = found->second;
   if (!save.fail(rank, std::move(why))) return;
   save.backoff.reset();
-  out.warning(to_string(key) + ": rank " + std::to_string(rank) + ": " + save.failure().to_string());
+  out.warning(to_string(key) + ": " +
+              (rank ? "rank " + std::to_string(*rank) + ": " + save.failure().to_string()
+                    : host_failure_text(config_.host, save.failure())));
   send_report(now, key, save, out);
 }
 

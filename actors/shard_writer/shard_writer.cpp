@@ -115,6 +115,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
 void ShardWriter::on_attach(TimeNs now, ClientId client, const local::Attach& attach, EffectWriter& out) {
   clients_[client] = attach.rank;
   attached_[attach.rank] = client;
+  if (attach.pid != 0) pids_[attach.rank] = attach.pid;
   lost_.erase(attach.rank);
   await_return(now, attach.rank, out);
   if (world_size_ == 0) world_size_ = attach.world_size;

@@ -171,7 +171,8 @@ class ShardWriter final : public Role {
   void send_shards_and_layouts(const AttemptKey& key, const NodeSave& save, EffectWriter& out);
   void resend_later(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
   void resend_all(TimeNs now, EffectWriter& out);
-  void fail(TimeNs now, const AttemptKey& key, Rank rank, Status why, EffectWriter& out);
+  // nullopt: all ranks of this host (NodeSave::fail).
+  void fail(TimeNs now, const AttemptKey& key, std::optional<Rank> rank, Status why, EffectWriter& out);
 
   // --- the decision ---
   // For a lost coordinator, which may have decided the save: reads the root, and obeys a decision that
@@ -180,8 +181,8 @@ class ShardWriter final : public Role {
   // This node publishes the tombstone itself, or commits what the root proves complete (giving_up.h). Then it
   // obeys the decision that exists. `why` and `cause` apply if no rank here has failed.
   void give_up(const AttemptKey& key, GiveUp why, const std::string& cause, EffectWriter& out);
-  // For the tombstone. A refusal of all ranks names no rank: the first one to fail is not the culprit.
-  std::string cause_of(Rank rank, const Status& failure) const;
+  // For the tombstone. nullopt: all ranks of this host.
+  std::string cause_of(std::optional<Rank> rank, const Status& failure) const;
   void publish_tombstone(const operation::PublishDecision& made, EffectWriter& out);
   // Informs the clients, and tries again while that may help.
   void publish_failed(TimeNs now, const operation::PublishDecision& made, const Status& why,
@@ -196,9 +197,10 @@ class ShardWriter final : public Role {
   void obey(const AttemptKey& key, const storage::Decision& decision, EffectWriter& out);
   void on_decided(NodeId from, const wire::Decided& decided, EffectWriter& out);
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
-  // Warns of an abort, and of ranks here whose part of the save was missing.
-  void warn_of_abort(const AttemptKey& key, const std::string& cause, EffectWriter& out) const;
-  void warn_of_missing_here(const AttemptKey& key, EffectWriter& out) const;
+  // Names ranks here whose part of an aborted save was missing. They may be the cause only if the save is
+  // overdue: then this is a warning.
+  void name_missing_here(const AttemptKey& key, bool is_overdue, EffectWriter& out) const;
+  std::string trainers_of(const std::vector<Rank>& ranks) const;  // attached ones, with their process ids
   // Answers a client whose rank staged a save that this node has closed since.
   void notify_closed(const AttemptKey& key, const Outcome& known, ClientId client, EffectWriter& out);
   // Reads the decision and sends it to the clients. `known` is what the clients receive if no decision can be
@@ -304,6 +306,7 @@ class ShardWriter final : public Role {
   PendingTimers timers_;
   base::FlatMap<ClientId, Rank> clients_;  // attached now
   base::FlatMap<Rank, ClientId> attached_;
+  base::FlatMap<Rank, int32_t> pids_;  // of the trainers that attached last, as far as they are known
   std::set<Rank> lost_;                // were attached and are gone, or will never attach
   std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher or the connection shows
   std::map<Rank, TimerId> awaited_;    // ranks whose trainers vanished and may attach again

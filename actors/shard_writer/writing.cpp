@@ -18,8 +18,9 @@ void ShardWriter::on_world(TimeNs now, const event::WorldKnown& known, EffectWri
 }
 
 void ShardWriter::on_planning_failed(TimeNs now, const Status& why, EffectWriter& out) {
-  planning_failed_ = why;
-  for_each_unplanned([&](const AttemptKey& key, Rank rank) { fail(now, key, rank, planning_failed_, out); });
+  planning_failed_ = why.with_context("there is no roster");
+  for_each_unplanned(
+      [&](const AttemptKey& key, Rank) { fail(now, key, std::nullopt, planning_failed_, out); });
 }
 
 Result<SavePlanPtr> ShardWriter::plan_of(KnownWorlds::Known& known, Rank rank) {
@@ -84,7 +85,7 @@ void ShardWriter::take_plan(TimeNs now, const AttemptKey& key, Rank rank, Effect
   if (is_collective() || !worlds_of(rank).empty()) {
     plan_rank(now, key, rank, out);
   } else if (!planning_failed_.ok()) {
-    fail(now, key, rank, planning_failed_, out);
+    fail(now, key, std::nullopt, planning_failed_, out);
   } else {
     announce(now, key, out);
   }

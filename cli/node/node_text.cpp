@@ -6,6 +6,7 @@
 
 #include "cli/node/node_view.h"
 #include "cli/table.h"
+#include "local/status/node_query.h"
 
 namespace shoal::cli {
 
@@ -19,9 +20,15 @@ std::string ago(uint64_t ms) {
   return human_seconds(static_cast<double>(ms) / 1e3);
 }
 
+bool is_coordinator_lost(const local::NodeStatus& node) {
+  return !node.coordinates && std::none_of(node.peers.begin(), node.peers.end(),
+                                           [](const local::PeerStatus& peer) { return peer.coordinates; });
+}
+
 std::string heading(const local::NodeStatus& node) {
   std::string role = node.coordinates ? fmt::format("coordinates at {}", node.coordinator)
-                                      : fmt::format("coordinator at {}", node.coordinator);
+                                      : fmt::format("coordinator at {}{}", node.coordinator,
+                                                    is_coordinator_lost(node) ? " (not connected)" : "");
   std::string out = fmt::format("node {} (pid {}), {}{}\n", node.host, node.pid, role,
                                 node.is_stopping ? ", is stopping" : "");
   std::string place = node.read_only ? fmt::format("reads only (readers/{})", node.generation)
@@ -65,6 +72,33 @@ std::string counts(const local::NodeCounts& now, const local::NodeCounts* before
                            rate(now.bytes_read, before->bytes_read));
 }
 
+// Trainers of this host among those that a save waits for: each that is stopped, and the only one.
+std::string awaited_trainers(const local::NodeStatus& node, const local::SaveStatus& save) {
+  std::string out;
+  for (const local::TrainerStatus& trainer : node.trainers) {
+    if (!std::binary_search(save.awaited.begin(), save.awaited.end(), trainer.rank)) continue;
+    if (save.awaited_count == 1) {
+      out += fmt::format(" (pid {}{})", trainer.pid, trainer.is_stopped ? ", stopped" : "");
+    } else if (trainer.is_stopped) {
+      out += fmt::format("; rank {} (pid {}) is stopped", trainer.rank, trainer.pid);
+    }
+  }
+  return out;
+}
+
+std::string waits_for(const local::NodeStatus& node, const local::SaveStatus& save) {
+  std::string out;
+  if (save.awaited_count != 0) {
+    out = fmt::format("rank {}{}", describe_ranks(save.awaited, save.awaited_count),
+                      awaited_trainers(node, save));
+  } else {
+    out = save.phase == local::SavePhase::committing ? "the root" : "the decision";
+  }
+  if (is_coordinator_lost(node)) out += "; the coordinator is not connected";
+  if (!save.trouble.empty()) out += "; " + save.trouble;
+  return out;
+}
+
 std::string saves(const NodeView& node) {
   if (node.status.saves.empty()) return "no save in flight\n";
   using Align = Table::Align;
@@ -82,14 +116,12 @@ std::string saves(const NodeView& node) {
     const local::SaveStatus& save = node.status.saves[i];
     std::string reported =
         node.status.coordinates ? fmt::format("{}/{}", save.ranks_reported, node.status.world_size) : "-";
-    std::string waits =
-        save.awaited_count == 0 ? "-" : "rank " + describe_ranks(save.awaited, save.awaited_count);
-    if (!save.trouble.empty()) waits += "; " + save.trouble;
     table.add_row({fmt::to_string(save.key.step), admin::attempt_name(save.key),
                    std::string(local::phase_name(save.phase)), ago(save.age_ms),
                    human_bytes(save.bytes_staged), human_bytes(save.bytes_written),
                    human_bytes(save.bytes_to_write),
-                   node.bytes_on_disk[i] ? human_bytes(*node.bytes_on_disk[i]) : "-", reported, waits});
+                   node.bytes_on_disk[i] ? human_bytes(*node.bytes_on_disk[i]) : "-", reported,
+                   waits_for(node.status, save)});
   }
   return table.to_string();
 }
@@ -171,8 +203,13 @@ std::string as_text(const JobView& view, const EarlierView* before) {
   for (const auto& silent : view.silent) {
     if (!out.empty()) out += "\n";
     out += fmt::format("no node answers at {}\n", silent.second.message());
+    if (silent.second.code() != Code::unavailable) continue;
+    out += "  the node of another user, or one with another SHOAL_RUNTIME_DIR, has another socket\n";
   }
-  if (view.nodes.empty() && view.silent.empty()) out += "no node of this user runs on this host\n";
+  if (view.nodes.empty() && view.silent.empty()) {
+    out += fmt::format("no node of this user runs on this host: {} has no socket (SHOAL_RUNTIME_DIR)\n",
+                       local::runtime_folder());
+  }
   for (const std::string& root : view.hanging) {
     out += fmt::format("root {} did not answer within {} s: its storage hangs or is very slow\n", root,
                        kRootPatience.count());

@@ -154,6 +154,11 @@ nlohmann::ordered_json node_json(const NodeView& node) {
   out["uptime_ms"] = status.uptime_ms;
   out["is_stopping"] = status.is_stopping;
   out["ranks"] = status.ranks;
+  out["trainers"] = nlohmann::ordered_json::array();
+  for (const local::TrainerStatus& trainer : status.trainers) {
+    out["trainers"].push_back(
+        {{"rank", trainer.rank}, {"pid", trainer.pid}, {"is_stopped", trainer.is_stopped}});
+  }
   out["peers"] = nlohmann::ordered_json::array();
   for (const local::PeerStatus& peer : status.peers) {
     out["peers"].push_back({{"name", peer.name}, {"coordinates", peer.coordinates}});

@@ -66,6 +66,14 @@ Status complete_waiting(GcOptions* options) {
   return ok_status();
 }
 
+void print_that_no_rule_is_given(const GcOptions& options, size_t kept) {
+  if (kept <= 1) return;
+  fmt::print(
+      "no rule is given, so all {} checkpoints are kept; to delete all but the newest N: "
+      "shoal gc {} --keep-last N\n",
+      kept, options.root);
+}
+
 int run_gc(GcOptions& options) {
   auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
@@ -77,6 +85,7 @@ int run_gc(GcOptions& options) {
   if (options.dry_run) {
     if (options.json) fmt::print("{}\n", json_text(plan_json(*root, *plan)));
     if (!options.json) print_plan(*root, *plan);
+    if (!options.json && !policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
     return kExitOk;
   }
   admin::Collected collected;
@@ -100,6 +109,7 @@ int run_gc(GcOptions& options) {
   for (const auto& [key, why] : plan->damaged) collected.kept.push_back({key, why.to_string(), 0});
   if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
   if (!options.json) print_collected(collected);
+  if (!options.json && !policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
   return exit_status_of(collected);
 }
 

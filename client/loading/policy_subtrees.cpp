@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/edit_distance.h"
 #include "client/loading/load_report.h"
 
 namespace shoal::client {
@@ -13,7 +14,6 @@ namespace {
 
 constexpr size_t kMaxSuggested = 3;
 constexpr size_t kMaxCandidates = 4096;      // for each subtree
-constexpr size_t kMaxComparedLength = 64;    // of a part of a name; further bytes count as equal
 constexpr size_t kMaxSubtreesDescribed = 8;  // with their most similar keys
 
 using Names = std::set<std::string, std::less<>>;
@@ -21,23 +21,6 @@ using Names = std::set<std::string, std::less<>>;
 std::string_view without_rank(std::string_view key) {
   const auto own = split_rank_fqn(key);
   return own ? own->prefix.substr(0, own->prefix.rfind('@')) : key;
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  a = a.substr(0, kMaxComparedLength);
-  b = b.substr(0, kMaxComparedLength);
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
 }
 
 // Length of the longest common prefix of whole parts, including the dot: 4 for "a.b.x" and "a.b.y".
@@ -74,7 +57,7 @@ class Nearest {
     std::vector<std::pair<size_t, std::string_view>> by_distance;
     const std::string_view own = part_of(subtree_);
     for (const std::string& child : children_)
-      by_distance.emplace_back(edit_distance(part_of(child), own), child);
+      by_distance.emplace_back(base::edit_distance(part_of(child), own), child);
     std::sort(by_distance.begin(), by_distance.end());
     for (const auto& [distance, child] : by_distance) {
       const bool is_far = distance > own.size() / 3 + 1;

@@ -104,6 +104,10 @@ void FailedSaves::call_back() {
   }
 }
 
+std::string name_save(Rank rank, const AttemptKey& key) {
+  return fmt::format("rank {}, {}", rank, to_string(key));
+}
+
 std::string describe_unreported(Rank rank, const FailedSaves::Unreported& unreported) {
   const AttemptKey& key = unreported.first.key;
   const std::string others =

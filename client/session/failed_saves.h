@@ -35,6 +35,8 @@ class FailedSaves {
   FailedSaves(Rank rank, Callback callback, uint32_t most_in_a_row);
   FailedSaves(const FailedSaves&) = delete;
 
+  Rank rank() const { return rank_; }
+
   void on_staged(const AttemptKey& key);
   void on_decided(const AttemptKey& key, const Status& outcome);
   void on_notified(const AttemptKey& key);  // the handle has returned the failure
@@ -76,6 +78,8 @@ class FailedSaves {
   bool is_listening_ = true;
 };
 
+// "rank 0, step 7 (g1a1)".
+std::string name_save(Rank rank, const AttemptKey& key);
 // "rank 0: the save of step 7 (g1a1) failed: ...; and 2 more failed".
 std::string describe_unreported(Rank rank, const FailedSaves::Unreported& unreported);
 

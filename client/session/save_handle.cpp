@@ -2,6 +2,16 @@
 
 namespace shoal {
 
+namespace {
+
+// Programs print it without saying what it is about. Requires the mutex.
+Status named_outcome(const SaveHandle::State& save) {
+  return save.failures ? save.outcome.with_context(client::name_save(save.failures->rank(), save.key))
+                       : save.outcome;
+}
+
+}  // namespace
+
 SaveHandle::SaveHandle(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 AttemptKey SaveHandle::key() const {
@@ -27,7 +37,7 @@ Result<Metadata> SaveHandle::wait_committed(std::optional<std::chrono::milliseco
   }
   if (state_->outcome.ok()) return state_->metadata;
   if (state_->failures) state_->failures->on_notified(state_->key);
-  return state_->outcome;
+  return named_outcome(*state_);
 }
 
 Status SaveHandle::wait_staged() {
@@ -49,7 +59,7 @@ Status SaveHandle::wait_staged(void* stream) {
 Status SaveHandle::error() const {
   std::lock_guard lock(state_->mutex);
   if (!state_->outcome.ok() && state_->failures) state_->failures->on_notified(state_->key);
-  return state_->outcome;
+  return named_outcome(*state_);
 }
 
 std::optional<uint64_t> SaveHandle::unchanged_since() const {

@@ -72,6 +72,14 @@ struct SlowCallStatus {
   friend bool operator==(const SlowCallStatus&, const SlowCallStatus&) = default;
 };
 
+// A trainer that is attached to the node.
+struct TrainerStatus {
+  Rank rank = 0;
+  int32_t pid = 0;
+  bool is_stopped = false;  // by a signal (SIGSTOP) or a debugger: it does nothing until it is continued
+  friend bool operator==(const TrainerStatus&, const TrainerStatus&) = default;
+};
+
 struct PeerStatus {
   std::string name;  // "host:pid"
   bool coordinates = false;
@@ -97,8 +105,9 @@ struct NodeStatus {
   uint32_t world_size = 0;  // 0: not known yet
   uint64_t uptime_ms = 0;
   bool is_stopping = false;
-  bool read_only = false;   // generation is then the job's number under readers/
-  std::vector<Rank> ranks;  // attached here, ascending
+  bool read_only = false;               // generation is then the job's number under readers/
+  std::vector<Rank> ranks;              // attached here, ascending
+  std::vector<TrainerStatus> trainers;  // of these ranks, as far as their process ids are known
   std::vector<PeerStatus> peers;
   uint64_t peers_count = 0;       // number of all peers; `peers` may be cut
   std::vector<SaveStatus> saves;  // in flight, ascending

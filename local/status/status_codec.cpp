@@ -102,6 +102,11 @@ Status read_texts(schema::NodeStatus::Reader in, NodeStatus* out) {
 
 Status read_lists(schema::NodeStatus::Reader in, NodeStatus* out) {
   SHOAL_ASSIGN_OR_RETURN(out->ranks, read_ranks(in.getRanks()));
+  SHOAL_RETURN_IF_ERROR(
+      schema::bounded_size(in.getTrainers(), kMaxStatusRanks, "trainers of a status").status());
+  for (auto trainer : in.getTrainers()) {
+    out->trainers.push_back({trainer.getRank(), trainer.getPid(), trainer.getIsStopped()});
+  }
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getPeers(), kMaxStatusPeers, "peers of a status").status());
   for (auto peer : in.getPeers()) {
     SHOAL_ASSIGN_OR_RETURN(std::string name, read_text(peer.getName(), "name of a peer"));
@@ -159,6 +164,12 @@ void write_counts(schema::NodeStatus::Builder out, const NodeCounts& counts) {
 
 void write_lists(schema::NodeStatus::Builder out, const NodeStatus& status) {
   write_ranks(out.initRanks(bounded(status.ranks.size(), kMaxStatusRanks)), status.ranks);
+  auto trainers = out.initTrainers(bounded(status.trainers.size(), kMaxStatusRanks));
+  for (uint32_t i = 0; i < trainers.size(); ++i) {
+    trainers[i].setRank(status.trainers[i].rank);
+    trainers[i].setPid(status.trainers[i].pid);
+    trainers[i].setIsStopped(status.trainers[i].is_stopped);
+  }
   auto peers = out.initPeers(bounded(status.peers.size(), kMaxStatusPeers));
   for (uint32_t i = 0; i < peers.size(); ++i) {
     peers[i].setName(schema::text_of(clean_line(status.peers[i].name, kMaxStatusTextBytes)));

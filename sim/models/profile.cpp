@@ -187,8 +187,14 @@ Result<Profile> find_profile(const std::string& name_or_path, const std::vector<
       if (std::filesystem::exists(path)) break;
     }
     if (folders.empty() || !std::filesystem::exists(path)) {
-      return Status(Code::not_found, fmt::format("no profile '{}'; built-in profiles are {}", name_or_path,
-                                                 fmt::join(list_profiles(folders), ", ")));
+      const std::vector<std::string> names = list_profiles(folders);
+      return Status(
+          Code::not_found,
+          fmt::format("no profile '{}'; {}", name_or_path,
+                      names.empty() ? fmt::format("the built-in profiles are not in {}, so give the "
+                                                  "path of a .toml file",
+                                                  fmt::join(folders, ", "))
+                                    : fmt::format("built-in profiles are {}", fmt::join(names, ", "))));
     }
   }
   SHOAL_ASSIGN_OR_RETURN(std::string text, read_text(path));

@@ -37,6 +37,7 @@ Status io_error(int number, const std::string& full_path, std::string_view actio
     case ENOSPC:
     case EDQUOT:
       code = Code::no_space;
+      reason += " (to free space in a root: shoal gc ROOT)";
       break;
     case ENAMETOOLONG:
       code = Code::invalid_argument;
@@ -402,8 +403,10 @@ Result<std::unique_ptr<WriteFile>> LocalStorage::create(const std::string& path,
   int number = root_->free_space(&free);
   if (number != 0) return io_error(number, root_path_, "read its free space", Access::reading);
   if (free < bytes_expected) {
-    return Status(Code::no_space, fmt::format("{}: {} are needed, but root {} has only {} left", full(path),
-                                              human_bytes(bytes_expected), root_path_, human_bytes(free)));
+    return Status(
+        Code::no_space,
+        fmt::format("{}: {} are needed, but root {} has only {} left (to free space: shoal gc {})",
+                    full(path), human_bytes(bytes_expected), root_path_, human_bytes(free), root_path_));
   }
   SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, nonce, bytes_expected));
   return std::unique_ptr<WriteFile>(std::move(file));

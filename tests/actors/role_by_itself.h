@@ -27,7 +27,8 @@ class RoleByItself {
   std::vector<effect::ToRole> to_roles;
   std::vector<effect::EndSession> ended;
   std::vector<std::pair<ClientId, local::LocalMessage>> received;
-  std::vector<std::string> log;
+  std::vector<std::string> log;       // all lines
+  std::vector<std::string> warnings;  // those that are warnings
   std::vector<effect::Redirect> redirects;
   std::optional<storage::EpochRecord> retired_by;
   bool drained = false;
@@ -134,6 +135,10 @@ class RoleByItself {
   }
 
  private:
+  void note(const effect::Log& line) {
+    log.push_back(line.line);
+    if (line.level == effect::Log::Level::warning) warnings.push_back(line.line);
+  }
   void take(const Effect& each) {
     if (const auto* start = std::get_if<effect::Start>(&each)) starts.push_back(*start);
     if (const auto* send = std::get_if<effect::Send>(&each)) {
@@ -147,7 +152,7 @@ class RoleByItself {
       received.emplace_back(to->client, *to->message);
     if (const auto* set = std::get_if<effect::SetTimer>(&each)) timers_[set->timer] = set->at;
     if (const auto* cancel = std::get_if<effect::CancelTimer>(&each)) timers_.erase(cancel->timer);
-    if (const auto* line = std::get_if<effect::Log>(&each)) log.push_back(line->line);
+    if (const auto* line = std::get_if<effect::Log>(&each)) note(*line);
     if (const auto* redirect = std::get_if<effect::Redirect>(&each)) redirects.push_back(*redirect);
     if (const auto* retire = std::get_if<effect::Retire>(&each)) retired_by = retire->by;
     if (std::holds_alternative<effect::Drained>(each)) drained = true;

@@ -114,7 +114,9 @@ TEST(PausedNode, ChangesNothingThatWasDecidedWithoutIt) {
   ASSERT_NE(decision, "");
 
   paused.signal(SIGCONT);  // and now it writes and reports
-  EXPECT_EQ(saves[1].wait_committed(kPatience).status(), aborted);
+  const std::string cause = aborted.message().substr(std::string("rank 0, step 2 (g1a1): ").size());
+  EXPECT_EQ(saves[1].wait_committed(kPatience).status(),
+            Status(Code::aborted, "rank 1, step 2 (g1a1): " + cause));
   EXPECT_EQ(read_file(file), decision);
   EXPECT_EQ(first.checkpointer().latest().value().key.step, 1u);
   for (SaveHandle& save : save_on_both(2)) {

@@ -25,6 +25,10 @@ uint64_t bytes_of(const operation::WriteShard& write) {
   return bytes;
 }
 
+Status aborted(const std::string& cause) {
+  return Status(Code::aborted, cause);
+}
+
 void note(std::string* trouble, std::string line) {
   if (trouble->empty()) *trouble = std::move(line);
 }
@@ -38,6 +42,7 @@ void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessag
   std::visit(
       base::Overloaded{[&](const local::Attach& attach) {
                          clients_[client] = attach.rank;
+                         if (attach.pid != 0) pids_[client] = attach.pid;
                          if (world_size_ == 0) world_size_ = attach.world_size;
                        },
                        [&](const local::Staged& bytes) { staged(now, client, bytes); },
@@ -83,6 +88,7 @@ void Activity::staged(TimeNs now, ClientId client, const local::Staged& staged) 
 void Activity::client_lost(ClientId client) {
   std::lock_guard lock(mutex_);
   clients_.erase(client);
+  pids_.erase(client);
 }
 
 void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
@@ -122,7 +128,7 @@ void Activity::freed(ClientId client, const local::SlabFree& free) {
 
 void Activity::notified(TimeNs now, const local::Decided& decided) {
   AttemptKey key{generation_, decided.step, decided.attempt};
-  settle(now, key, decided.outcome.ok(), decided.outcome.message(), 0, 0);
+  settle(now, key, decided.outcome, 0, 0);
   auto& last = counts_.last_commit;
   if (last && last->key == key)
     last->payload_bytes = decided.checkpoint ? decided.checkpoint->payload_bytes : 0;
@@ -143,11 +149,13 @@ void Activity::from_peer(TimeNs now, const WireBody& body) {
           [&](const wire::ShardsWritten& report) { reported(now, report); },
           [&](const wire::SaveFailed& failed) {
             if (Save* save = open(now, failed.key)) {
-              note(&save->trouble, "rank " + std::to_string(failed.rank) + ": " + failure_text(failed.why));
+              note(&save->trouble,
+                   failed.rank ? "rank " + std::to_string(*failed.rank) + ": " + failure_text(failed.why)
+                               : host_failure_text(failed.host, failed.why));
             }
           },
           [&](const wire::Decided& decided) {
-            settle(now, decided.key, decided.committed, decided.cause, 0, 0);
+            settle(now, decided.key, decided.committed ? ok_status() : aborted(decided.cause), 0, 0);
           },
           [&](const wire::JoinRanks& join) {
             if (has_roster_) return;
@@ -233,11 +241,15 @@ void Activity::publish_ended(TimeNs now, const operation::PublishDecision& publi
                              const Result<OperationResult>& result) {
   auto save = saves_.find(publish.key);
   if (save != saves_.end()) save->second.is_publishing = false;
-  if (!result.ok()) return add_error(now, to_string(publish.key) + ": " + result.status().to_string());
+  if (!result.ok()) {  // the role that publishes warns of it too
+    if (save != saves_.end()) {
+      note(&save->second.trouble, "cannot publish a decision: " + result.status().to_string());
+    }
+    return;
+  }
   const storage::Decision& decision = *std::get<operation::PublishDecision::Answer>(*result);
-  bool committed = decision.committed();
-  settle(now, decision.key, committed, committed ? "" : decision.tombstone().cause, decision.unix_time_ns,
-         committed ? decision.manifest().payload_bytes : 0);
+  if (!decision.committed()) return settle(now, decision.key, aborted(decision.tombstone().cause), 0, 0);
+  settle(now, decision.key, ok_status(), decision.unix_time_ns, decision.manifest().payload_bytes);
 }
 
 void Activity::write_ended(const operation::WriteShard& write, const Result<OperationResult>& result) {
@@ -257,6 +269,15 @@ void Activity::warned(TimeNs now, const std::string& line) {
   std::lock_guard lock(mutex_);
   ++counts_.warnings;
   add_error(now, line);
+}
+
+void Activity::add_failure(TimeNs now, const AttemptKey& key, const Status& outcome) {
+  const std::string& cause = outcome.message();
+  const bool is_known = std::any_of(errors_.begin(), errors_.end(), [&](const Error& known) {
+    return known.line.find(to_string(key)) != std::string::npos &&
+           known.line.find(cause) != std::string::npos;
+  });
+  if (!is_known) add_error(now, to_string(key) + (outcome.code() == Code::aborted ? kAborted : ": ") + cause);
 }
 
 // The messages show an abort, and so do the warnings of the roles.
@@ -280,17 +301,17 @@ Activity::Save* Activity::open(TimeNs now, const AttemptKey& key) {
   return &save;
 }
 
-void Activity::settle(TimeNs now, const AttemptKey& key, bool committed, const std::string& cause,
-                      int64_t unix_time_ns, uint64_t payload_bytes) {
+void Activity::settle(TimeNs now, const AttemptKey& key, const Status& outcome, int64_t unix_time_ns,
+                      uint64_t payload_bytes) {
   auto found = saves_.find(key);
   if (found == saves_.end()) return;
   Save save = std::move(found->second);
   saves_.erase(found);
   settled_.insert(key);
   if (settled_.size() > kMaxSavesSettled) settled_.erase(settled_.begin());
-  if (!committed) {
+  if (!outcome.ok()) {
     ++counts_.node.saves_aborted;
-    return add_error(now, to_string(key) + kAborted + cause);
+    return add_failure(now, key, outcome);
   }
   ++counts_.node.saves_committed;
   double seconds = static_cast<double>(now - save.began) / 1e9;
@@ -400,7 +421,12 @@ void Activity::describe(TimeNs now, bool coordinates, local::NodeStatus* status)
   std::lock_guard lock(mutex_);
   status->world_size = world_size_;
   std::set<Rank> ranks;
-  for (const auto& [client, rank] : clients_) ranks.insert(rank);
+  std::map<Rank, int32_t> pids;
+  for (const auto& [client, rank] : clients_) {
+    ranks.insert(rank);
+    if (const auto pid = pids_.find(client); pid != pids_.end()) pids[rank] = pid->second;
+  }
+  for (const auto& [rank, pid] : pids) status->trainers.push_back({rank, pid, false});
   status->ranks.assign(ranks.begin(), ranks.end());
   status->saves_count = saves_.size();
   size_t left_out = saves_.size() - std::min(saves_.size(), local::kMaxStatusSaves);

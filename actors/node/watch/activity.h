@@ -78,8 +78,10 @@ class Activity {
   };
 
   Save* open(TimeNs now, const AttemptKey& key);  // nullptr: decided already, or too many are tracked
-  void settle(TimeNs now, const AttemptKey& key, bool committed, const std::string& cause,
-              int64_t unix_time_ns, uint64_t payload_bytes);
+  // `outcome`: Code::aborted for an abort; any other error: the node's clients were informed that no decision
+  // could be made, or that it is unknown.
+  void settle(TimeNs now, const AttemptKey& key, const Status& outcome, int64_t unix_time_ns,
+              uint64_t payload_bytes);
   void staged(TimeNs now, ClientId client, const local::Staged& staged);
   void freed(ClientId client, const local::SlabFree& free);
   void notified(TimeNs now, const local::Decided& decided);
@@ -89,6 +91,8 @@ class Activity {
                      const Result<OperationResult>& result);
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
   void add_error(TimeNs now, std::string line);
+  void add_failure(TimeNs now, const AttemptKey& key,
+                   const Status& outcome);  // of a save, unless shown already
   bool is_written(const RankProgress& progress) const;
   static bool awaits_roster(const Save& save);
   local::SaveStatus describe(TimeNs now, bool coordinates, const AttemptKey& key, const Save& save) const;
@@ -103,6 +107,7 @@ class Activity {
   bool has_roster_ = false;
   std::set<Rank> joined_;  // before the first roster: ranks of other hosts whose layouts their nodes named
   std::map<ClientId, Rank> clients_;
+  std::map<ClientId, int32_t> pids_;  // of their processes, as far as the clients stated them
   std::map<AttemptKey, Save> saves_;
   std::set<AttemptKey> settled_;
   ActivityCounts counts_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/process_state.h"
 
 namespace shoal::actors {
 
@@ -46,6 +47,9 @@ local::NodeStatus NodeReport::status() const {
     out.peers.push_back({std::move(identity.name), node == kCoordinatorNode});
   }
   activity_.describe(now, facts_.coordinates, &out);
+  for (local::TrainerStatus& trainer : out.trainers) {
+    trainer.is_stopped = base::is_process_stopped(trainer.pid);
+  }
   add_shared(&out.counts);
   for (storage::SlowCall& call : watch_.slow(local::kMaxStatusSlowCalls)) {
     out.slow_calls.push_back({std::move(call.what), call.age_ms});

@@ -190,6 +190,19 @@ TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
   EXPECT_EQ(publish->key.step, 5u);
   EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
               HasSubstr("rank 1 has reported step 4 (g1a1), which is not complete either"));
+  role_.handle(event::OperationDone{id, aborted({1, 5, 1}, "nothing came")});
+  role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+  const auto decided = role_.sent<wire::Decided>(kOther);
+  ASSERT_EQ(decided.size(), 1u);
+  EXPECT_TRUE(decided[0].is_overdue);
+
+  // Regression: the abort of the second step named the first one no more, since it was decided.
+  no_later_epoch();
+  publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_EQ(publish->key.step, 4u);
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("rank 0 has reported step 5 (g1a1), which was not complete either"));
 }
 
 TEST_F(ACoordinatorByItself, NamesHowAHostWasLostAndWhetherItsNodeCameBackWithoutTheRank) {
@@ -396,6 +409,18 @@ TEST_F(ACoordinatorByItself, NamesTheHostOfTheRankThatFailed) {
   ASSERT_TRUE(abort.has_value());
   EXPECT_THAT(std::get<storage::Tombstone>(*abort->body).cause,
               ::testing::MatchesRegex("rank 1 \\(host .+\\): no space: disk full"));
+}
+
+// A host that has no roster. The first of its ranks to fail is not the cause.
+TEST_F(ACoordinatorByItself, NamesNoRankOfAHostWhoseRanksAllFail) {
+  roster_exists();
+  const Status why(Code::invalid_argument, "there is no roster: rank 5 saves with other options than rank 4");
+  role_.receive(kOther, RoleKind::shard_writer, wire::SaveFailed{{1, 5, 1}, std::nullopt, why, "host1"});
+  no_later_epoch();
+  OperationId id = 0;
+  const auto abort = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(abort.has_value());
+  EXPECT_EQ(std::get<storage::Tombstone>(*abort->body).cause, "host host1: " + why.message());
 }
 
 // A node that was started again may report a failure before its Planner has joined.

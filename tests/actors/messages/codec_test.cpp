@@ -168,8 +168,11 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(failed.rank, 2u);
   EXPECT_EQ(failed.host, "host-b");
   EXPECT_EQ(failed.why, Status(Code::no_space, "/root: full"));
+  EXPECT_EQ(passed_on(wire::SaveFailed{kKey, std::nullopt, failed.why, "host-b"}).rank, std::nullopt);
   wire::Decided decided = passed_on(wire::Decided{kKey, true, ""});
   EXPECT_TRUE(decided.committed);
+  EXPECT_FALSE(decided.is_overdue);
+  EXPECT_TRUE(passed_on(wire::Decided{kKey, false, "nothing came from rank 1", true}).is_overdue);
   EXPECT_EQ(passed_on(wire::Superseded{7, "host-b:4000"}).address, "host-b:4000");
   wire::Undecided undecided = passed_on(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")});
   EXPECT_EQ(undecided.key, kKey);

@@ -136,7 +136,10 @@ TEST_F(ThePlanner, RejectsALateRankWithOtherOptionsAlone) {
   SaveOptions other;
   other.dedupe = Dedupe::lowest_rank;
   comes(2, other);
-  EXPECT_EQ(planner_.notified<local::Failed>(client_of(2)).size(), 1u);
+  const auto failed = planner_.notified<local::Failed>(client_of(2));
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_EQ(failed[0].why.message(),
+            "rank 2 saves with other options than the rest of the job, dedupe: lowest-rank and balanced");
   EXPECT_THAT(joined_within(kLong), IsEmpty());
   comes(3);
   EXPECT_THAT(joined_within(kLong), Contains(ElementsAre(0, 1, 3)));

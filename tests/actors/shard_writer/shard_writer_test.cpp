@@ -54,9 +54,10 @@ class AShardWriterByItself : public ::testing::Test {
     world_ = world;
     role_.handle(event::WorldKnown{world_, {}});
   }
-  void attach(Rank rank) {
+  void attach(Rank rank, int32_t pid = 0) {
     local::Attach attach;
     attach.rank = rank;
+    attach.pid = pid;
     attach.world_size = 2;
     role_.from_client(kClient + rank, attach);
   }
@@ -174,13 +175,24 @@ TEST_F(AShardWriterByItself, TellsWhatFailedWhereTheCoordinatorCouldNotRecordThe
   EXPECT_THAT(role_.notified<local::Decided>(kClient)[0].outcome.message(), HasSubstr("rank 3: disk full"));
 }
 
-TEST_F(AShardWriterByItself, WarnsOfAnAbortAndOfItsRanksThatHadNotSaved) {
+TEST_F(AShardWriterByItself, WarnsOfAnOverdueSaveAndOfItsRanksThatHadNotSaved) {
+  attach(1, 4711);
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator,
+                wire::Decided{{1, 5, 1}, false, "nothing came from rank 1", true});
+  EXPECT_THAT(role_.warnings,
+              ElementsAre("step 5 (g1a1) is aborted: nothing came from rank 1",
+                          "step 5 (g1a1): rank 1 had not called save for it, or had not staged all; "
+                          "its trainer (pid 4711) is attached"));
+}
+
+// Regression: `shoal status` showed a healthy rank among the errors because the disk of another one was full.
+TEST_F(AShardWriterByItself, WarnsOfNoHealthyRankIfAnotherOneFailed) {
   attach(1);
   stage(5);
   role_.log.clear();
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "rank 3: full"});
-  ASSERT_FALSE(role_.log.empty());
-  EXPECT_EQ(role_.log[0], "step 5 (g1a1) is aborted: rank 3: full");
+  EXPECT_THAT(role_.warnings, ElementsAre("step 5 (g1a1) is aborted: rank 3: full"));
   EXPECT_THAT(role_.log, Contains("step 5 (g1a1): rank 1 had not called save for it, or had not staged all; "
                                   "its trainer is attached"));
   role_.log.clear();
@@ -469,6 +481,19 @@ TEST_F(AShardWriterByItself, DrainsWithinSecondsWhenThereIsNoRoster) {
   EXPECT_THAT(failed[0].why.message(), HasSubstr("before there was a roster"));
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "no roster"});
   EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(AShardWriterByItself, NamesNoRankIfItsHostHasNoRoster) {
+  attach(1);
+  stage(5);
+  role_.handle(event::PlanningFailed{Status(Code::invalid_argument, "rank 1 saves with others")});
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_FALSE(failed.empty());
+  EXPECT_EQ(failed[0].rank, std::nullopt);
+  EXPECT_EQ(failed[0].host, "host0");
+  EXPECT_THAT(role_.log, Contains("step 5 (g1a1): host host0: there is no roster: rank 1 saves with others"));
+  stage(6);
+  EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).back().rank, std::nullopt);
 }
 
 TEST_F(AShardWriterByItself, FailsWhileDrainingASaveThatARankOfItsHostHasNotStaged) {

@@ -173,6 +173,7 @@ TEST_F(StatusTest, SaysThatNoNodeRunsAndWhatTheRootTells) {
   ProcessEnd end = run_shoal({"status", root()}, options());
   EXPECT_EQ(end.status, 1);
   EXPECT_THAT(end.out, HasSubstr("no node answers at "));
+  EXPECT_THAT(end.out, HasSubstr("another user, or one with another SHOAL_RUNTIME_DIR, has another socket"));
   EXPECT_THAT(end.out, HasSubstr("1 attempt, 1 checkpoint; the latest is step 1 (g1a1)"));
   end = run_shoal({"status", root(), "--json"}, options());
   EXPECT_EQ(end.status, 1);
@@ -186,7 +187,8 @@ TEST_F(StatusTest, SaysThatNoNodeRunsAndWhatTheRootTells) {
   EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
   end = run_shoal({"status"}, {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/elsewhere"}}});
   EXPECT_EQ(end.status, 1);
-  EXPECT_THAT(end.out, HasSubstr("no node of this user runs on this host"));
+  EXPECT_THAT(end.out, HasSubstr("no node of this user runs on this host: " + folder_.path() +
+                                 "/elsewhere has no socket (SHOAL_RUNTIME_DIR)"));
 }
 
 TEST_F(StatusTest, WatchesAsOftenAsAsked) {

@@ -51,6 +51,16 @@ class RetentionCommands : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(RetentionCommands, GcWithoutARuleSaysHowToDeleteCheckpoints) {
+  const std::string hint =
+      "no rule is given, so all 2 checkpoints are kept; to delete all but the newest N: "
+      "shoal gc " +
+      root() + " --keep-last N";
+  EXPECT_THAT(shoal({"gc", "--dry-run"}).out, HasSubstr(hint));
+  EXPECT_THAT(shoal({"gc", "--no-wait"}).out, HasSubstr(hint));
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+}
+
 TEST_F(RetentionCommands, GcDeletesWhatNoRuleKeeps) {
   ProcessEnd dry = shoal({"gc", "--keep-last", "1", "--dry-run"});
   EXPECT_EQ(dry.status, 0) << dry.err;

@@ -320,6 +320,7 @@ TEST(BadInput, IsAOneLineErrorWithItsCause) {
                         "no checkpoint at step 2: step 2 (g1a1) is aborted: rank 2: host-2 was not heard");
   expect_one_line_error(run_shoal({"frobnicate"}), "frobnicate");
   expect_one_line_error(run_shoal({}), "subcommand");
+  expect_one_line_error(run_shoal({"list", "/nowhere"}), "unknown command 'list'; did you mean 'ls'?");
 }
 
 TEST(BadInput, ANewerFormatIsRefusedByBothVersions) {

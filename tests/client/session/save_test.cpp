@@ -280,7 +280,8 @@ TEST_F(Save, TellsWhatWasDecided) {
   node_.send(local::Decided{5, 1, ok_status(), std::make_shared<const Metadata>(metadata)});
   node_.send(local::Decided{5, 2, Status(Code::aborted, "rank 1 did not report"), {}});
   EXPECT_EQ(first.wait_committed().value().key, first.key());
-  EXPECT_EQ(second.wait_committed().status(), Status(Code::aborted, "rank 1 did not report"));
+  EXPECT_EQ(second.wait_committed().status(),
+            Status(Code::aborted, "rank 0, step 5 (g3a2): rank 1 did not report"));
   EXPECT_GT(first.seconds_to_decision(), 0);
 }
 
@@ -329,7 +330,8 @@ TEST_F(Save, FailsByNameOnceTheNodeIsGone) {
   // Another node could have taken its place, within attach_timeout.
   EXPECT_THAT(saved.wait_committed().status().message(),
               HasSubstr("the node of this host (pid 4242) has ended"));
-  EXPECT_EQ(checkpointer_->save(6, state).status(), saved.error());
+  const Status refused = checkpointer_->save(6, state).status();
+  EXPECT_EQ(saved.error(), refused.with_context("rank 0, step 5 (g3a1)"));
   EXPECT_THAT(checkpointer_->latest().status().message(), HasSubstr("(pid 4242) has ended"));
 }
 

@@ -21,6 +21,7 @@ inline NodeStatus some_status() {
           .is_stopping = true,
           .read_only = true,
           .ranks = {0, 1},
+          .trainers = {{0, 4711, true}, {1, 4712, false}},
           .peers = {{"b:78", true}},
           .peers_count = 1,
           .saves = {{.key = {3, 1000, 2},

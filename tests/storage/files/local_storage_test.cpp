@@ -341,11 +341,14 @@ TEST_F(OnDisk, SaysThatTheDiskIsFull) {
     Status status = storage->create("x", nonce_of(1), 2 << 20).status();
     EXPECT_EQ(status.code(), Code::no_space);
     EXPECT_THAT(status.message(), HasSubstr("2.00 MiB are needed"));
+    EXPECT_THAT(status.message(), HasSubstr("(to free space: shoal gc " + folder_.path() + ")"));
     auto file = storage->create("x", nonce_of(1), 0);
     ASSERT_OK(file.status());
     status = (*file)->append(Bytes(3 << 20));
     EXPECT_EQ(status.code(), Code::no_space);
-    EXPECT_EQ(status.message(), folder_.path() + "/x: cannot write: No space left on device");
+    EXPECT_EQ(status.message(), folder_.path() +
+                                    "/x: cannot write: No space left on device "
+                                    "(to free space in a root: shoal gc ROOT)");
     file->reset();
     EXPECT_TRUE(names(*storage, "").empty());
     EXPECT_OK(storage->create_exclusive("y", as_view("fits")).status());
@@ -358,7 +361,9 @@ TEST(FullDisk, IsAnErrorAndLeavesNothing) {
   memory.files.set_capacity(1000);
   Status status = memory->create_exclusive("d/x", Bytes(2000)).status();
   EXPECT_EQ(status.code(), Code::no_space);
-  EXPECT_EQ(status.message(), "/root/d/x: cannot write: No space left on device");
+  EXPECT_EQ(status.message(),
+            "/root/d/x: cannot write: No space left on device "
+            "(to free space in a root: shoal gc ROOT)");
   EXPECT_TRUE(names(*memory, "d").empty());
   EXPECT_OK(memory->create_exclusive("d/x", Bytes(1000)).status());
 }

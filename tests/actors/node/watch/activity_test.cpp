@@ -234,7 +234,39 @@ TEST_F(ActivityTest, ShowsThatADecisionIsBeingPublished) {
   EXPECT_EQ(status(true).saves[0].phase, local::SavePhase::committing);
   activity_.operation_ended(now_, publish, Status(Code::io, "the disk is gone"));
   EXPECT_EQ(status(true).saves[0].phase, local::SavePhase::writing);
-  EXPECT_THAT(status(true).errors[0].line, HasSubstr("the disk is gone"));
+  EXPECT_THAT(status(true).saves[0].trouble,
+              HasSubstr("cannot publish a decision: I/O error: the disk is gone"));
+}
+
+// Regression: a save without a decision was shown as aborted.
+TEST_F(ActivityTest, DoesNotCallAnUndecidedSaveAborted) {
+  attach(1, 0);
+  stage(1, 1000);
+  activity_.to_client(now_, 1,
+                      local::Decided{10, 1, Status(Code::refused, "not decided: read-only"), nullptr});
+  ASSERT_EQ(status().errors.size(), 1u);
+  EXPECT_EQ(status().errors[0].line, "step 10 (g3a1): not decided: read-only");
+  EXPECT_TRUE(status().saves.empty());
+}
+
+TEST_F(ActivityTest, ShowsAFailureOnceThatARoleHasWarnedOf) {
+  attach(1, 0);
+  stage(1, 1000);
+  activity_.warned(now_, "shard_writer: step 10 (g3a1): refused: not decided: read-only; cannot publish");
+  activity_.to_client(now_, 1,
+                      local::Decided{10, 1, Status(Code::refused, "not decided: read-only"), nullptr});
+  EXPECT_EQ(status().errors.size(), 1u);
+}
+
+TEST_F(ActivityTest, KnowsTheProcessesOfTheTrainers) {
+  local::Attach attach;
+  attach.world_size = 4;
+  attach.rank = 2;
+  attach.pid = 4711;
+  activity_.from_client(now_, 7, attach);
+  EXPECT_THAT(status().trainers, ElementsAre(local::TrainerStatus{2, 4711, false}));
+  activity_.client_lost(7);
+  EXPECT_THAT(status().trainers, IsEmpty());
 }
 
 TEST_F(ActivityTest, IsBoundedWhateverPassesBy) {
