@@ -1,5 +1,6 @@
 #include "base/crash_report.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -14,8 +15,11 @@
 #include <exception>
 #include <new>
 #include <system_error>
+#include <utility>
 
 namespace shoal::base {
+
+void write_crash_note();  // that of this thread, if it has one
 
 namespace {
 
@@ -112,8 +116,17 @@ bool is_first_to_report() {
   std::abort();
 }
 
+thread_local const CrashNote* note = nullptr;
+
+// For signals other than SIGABRT. The signal ends the process when this returns, by its default action.
+void on_fault(int number) {
+  write_crash_note();
+  ::raise(number);
+}
+
 // abort() raises SIGABRT first. If this handler returns, abort() ends the process.
 void on_abort(int) {
+  write_crash_note();
   if (!is_short_of_address_space() || !is_first_to_report()) return;
   write_line(kOutOfMemory);
   ::_exit(exit_status.load());
@@ -129,6 +142,45 @@ void install_crash_report(const char* program, int status) {
   action.sa_handler = on_abort;
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGABRT, &action, nullptr);
+}
+
+// Calls only functions that a signal handler may call.
+void write_crash_note() {
+  const CrashNote* written = std::exchange(note, nullptr);
+  if (written == nullptr) return;
+  const auto write_all = [](int to, const std::string& text) {
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t wrote = ::write(to, text.data() + done, text.size() - done);
+      if (wrote <= 0) return;
+      done += static_cast<size_t>(wrote);
+    }
+  };
+  if (!written->file_.empty()) {
+    const int file = ::open(written->file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file >= 0) {
+      write_all(file, written->text_);
+      ::close(file);
+    }
+  }
+  write_all(STDERR_FILENO, written->line_);
+  write_all(STDERR_FILENO, "\n");
+}
+
+CrashNote::CrashNote(std::string line, std::string file, std::string text)
+    : line_(std::move(line)), file_(std::move(file)), text_(std::move(text)) {
+  static const bool installed [[maybe_unused]] = [] {
+    struct sigaction action {};
+    action.sa_handler = on_fault;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigemptyset(&action.sa_mask);
+    for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::sigaction(number, &action, nullptr);
+    return true;
+  }();
+  note = this;
+}
+
+CrashNote::~CrashNote() {
+  note = nullptr;
 }
 
 int write_crash_report() {

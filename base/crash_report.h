@@ -2,6 +2,7 @@
 // unhandled exception. Only programs install these handlers; libraries must not.
 #pragma once
 
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -20,6 +21,20 @@ void install_crash_report(const char* program, int exit_status);
 // catch clause. Returns the installed exit status; pass it to std::_Exit, because destructors that need
 // memory could throw again.
 int write_crash_report();
+
+// While an object lives, a crash of this thread (an abort, a failed SHOAL_CHECK, a segmentation fault) first
+// writes `line` to stderr, and `text` to `file` in the working folder, unless `file` is "". So a program that
+// makes many runs can say which one crashed, and how to repeat it. At most one object a thread.
+class CrashNote {
+ public:
+  CrashNote(std::string line, std::string file = "", std::string text = "");
+  ~CrashNote();
+  CrashNote(const CrashNote&) = delete;
+
+ private:
+  friend void write_crash_note();
+  const std::string line_, file_, text_;
+};
 
 // Starts a thread that the process cannot do without. If the system cannot start it, the process ends at once
 // (std::terminate). A destructor could otherwise wait for threads that were never started.

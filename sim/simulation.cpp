@@ -7,6 +7,7 @@
 #include "sim/basics/integer_math.h"
 #include "sim/failures/failure_injector.h"
 #include "sim/failures/load_oracles.h"
+#include "sim/failures/root_audit.h"
 #include "sim/jobs/model_files.h"
 
 namespace shoal::sim {
@@ -19,6 +20,8 @@ constexpr uint64_t kStepsBetweenLooks = 1024;   // between checks of the request
 constexpr uint64_t kLooksBetweenThorough = 64;  // at least; else so many that all ranks cost little
 constexpr actors::TimeNs kLongestSave =
     static_cast<actors::TimeNs>(kMaxSimulatedSaveMs) * actors::kMillisecond;
+
+constexpr uint64_t kMaxAuditedBytes = uint64_t{1} << 30;  // of a root; the audit takes as long as reading all
 
 // How much counters have grown since the previous call.
 class PhaseMeter {
@@ -133,15 +136,19 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
 // Passes the events of a run to oracles and listeners.
 class RunWatch {
  public:
-  RunWatch(EventHeap& events, VirtualCluster& cluster, const Scenario& scenario, const Profile& profile)
-      : events_(events), cluster_(cluster), scenario_(scenario), profile_(profile) {}
+  RunWatch(EventHeap& events, VirtualCluster& cluster, const Scenario& scenario, const Profile& profile,
+           uint32_t generation)
+      : events_(events), cluster_(cluster), scenario_(scenario), profile_(profile), generation_(generation) {}
 
-  void begin(CountedTrainers& trainers, const SimulationListeners& listeners) {
+  // `loads`: this run loads the newest checkpoint before it saves.
+  void begin(CountedTrainers& trainers, const SimulationListeners& listeners, bool loads) {
     const bool is_checked = scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty();
     if (is_checked) make_oracles(trainers);
-    if (listeners.operation) {
+    if (is_checked && loads) load_oracles_.emplace(events_.now(), cluster_.root(), std::nullopt);
+    if (listeners.operation || load_oracles_) {
       cluster_.on_operation([this, hears = listeners.operation](size_t node, const actors::Operation& begun) {
-        hears(events_.now(), node, begun);
+        if (load_oracles_) load_oracles_->asked(events_.now(), begun);
+        if (hears) hears(events_.now(), node, begun);
       });
     }
     if (!is_checked && !listeners.event && !listeners.decided) return;
@@ -150,12 +157,13 @@ class RunWatch {
           if (hears) hears(events_.now(), node, role, event, sender_of(node, event));
           const auto* done = std::get_if<actors::event::OperationDone>(&event);
           if (!oracles_ || done == nullptr || !done->result.ok()) return;
+          if (load_oracles_) load_oracles_->answered(events_.now(), *done->result);
           const auto* decision = std::get_if<std::shared_ptr<const storage::Decision>>(&*done->result);
           if (decision != nullptr) oracles_->answered(events_.now(), *decision);
         });
     trainers.on_decision([this, hears = listeners.decided](Rank rank, const local::Decided& decided) {
       if (hears) hears(events_.now(), rank, decided);
-      const AttemptKey key{kSimulatedGeneration, decided.step, decided.attempt};
+      const AttemptKey key{generation_, decided.step, decided.attempt};
       if (oracles_) oracles_->notified(events_.now(), rank, key, decided.outcome);
     });
   }
@@ -164,17 +172,22 @@ class RunWatch {
     return [this, hears = listeners.failure](const Failure& failure) { hears(events_.now(), failure); };
   }
   Oracles* oracles() { return oracles_ ? &*oracles_ : nullptr; }
-  bool stops() { return oracles_ && oracles_->stops(events_.now()); }
+  bool stops() {
+    return oracles_ && (oracles_->stops(events_.now()) || (load_oracles_ && load_oracles_->violation()));
+  }
   // `is_done`: the run has ended.
   std::optional<Violation> finish(bool is_done) {
     if (!oracles_) return std::nullopt;
     if (is_done) oracles_->finish(events_.now());
+    if (is_done && load_oracles_) load_oracles_->finish(events_.now(), generation_);
+    if (load_oracles_ && load_oracles_->violation()) return load_oracles_->violation();
     return oracles_->violation();
   }
 
  private:
   void make_oracles(CountedTrainers& trainers) {
     Oracles::Facts facts;
+    facts.generation = generation_;
     facts.ranks = scenario_.ranks;
     const actors::Timeouts timeouts = cluster_.timeouts();
     for (const Failure& failure : scenario_.failures) {
@@ -225,7 +238,9 @@ class RunWatch {
   VirtualCluster& cluster_;
   const Scenario& scenario_;
   const Profile& profile_;
+  const uint32_t generation_;
   std::optional<Oracles> oracles_;
+  std::optional<LoadOracles> load_oracles_;
 };
 
 // True: the run must end. Publishes the progress; `thoroughly`: also the values that need a pass over all
@@ -245,12 +260,14 @@ std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
   return nodes;
 }
 
-VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation) {
+VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation,
+                             std::shared_ptr<CountedRoot> root = nullptr) {
   return {.mode = scenario.mode,
           .ranks_of_node = place_ranks(scenario),
           .world_size = scenario.ranks,
           .max_direct_nodes = scenario.max_direct_nodes,
-          .generation = generation};
+          .generation = generation,
+          .root = std::move(root)};
 }
 
 // The job that loads, from its start until all ranks have their bytes. It has its own clock.
@@ -266,6 +283,7 @@ class RestartedJob {
     job.ranks = scenario.ranks;
     job.ranks_per_host = scenario.ranks_per_host;
     job.method = scenario.load_method;
+    job.payload = payload;
     std::unique_ptr<RestartedJob> made(new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
     if (payload != nullptr) made->cluster_.keep_bytes(payload);
     return made;
@@ -310,6 +328,7 @@ class RestartedJob {
       }
     }
     SHOAL_RETURN_IF_ERROR(loads_.failure().with_context("a load"));
+    SHOAL_RETURN_IF_ERROR(loads_.incomplete());
     if (!loads_.done()) {
       return Status(Code::deadline_exceeded, "not every rank received its bytes within a virtual day");
     }
@@ -345,29 +364,6 @@ class RestartedJob {
   std::optional<LoadOracles> oracles_;
 };
 
-// Runs events until every save is decided, an oracle is violated, or no save makes progress. Returns true if
-// the watch stopped the run.
-bool run_events(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers, RunWatch& checks,
-                CoordinatorSeries& series, const StoredPayload* payload, uint32_t ranks,
-                SimulationWatch* watch) {
-  auto goes_on = [&] {
-    return events.now() - trainers.newest_save_began() < kLongestSave &&
-           (!payload || payload->disagreement().ok());
-  };
-  const uint64_t looks_between_thorough = std::max<uint64_t>(kLooksBetweenThorough, ranks / 256);
-  for (uint64_t steps = 0; !trainers.done() && trainers.failure().ok() && !events.empty() && goes_on();
-       ++steps) {
-    if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
-      const bool thoroughly = steps / kStepsBetweenLooks % looks_between_thorough == 0;
-      if (look(*watch, events, cluster, trainers, thoroughly)) return true;
-    }
-    events.run_next();
-    series.take(events.now(), cluster.coordinator_queue());
-    if (checks.stops()) break;
-  }
-  return false;
-}
-
 // The work of the scenario's trainers. Precondition: `mesh` is the mesh of the scenario.
 Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model, const MeshShape& mesh) {
   CountedTrainers::Job job;
@@ -376,6 +372,7 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
   job.ranks = scenario.ranks;
   job.ranks_per_host = scenario.ranks_per_host;
   job.options.mode = scenario.mode;
+  job.options.unit_bytes = scenario.unit_bytes;
   if (scenario.mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
   job.saves = scenario.saves;
   job.interval_ns = static_cast<actors::TimeNs>(scenario.interval_ms) * actors::kMillisecond;
@@ -383,30 +380,303 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
       static_cast<actors::TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;
   job.seed = scenario.seed;
   job.keeps_offers = !scenario.failures.empty();
+  const std::vector<uint32_t> slow =
+      draw_stragglers(scenario.stragglers, scenario.hosts(), stream_seed(scenario.seed, Stream::stragglers));
+  if (!slow.empty()) job.copy_permille.assign(scenario.hosts(), 1000);
+  for (uint32_t host : slow) job.copy_permille[host] = scenario.stragglers.copy_permille;
   return job;
 }
 
-void report_phases(const CountedTrainers& trainers, const std::vector<PhaseCosts>& phases,
-                   SimulationReport* into) {
-  SimulationReport& report = *into;
-  report.joining = phases.front();
-  const size_t saves = report.stopped_early ? trainers.saves_decided() : trainers.times().size();
-  for (size_t save = 0; save < saves; ++save) {
-    report.saves.push_back(report_of(trainers.times()[save]));
-    if (save + 1 < phases.size()) report.saves.back().costs = phases[save + 1];
+// One run of the job on the root: a generation. All runs of a simulation share clock and root.
+class JobRun {
+ public:
+  struct Made {
+    Scenario scenario;
+    MeshShape mesh;
+    CountedTrainers::Job job;
+  };
+  static Result<Made> make(const Scenario& scenario, const Model& model) {
+    Made made{scenario, {}, {}};
+    SHOAL_ASSIGN_OR_RETURN(made.mesh, resolve_mesh(scenario, model));
+    SHOAL_ASSIGN_OR_RETURN(made.job, job_of(scenario, model, made.mesh));
+    return made;
   }
-}
+
+  // `before`: the run before this one on the same root. Null: this is the first.
+  JobRun(EventHeap& events, const Profile& profile, Made made, const JobRun* before,
+         const SimulationListeners& listeners)
+      : events_(events),
+        profile_(profile),
+        scenario_(std::move(made.scenario)),
+        mesh_(made.mesh),
+        generation_(before == nullptr ? kSimulatedGeneration : before->generation_ + 1),
+        cluster_(
+            events, profile, before == nullptr ? scenario_.seed : mix64(scenario_.seed ^ generation_),
+            nodes_of(scenario_, generation_, before == nullptr ? nullptr : before->cluster_.shared_root())),
+        series_([this] { return cluster_.coordinator_load(); }),
+        meter_(cluster_, series_),
+        checks_(events, cluster_, scenario_, profile, generation_) {
+    for (uint32_t host : draw_stragglers(scenario_.stragglers, scenario_.hosts(),
+                                         stream_seed(scenario_.seed, Stream::stragglers))) {
+      cluster_.slow_down(host, scenario_.stragglers.network_permille, scenario_.stragglers.storage_permille);
+    }
+    const bool is_loaded =
+        std::any_of(scenario_.failures.begin(), scenario_.failures.end(),
+                    [](const Failure& failure) { return failure.kind == Failure::Kind::job_restarts; });
+    if (scenario_.loads != 0 || is_loaded) cluster_.counted_root().will_be_loaded();
+    if (scenario_.payload == Payload::full) {
+      payload_ = before == nullptr ? std::make_unique<StoredPayload>()
+                                   : std::make_unique<StoredPayload>(*before->payload_);
+      cluster_.keep_bytes(payload_.get());
+    }
+    made.job.payload = payload_.get();
+    made.job.generation = generation_;
+    made.job.seed = before == nullptr ? scenario_.seed : mix64(scenario_.seed ^ generation_);
+    layouts_ = made.job.layouts;
+    if (before != nullptr) {
+      CountedLoads::Job load;
+      load.layouts = made.job.layouts;
+      load.ranks = scenario_.ranks;
+      load.ranks_per_host = scenario_.ranks_per_host;
+      load.method = scenario_.load_method;
+      load.payload = payload_.get();
+      loads_.emplace(events, cluster_, profile, std::move(load));
+    }
+    trainers_.emplace(events, cluster_, profile, std::move(made.job), [this](uint32_t save) {
+      phases_.push_back(meter_.take());
+      if (checks_.oracles()) checks_.oracles()->save_begins(events_.now(), save);
+    });
+    checks_.begin(*trainers_, listeners, loads_.has_value());
+    injector_.emplace(events, cluster_, *trainers_);
+  }
+
+  void start() {
+    if (!loads_) return trainers_->start();
+    began_ = events_.now();
+    trainers_->start_with_load([this](actors::ClientId client, const local::LocalMessage& message) {
+      loads_->hear(client, message);
+    });
+    trainers_->on_attached([this](Rank rank) { loads_->load_again(rank); });
+    loads_->load_with_retries();
+    is_loading_ = true;
+    // What is wrong with the hosts' links and disks outlives the run before.
+    for (const Failure& failure : scenario_.failures) {
+      const auto at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond;
+      const auto until = static_cast<actors::TimeNs>(failure.ends_ms()) * actors::kMillisecond;
+      if (failure.kind < Failure::Kind::cut || failure.kind > Failure::Kind::disk_full) continue;
+      if (at > events_.now() || until <= events_.now()) continue;
+      Failure rest = failure;
+      rest.for_ms = 1 + static_cast<uint64_t>((until - events_.now()) / actors::kMillisecond);
+      cluster_.begin_hazard(rest);
+    }
+  }
+  // After each event. True: the simulation must end.
+  bool step() {
+    series_.take(events_.now(), cluster_.coordinator_queue());
+    if (is_loading_ && has_loaded()) {
+      is_loading_ = false;
+      trainers_->train_now();
+    }
+    return checks_.stops() || (loads_ && !loads_->incomplete().ok());
+  }
+  void end(const Failure& restart) {
+    injector_->end_run(restart);
+    if (checks_.oracles()) checks_.oracles()->superseded();
+  }
+  // Whether a load takes longer than it may. `failures_end`: when all failures are over.
+  std::optional<Violation> overdue_load(actors::TimeNs failures_end) const {
+    const actors::TimeNs due = std::max(began_, failures_end) + kLongestLoad;
+    if (!is_loading_ || events_.now() < due) return std::nullopt;
+    return Violation{"load-ends-in-time", events_.now(),
+                     "the load of generation " + std::to_string(generation_) + " began at " +
+                         std::to_string(began_ / actors::kMillisecond) + " ms, and has not ended"};
+  }
+
+  bool done() const { return trainers_->done(); }
+  bool goes_on() const { return events_.now() - trainers_->newest_save_began() < kLongestSave; }
+  Status failure() const {
+    SHOAL_RETURN_IF_ERROR(trainers_->failure());
+    if (loads_) SHOAL_RETURN_IF_ERROR(loads_->incomplete());
+    return ok_status();
+  }
+  VirtualCluster& cluster() { return cluster_; }
+  CountedTrainers& trainers() { return *trainers_; }
+  FailureInjector& injector() { return *injector_; }
+  RunWatch& checks() { return checks_; }
+  CoordinatorSeries& series() { return series_; }
+  StoredPayload* payload() { return payload_.get(); }
+  const MeshShape& mesh() const { return mesh_; }
+  uint32_t generation() const { return generation_; }
+  const std::vector<LayoutPtr>& layouts() const { return layouts_; }
+
+  // Adds the saves of this run.
+  void report_to(SimulationReport& report) {
+    phases_.push_back(meter_.take());
+    if (report.saves.empty()) report.joining = phases_.front();
+    const size_t saves = report.stopped_early ? trainers_->saves_decided() : trainers_->times().size();
+    for (size_t save = 0; save < saves; ++save) {
+      report.saves.push_back(report_of(trainers_->times()[save]));
+      if (save + 1 < phases_.size()) report.saves.back().costs = phases_[save + 1];
+    }
+    report.events += cluster_.events();
+    report.trace_hash = loads_ ? mix64(report.trace_hash ^ cluster_.trace_hash()) : cluster_.trace_hash();
+    for (const std::string& warning : cluster_.warnings()) report.warnings.push_back(warning);
+  }
+
+ private:
+  // The longest time that a load may take while nothing fails: earlier attempts must be decided first.
+  static constexpr actors::TimeNs kLongestLoad = 180'000 * actors::kMillisecond;
+
+  bool has_loaded() const {
+    for (Rank rank = 0; rank < scenario_.ranks; ++rank) {
+      if (trainers_->alive(rank) && !loads_->has_loaded(rank)) return false;
+    }
+    return true;
+  }
+
+  EventHeap& events_;
+  const Profile& profile_;
+  const Scenario scenario_;
+  const MeshShape mesh_;
+  const uint32_t generation_;
+  VirtualCluster cluster_;
+  CoordinatorSeries series_;
+  PhaseMeter meter_;
+  RunWatch checks_;
+  std::vector<LayoutPtr> layouts_;
+  std::unique_ptr<StoredPayload> payload_;
+  std::vector<PhaseCosts> phases_;
+  std::optional<CountedTrainers> trainers_;
+  std::optional<CountedLoads> loads_;
+  std::optional<FailureInjector> injector_;
+  bool is_loading_ = false;
+  actors::TimeNs began_ = 0;
+};
+
+// All runs of a job, with the failures of its scenario.
+class JobRuns {
+ public:
+  JobRuns(const Scenario& scenario, const Model& model, const Profile& profile,
+          const SimulationListeners& listeners)
+      : scenario_(scenario), model_(model), profile_(profile), listeners_(listeners) {}
+
+  Status start() {
+    SHOAL_ASSIGN_OR_RETURN(JobRun::Made made, JobRun::make(scenario_, model_));
+    add_run(std::move(made));
+    for (const Failure& failure : scenario_.failures) {
+      is_restarting_ += failure.kind == Failure::Kind::job_restarts;
+      const auto ends = static_cast<actors::TimeNs>(failure.ends_ms() + failure.by_ms);
+      failures_end_ = std::max(failures_end_, ends * actors::kMillisecond);
+      events_.schedule(static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
+                           static_cast<actors::TimeNs>(failure.at_ns),
+                       [this, &failure] { begin(failure); });
+    }
+    current().start();
+    return ok_status();
+  }
+
+  // Runs events until every save is decided, an oracle is violated, or no save makes progress. Returns true
+  // if the watch stopped the run.
+  bool run(SimulationWatch* watch) {
+    const uint64_t looks_between_thorough = std::max<uint64_t>(kLooksBetweenThorough, scenario_.ranks / 256);
+    for (uint64_t steps = 0; !done() && failure().ok() && !events_.empty() && goes_on(); ++steps) {
+      if (watch != nullptr && steps % kStepsBetweenLooks == 0) {
+        const bool thoroughly = steps / kStepsBetweenLooks % looks_between_thorough == 0;
+        if (look(*watch, events_, current().cluster(), current().trainers(), thoroughly)) return true;
+      }
+      events_.run_next();
+      bool stops = false;
+      for (const auto& run : runs_) stops = run->step() || stops;
+      violation_ = current().overdue_load(failures_end_);
+      if (stops || violation_) break;
+    }
+    return false;
+  }
+
+  bool done() { return is_restarting_ == 0 && current().done(); }
+  Status failure() {
+    SHOAL_RETURN_IF_ERROR(failure_);
+    if (const StoredPayload* payload = current().payload()) SHOAL_RETURN_IF_ERROR(payload->disagreement());
+    return current().failure();
+  }
+  std::optional<Violation> finish() {
+    for (const auto& run : runs_) {
+      const auto found = run->checks().finish(done());
+      if (found && !violation_) violation_ = found;
+    }
+    const StoredPayload* payload = current().payload();
+    if (!violation_ && payload != nullptr && payload->used_bytes() <= kMaxAuditedBytes) audit();
+    return violation_;
+  }
+  EventHeap& events() { return events_; }
+  JobRun& first() { return *runs_.front(); }
+  JobRun& current() { return *runs_.back(); }
+  std::vector<std::unique_ptr<JobRun>>& all() { return runs_; }
+
+ private:
+  void add_run(JobRun::Made made) {
+    const JobRun* before = runs_.empty() ? nullptr : runs_.back().get();
+    runs_.push_back(std::make_unique<JobRun>(events_, profile_, std::move(made), before, listeners_));
+  }
+  void audit() {
+    std::vector<AuditedRun> audited;
+    for (const auto& run : runs_) audited.push_back({run->generation(), run->layouts()});
+    const auto violated = [this](const std::string& what) {
+      violation_ = Violation{"audit", events_.now(), what};
+    };
+    const auto committed = audit_root(current().payload()->file_system(), "/root", audited);
+    if (!committed.ok()) return violated(committed.status().message());
+    for (const auto& run : runs_) {
+      if (run->checks().oracles() == nullptr) continue;
+      for (const AttemptKey& key : run->checks().oracles()->told_committed()) {
+        if (committed->contains(key)) continue;
+        return violated(to_string(key) + " was reported as committed, but the root has no manifest of it");
+      }
+    }
+  }
+  bool goes_on() { return is_restarting_ != 0 || current().goes_on(); }
+
+  void begin(const Failure& failure) {
+    if (listeners_.failure) listeners_.failure(events_.now(), failure);
+    if (failure.kind != Failure::Kind::job_restarts) return current().injector().begin(failure);
+    current().end(failure);
+    const uint64_t number = ++restarts_;
+    events_.schedule(events_.now() + static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond,
+                     [this, number, ranks = static_cast<uint32_t>(failure.ranks)] {
+                       --is_restarting_;
+                       if (number != restarts_) return;  // the launcher has started the job again meanwhile
+                       auto made = JobRun::make(restarted_job(scenario_, ranks), model_);
+                       if (!made.ok()) return void(failure_ = made.status());
+                       add_run(std::move(*made));
+                       current().start();
+                     });
+  }
+
+  const Scenario& scenario_;
+  const Model& model_;
+  const Profile& profile_;
+  const SimulationListeners& listeners_;
+  EventHeap events_;
+  std::vector<std::unique_ptr<JobRun>> runs_;
+  uint64_t restarts_ = 0;
+  uint32_t is_restarting_ = 0;  // restarts whose run has not begun
+  actors::TimeNs failures_end_ = 0;
+  Status failure_;
+  std::optional<Violation> violation_;
+};
 
 // Starts the job again and loads its last checkpoint, scenario.loads times.
 Status run_loads(const Scenario& scenario, const Model& model, const Profile& profile, CountedRoot* root,
-                 StoredPayload* payload, bool is_checked, SimulationWatch* watch, SimulationReport* into) {
+                 StoredPayload* payload, uint32_t generation, bool is_checked, SimulationWatch* watch,
+                 SimulationReport* into) {
   SimulationReport& report = *into;
   const bool has_checkpoint = std::any_of(report.saves.begin(), report.saves.end(),
                                           [](const SaveReport& save) { return save.is_committed(); });
   if (!has_checkpoint || report.stopped_early || report.violation) return ok_status();
   std::unique_ptr<RestartedJob> job_that_loads;
   for (uint32_t load = 0; load < scenario.loads; ++load) {
-    SHOAL_ASSIGN_OR_RETURN(auto restarted, RestartedJob::make(scenario, model, profile, load + 2, payload));
+    SHOAL_ASSIGN_OR_RETURN(auto restarted,
+                           RestartedJob::make(scenario, model, profile, generation + load, payload));
     root = restarted->take_over(*root, is_checked);
     job_that_loads = std::move(restarted);
     const Status loaded = job_that_loads->run(watch, report);
@@ -451,62 +721,29 @@ Result<SimulationReport> simulate(const Scenario& asked, const Profile& profile,
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
   SHOAL_ASSIGN_OR_RETURN(report.mesh, resolve_mesh(scenario, model));
 
-  SHOAL_ASSIGN_OR_RETURN(CountedTrainers::Job job, job_of(scenario, model, report.mesh));
-  report.layouts = static_cast<uint32_t>(job.layouts.size());
-  report.layouts_are_stated = model.world != nullptr;
   report.parameters = model.parameters();
-
-  const uint32_t hosts = scenario.hosts();
-  const std::vector<uint32_t> slow =
-      draw_stragglers(scenario.stragglers, hosts, stream_seed(scenario.seed, Stream::stragglers));
-  if (!slow.empty()) job.copy_permille.assign(hosts, 1000);
-  for (uint32_t host : slow) job.copy_permille[host] = scenario.stragglers.copy_permille;
-
-  EventHeap events;
-  VirtualCluster cluster(events, profile, scenario.seed, nodes_of(scenario, kSimulatedGeneration));
-  report.nodes = static_cast<uint32_t>(cluster.nodes());
-  for (uint32_t host : slow) {
-    cluster.slow_down(host, scenario.stragglers.network_permille, scenario.stragglers.storage_permille);
-  }
-  if (scenario.loads != 0) cluster.counted_root().will_be_loaded();
-  std::unique_ptr<StoredPayload> payload;
-  if (scenario.payload == Payload::full) {
-    payload = std::make_unique<StoredPayload>();
-    cluster.keep_bytes(payload.get());
-    job.payload = payload.get();
-  }
-  CoordinatorSeries series([&cluster] { return cluster.coordinator_load(); });
-  PhaseMeter meter(cluster, series);
-  RunWatch checks(events, cluster, scenario, profile);
-  std::vector<PhaseCosts> phases;
-  CountedTrainers trainers(events, cluster, profile, std::move(job), [&](uint32_t save) {
-    phases.push_back(meter.take());
-    if (checks.oracles()) checks.oracles()->save_begins(events.now(), save);
-  });
-  checks.begin(trainers, listeners);
-  inject_failures(scenario.failures, events, cluster, trainers, checks.failure_listener(listeners));
-  trainers.start();
-  report.stopped_early =
-      run_events(events, cluster, trainers, checks, series, payload.get(), scenario.ranks, watch);
-  if (watch != nullptr) look(*watch, events, cluster, trainers, true);
-  phases.push_back(meter.take());
-  if (payload) SHOAL_RETURN_IF_ERROR(payload->disagreement());
-  SHOAL_RETURN_IF_ERROR(trainers.failure());
-  report.violation = checks.finish(trainers.done());
-  if (!trainers.done() && !report.violation && !report.stopped_early) {
+  report.layouts_are_stated = model.world != nullptr;
+  JobRuns runs(scenario, model, profile, listeners);
+  SHOAL_RETURN_IF_ERROR(runs.start());
+  JobRun& first = runs.first();
+  report.layouts = static_cast<uint32_t>(first.layouts().size());
+  report.nodes = static_cast<uint32_t>(first.cluster().nodes());
+  report.stopped_early = runs.run(watch);
+  JobRun& last = runs.current();
+  if (watch != nullptr) look(*watch, runs.events(), last.cluster(), last.trainers(), true);
+  SHOAL_RETURN_IF_ERROR(runs.failure());
+  report.violation = runs.finish();
+  if (!runs.done() && !report.violation && !report.stopped_early) {
     return Status(Code::deadline_exceeded, "not every rank was notified of a save within a virtual day");
   }
-  report_phases(trainers, phases, &report);
-  report.relays = static_cast<uint32_t>(cluster.relays());
-  report.coordinator_over_time = series.samples();
-  report.ended = events.now();
-  report.events = cluster.events();
-  report.steps = events.executed();
-  report.trace_hash = cluster.trace_hash();
-  report.warnings = cluster.warnings();
-  if (payload) report.bytes_stored = payload->used_bytes();
-  SHOAL_RETURN_IF_ERROR(run_loads(scenario, model, profile, &cluster.counted_root(), payload.get(),
-                                  checks.oracles() != nullptr, watch, &report));
+  for (const auto& run : runs.all()) run->report_to(report);
+  report.relays = static_cast<uint32_t>(first.cluster().relays());
+  report.coordinator_over_time = first.series().samples();
+  report.ended = runs.events().now();
+  report.steps = runs.events().executed();
+  if (last.payload() != nullptr) report.bytes_stored = last.payload()->used_bytes();
+  SHOAL_RETURN_IF_ERROR(run_loads(scenario, model, profile, &last.cluster().counted_root(), last.payload(),
+                                  last.generation() + 1, last.checks().oracles() != nullptr, watch, &report));
   return report;
 }
 

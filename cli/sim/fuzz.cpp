@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/allocator.h"
+#include "base/crash_report.h"
 #include "base/helper_threads.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -105,6 +106,12 @@ class Fuzzing {
   }
 
   void run(uint64_t seed) {
+    const std::string again = fmt::format("shoal fuzz --seeds {}{}{}", seed,
+                                          options_.mode.empty() ? "" : " --mode " + options_.mode,
+                                          options_.most_failures == FuzzOptions().most_failures
+                                              ? ""
+                                              : fmt::format(" --most-failures {}", options_.most_failures));
+    const base::CrashNote note(fmt::format("shoal: seed {}; run it again with: {}", seed, again));
     sim::AimCounts aimed;
     const auto profile_of = [this](const std::string& name) -> const sim::Profile& {
       return profiles_.at(name);

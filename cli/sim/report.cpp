@@ -187,7 +187,8 @@ nlohmann::ordered_json scenario_json(const sim::SimulationReport& report) {
                                 {"seed", scenario.seed}};
   out["failures"] = nlohmann::ordered_json::array();
   for (const sim::Failure& failure : scenario.failures) {
-    nlohmann::ordered_json each = {{"at_ms", failure.at_ms}, {"kind", sim::failure_kind_name(failure.kind)}};
+    nlohmann::ordered_json each = {
+        {"at_ms", failure.at_ms}, {"at_ns", failure.at_ns}, {"kind", sim::failure_kind_name(failure.kind)}};
     for (const auto& [key, value] : sim::failure_values(failure)) each[std::string(key)] = value;
     out["failures"].push_back(std::move(each));
   }

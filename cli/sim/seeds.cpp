@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/crash_report.h"
 #include "base/helper_threads.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -158,6 +159,11 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   Campaign campaign(points, seeds);
   auto work = [&] {
     while (auto run = campaign.next()) {
+      const uint64_t seed = run->scenario.seed;
+      const std::string file = fmt::format("crash-seed{}.toml", seed);
+      const base::CrashNote note(
+          fmt::format("shoal: seed {}; run it again with: shoal sim --scenario {}", seed, file), file,
+          sim::scenario_text(run->scenario));
       sim::SimulationWatch watch;
       watch.stop = [] { return Interrupts::signal_number() != 0; };
       campaign.take(*run, sim::simulate(run->scenario, profiles.at(run->scenario.profile), {}, &watch));

@@ -49,6 +49,7 @@ void aim(Failure& failure, const Moment& moment, const Scenario& scenario, Rando
   failure.at_ns = static_cast<uint64_t>(at % actors::kMillisecond);
   const bool is_there = random.below(4) != 0;  // else where it was drawn
   if (!is_there || failure.hosts == 0) return;
+  if (moment.node >= scenario.hosts()) return;  // of a later run, which has more hosts
   const bool is_rank = failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes;
   if (is_rank) {
     const uint64_t first = moment.node * scenario.ranks_per_host;
@@ -56,17 +57,22 @@ void aim(Failure& failure, const Moment& moment, const Scenario& scenario, Rando
     failure.rank = first + random.below(after - first);
   } else {
     failure.host = moment.node;
+    failure.hosts = std::min<uint64_t>(failure.hosts, scenario.hosts() - moment.node);
   }
 }
 
 }  // namespace
 
-Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, uint32_t count, uint64_t seed,
-                              AimCounts* counts) {
+Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile,
+                              const std::vector<AimedKinds>& aims, uint64_t seed, AimCounts* counts) {
   SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_failures(scenario));
   Random random(stream_seed(seed, Stream::aims));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<FailureRule> rules, parse_failure_rules("mixed:count=1,until_ms=1"));
-  for (uint32_t i = 0; i < count; ++i) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> mixed,
+                         parse_failure_rules("mixed:count=1,until_ms=1"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> restarts,
+                         parse_failure_rules("mixed:count=1,until_ms=1,kinds=job-restarts"));
+  for (const AimedKinds kinds : aims) {
+    const std::vector<FailureRule>& rules = kinds == AimedKinds::restarts ? restarts : mixed;
     SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
     SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));

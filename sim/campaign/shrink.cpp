@@ -31,7 +31,9 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
   }
   if (report.scenario.loads != 0) {
     Scenario smaller = report.scenario;
-    smaller.loads = 0;
+    smaller.loads = smaller.load_ranks = 0;
+    smaller.load_mesh.clear();
+    smaller.load_method = LoadMethod::automatic;
     (void)take_if_violated(smaller, run, report);
   }
   while (report.scenario.saves > 1) {

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <string>
+#include <vector>
 
 #include "sim/basics/random.h"
 
@@ -15,19 +18,33 @@ const T& one_of(const std::array<T, N>& values, Random& random) {
   return values[random.below(N)];
 }
 
+// "": dp alone. Else also tp, pp and copies, as far as they divide the ranks.
+std::string draw_mesh(uint32_t ranks, Random& random) {
+  if (random.below(2) == 0) return "";
+  std::string mesh;
+  for (const char* name : {"tp", "pp", "dp_replicate"}) {
+    if (ranks % 2 != 0 || random.below(2) == 0) continue;
+    ranks /= 2;
+    mesh += fmt::format("{}{}=2", mesh.empty() ? "" : ",", name);
+  }
+  return mesh;
+}
+
 Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
   Scenario job;
   job.seed = seed;
-  // A rank of the last one writes several files.
-  job.model =
-      one_of(std::array<const char*, 8>{"tiny", "tiny", "tiny", "tiny", "tiny", "gpt2", "gpt2", "llama3-8b"},
-             random);
-  job.payload = Payload::counted;
+  job.model = "tiny";
+  job.payload = Payload::full;
+  // Mostly few tensors, because a run then takes less time.
+  job.optimizer = random.below(4) == 0 ? Optimizer::adam : Optimizer::none;
+  // With the least one, ranks write several files.
+  job.unit_bytes = random.below(4) == 0 ? 1024 : kDefaultUnitBytes;
   job.profile = kSwarmProfiles[random.below(std::size(kSwarmProfiles))];
   const SaveMode drawn = static_cast<SaveMode>(random.below(3));
   job.mode = limits.mode.value_or(drawn);
   job.ranks_per_host = one_of(std::array{1u, 2u, 4u}, random);
   job.ranks = job.ranks_per_host * static_cast<uint32_t>(1 + random.below(6));
+  job.mesh = draw_mesh(job.ranks, random);
   job.saves = static_cast<uint32_t>(2 + random.below(7));
   // From saves back to back to saves that find the job recovered from all failures.
   job.interval_ms = one_of(std::array<uint64_t, 6>{1, 20, 150, 600, 3'000, 30'000}, random);
@@ -35,6 +52,9 @@ Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
   if (random.below(3) == 0) {
     job.loads = 1;
     job.load_ranks = static_cast<uint32_t>(1 + random.below(job.ranks + 4));
+    job.load_mesh = draw_mesh(job.load_ranks, random);
+    job.load_method =
+        one_of(std::array{LoadMethod::automatic, LoadMethod::direct, LoadMethod::two_stage}, random);
   }
   if (random.below(4) == 0) job.max_direct_nodes = static_cast<uint32_t>(3 + random.below(3));
   return job;
@@ -52,7 +72,13 @@ Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const Profi
     const uint64_t until_ms = job.saves * (job.interval_ms + 50) + 100;
     job.failure_draws = fmt::format("mixed:count={},until_ms={}", by_clock, until_ms);
   }
-  return aim_failures(job, profiles(job.profile), failures - by_clock, seed, counts);
+  const uint32_t aimed = failures - by_clock;
+  const uint32_t restarts = std::min(aimed, one_of(std::array{0u, 0u, 0u, 1u, 1u, 2u}, random));
+  std::vector<AimedKinds> aims(aimed - restarts, AimedKinds::mixed);
+  for (uint32_t i = 0; i < restarts; ++i) {
+    aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)), AimedKinds::restarts);
+  }
+  return aim_failures(job, profiles(job.profile), aims, seed, counts);
 }
 
 }  // namespace shoal::sim

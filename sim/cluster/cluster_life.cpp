@@ -92,7 +92,7 @@ void VirtualCluster::start_again(size_t index, bool coordinates, std::function<v
     node.coordinator = coordinator_;
     return join_again(life_of(index), std::make_shared<std::function<void()>>(std::move(is_up)));
   }
-  root_.claim_epoch(++epoch_, std::string(kAddress) + std::to_string(index));
+  epoch_ = root_->claim_epoch(job_.generation, std::string(kAddress) + std::to_string(index));
   coordinator_ = index;
   node.coordinator = index;
   make_roles(index, epoch_, true);

@@ -1,5 +1,7 @@
 #include "sim/cluster/counted_loads.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -7,14 +9,31 @@
 
 #include "actors/loader/read_plan.h"
 #include "base/visit.h"
+#include "shoal/dtype.h"
 #include "sim/basics/integer_math.h"
 
 namespace shoal::sim {
 
 namespace {
 
-constexpr uint32_t kWindowSlab = 2;  // the window's slab id; the ids before it belong to saves
-constexpr uint32_t kRequest = 1;
+constexpr uint64_t kMaxMarkedElements = uint64_t{1} << 20;  // of a tensor whose elements are marked
+
+// Calls visit(index in the box, index in the tensor) for each element of a box.
+template <class Visit>
+void for_each_element(const Dims& shape, const Box& box, Visit visit) {
+  const size_t dims = shape.size();
+  std::vector<uint64_t> at(dims);
+  const uint64_t count = box.elements();
+  for (uint64_t in_box = 0; in_box < count; ++in_box) {
+    uint64_t in_tensor = 0;
+    for (size_t d = 0; d < dims; ++d) in_tensor = in_tensor * shape[d] + box.offsets[d] + at[d];
+    visit(in_box, in_tensor);
+    for (size_t d = dims; d-- > 0;) {
+      if (++at[d] < box.sizes[d]) break;
+      at[d] = 0;
+    }
+  }
+}
 
 }  // namespace
 
@@ -25,7 +44,10 @@ CountedLoads::CountedLoads(EventHeap& events, VirtualCluster& cluster, const Pro
       job_(std::move(job)),
       found_(job_.ranks, -1),
       loaded_(job_.ranks, -1),
-      copies_until_(job_.ranks) {
+      copies_until_(job_.ranks),
+      requests_(job_.ranks),
+      chosen_(job_.ranks),
+      marked_(job_.ranks) {
   std::vector<uint32_t> items;
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     items.push_back(static_cast<uint32_t>(job_.layout_of(rank)->entries().size()));
@@ -103,36 +125,116 @@ void CountedLoads::start() {
       [this](actors::ClientId client, const local::LocalMessage& message) { listen(client, message); });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
-    local::Load load;
-    load.request_id = kRequest;
-    load.ordinal = 1;  // no save precedes it
-    load.slab_id = kWindowSlab;
-    load.sharing = local::Load::Sharing{job_.method, rank, job_.ranks, 0, job_.layout_of(rank), {}};
-    const Wanted& wanted = wanted_by(rank);
-    load.targets = wanted.targets;
-    bytes_wanted_ += wanted.bytes;
-    const uint64_t window = std::clamp(wanted.bytes, actors::kMinWindowBytes, kSimulatedWindowBytes);
-    cluster_.from_client(node_of(rank), client_of(rank), local::Slab{kWindowSlab, window});
-    cluster_.from_client(node_of(rank), client_of(rank), std::move(load));
+    bytes_wanted_ += wanted_by(rank).bytes;
+    ask(rank);
   }
+}
+
+void CountedLoads::load_with_retries() {
+  retries_ = true;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    bytes_wanted_ += wanted_by(rank).bytes;
+    ask(rank);
+  }
+}
+
+void CountedLoads::ask(Rank rank) {
+  local::Load load;
+  load.request_id = ++requests_[rank];
+  load.ordinal = 1;  // no save precedes it
+  load.slab_id = kSimulatedWindowSlab;
+  const uint32_t round = requests_[rank] - 1;
+  load.sharing = local::Load::Sharing{job_.method, rank, job_.ranks, round, job_.layout_of(rank), {}};
+  const Wanted& wanted = wanted_by(rank);
+  load.targets = wanted.targets;
+  const uint64_t window = std::clamp(wanted.bytes, actors::kMinWindowBytes, kSimulatedWindowBytes);
+  cluster_.from_client(node_of(rank), client_of(rank), local::Slab{kSimulatedWindowSlab, window});
+  cluster_.from_client(node_of(rank), client_of(rank), std::move(load));
+}
+
+// Compares the pieces with what was saved, and notes which elements the rank has now.
+void CountedLoads::check(actors::ClientId client, const local::Loaded& loaded) {
+  const Rank rank = rank_of(client);
+  const local::LoadTargets& targets = wanted_by(rank).targets;
+  for (const local::LoadedPiece& piece : loaded.pieces) {
+    const local::LoadTarget& target = targets[piece.target];
+    job_.payload->check_loaded(client, chosen_[rank], target, piece);
+    if (target.kind == LayoutEntry::Kind::object) continue;
+    const uint64_t elements = element_count(target.shape).value_or(0);
+    if (elements > kMaxMarkedElements) continue;
+    std::vector<bool>& marked = marked_[rank][piece.target];
+    marked.resize(elements);
+    const uint64_t element_bytes = dtype_bytes(target.dtype).value();
+    const uint64_t first = piece.piece_offset / element_bytes;
+    for_each_element(target.shape, piece.box, [&](uint64_t in_box, uint64_t in_tensor) {
+      if (in_box >= first && in_box < first + piece.bytes / element_bytes) marked[in_tensor] = true;
+    });
+  }
+}
+
+// Whether the rank has received every element that it wants.
+Status CountedLoads::check_all_received(Rank rank) {
+  const local::LoadTargets& targets = wanted_by(rank).targets;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const local::LoadTarget& target = targets[i];
+    const uint64_t elements = element_count(target.shape).value_or(0);
+    if (target.kind == LayoutEntry::Kind::object || elements > kMaxMarkedElements) continue;
+    std::vector<bool>& marked = marked_[rank][static_cast<uint32_t>(i)];
+    marked.resize(elements);
+    bool has_all = true;
+    for (const Box& box : target.boxes) {
+      for_each_element(target.shape, box,
+                       [&](uint64_t, uint64_t in_tensor) { has_all = has_all && marked[in_tensor]; });
+    }
+    if (has_all) continue;
+    return Status(Code::internal, fmt::format("rank {} was notified that its load of {} is done, but it has "
+                                              "not received all of {}",
+                                              rank, to_string(chosen_[rank]), target.fqn));
+  }
+  return ok_status();
+}
+
+void CountedLoads::load_again(Rank rank) {
+  if (!has_loaded(rank)) ask(rank);
+}
+
+void CountedLoads::on_done(Rank rank, const Status& outcome) {
+  const bool is_over = outcome.ok() || (retries_ && outcome.code() == Code::not_found);
+  if (!is_over && !retries_) {
+    failure_ = outcome;
+    return;
+  }
+  if (!is_over) {
+    const uint32_t request = requests_[rank];
+    return events_.schedule(events_.now() + kLoadAgainNs, [this, rank, request] {
+      if (requests_[rank] == request) load_again(rank);
+    });
+  }
+  if (outcome.ok() && job_.payload != nullptr && incomplete_.ok()) incomplete_ = check_all_received(rank);
+  loaded_[rank] = events_.now();
+  ++milestones_;
+  ++loaded_count_;
 }
 
 void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& message) {
   const Rank rank = rank_of(client);
   std::visit(
       base::Overloaded{[&](const local::Found& found) {
-                         if (!found.outcome.ok()) return void(failure_ = found.outcome);
+                         if (found.request_id != requests_[rank] || has_loaded(rank)) return;
+                         if (!found.outcome.ok()) return on_done(rank, found.outcome);
+                         chosen_[rank] = found.checkpoint.key;
+                         marked_[rank].clear();
                          found_[rank] = events_.now();
                          ++milestones_;
                        },
                        [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
                        [&](const local::LoadDone& done) {
-                         if (!done.outcome.ok()) return void(failure_ = done.outcome);
-                         loaded_[rank] = events_.now();
-                         ++milestones_;
-                         ++loaded_count_;
+                         if (done.request_id != requests_[rank] || has_loaded(rank)) return;
+                         on_done(rank, done.outcome);
                        },
-                       [&](const local::Failed& failed) { failure_ = failed.why; },
+                       [&](const local::Failed& failed) {
+                         if (!retries_) failure_ = failed.why;
+                       },
                        // These trainers only load, and let the node read.
                        [](const base::OneOf<local::Attached, local::RosterUpdate, local::SlabFree,
                                             local::Decided, local::Refused, local::Pong, local::StatusReport,
@@ -146,13 +248,15 @@ void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& me
 // The client places one batch at a time.
 void CountedLoads::on_loaded(actors::ClientId client, const local::Loaded& loaded) {
   const Rank rank = rank_of(client);
+  if (loaded.request_id != requests_[rank]) return;
   uint64_t bytes = 0;
   for (const local::LoadedPiece& piece : loaded.pieces) bytes += piece.bytes;
+  if (job_.payload != nullptr) check(client, loaded);
   bytes_passed_ += bytes;
   copies_until_[rank] =
       std::max(copies_until_[rank], events_.now()) + transfer_ns(bytes, costs_.copy_bytes_per_s);
-  events_.schedule(copies_until_[rank], [this, client, batch = loaded.batch] {
-    cluster_.from_client(node_of(rank_of(client)), client, local::Placed{kRequest, batch});
+  events_.schedule(copies_until_[rank], [this, client, request = loaded.request_id, batch = loaded.batch] {
+    cluster_.from_client(node_of(rank_of(client)), client, local::Placed{request, batch});
   });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace shoal::sim {
 // The size of a client's window, unless the client wants fewer bytes (include/shoal/checkpointer.h,
 // load_window_bytes).
 inline constexpr uint64_t kSimulatedWindowBytes = uint64_t{16} << 20;
+inline constexpr actors::TimeNs kLoadAgainNs = 1000 * actors::kMillisecond;
 inline constexpr uint64_t kMilestonesPerLoad = 2;  // per rank: it knows the checkpoint; it has its bytes
 
 class CountedLoads {
@@ -23,6 +25,7 @@ class CountedLoads {
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
     LoadMethod method = LoadMethod::automatic;
+    StoredPayload* payload = nullptr;  // if not null, loads are compared with what it has stored
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // Each rank loads as soon as it has attached. `events`, `cluster` and `profile` must outlive this object.
@@ -31,6 +34,17 @@ class CountedLoads {
   void start();
   bool done() const { return loaded_count_ == job_.ranks; }
   const Status& failure() const { return failure_; }  // the first failure of any rank; it ends the simulation
+
+  // Code::internal: a load was reported as done before the rank had received everything. Needs a payload.
+  const Status& incomplete() const { return incomplete_; }
+
+  // For a job whose trainers also save (CountedTrainers::start_with_load): a rank whose load failed loads
+  // again after kLoadAgainNs, and a root without a checkpoint is no failure.
+  void load_with_retries();
+  void hear(actors::ClientId client, const local::LocalMessage& message) { listen(client, message); }
+  void load_again(Rank rank);  // its node is another process, so the load that was under way is gone
+  bool has_loaded(Rank rank) const { return loaded_[rank] >= 0; }
+  bool found_nothing(Rank rank) const { return found_[rank] < 0; }
   // Times by rank, from the start; negative if the rank never reached that point.
   // until the rank knows which checkpoint it loads, and what to read
   const std::vector<actors::TimeNs>& found() const { return found_; }
@@ -44,6 +58,10 @@ class CountedLoads {
  private:
   void listen(actors::ClientId client, const local::LocalMessage& message);
   void on_loaded(actors::ClientId client, const local::Loaded& loaded);
+  void on_done(Rank rank, const Status& outcome);
+  void ask(Rank rank);
+  void check(actors::ClientId client, const local::Loaded& loaded);
+  Status check_all_received(Rank rank);
   struct Wanted {
     local::LoadTargets targets;
     uint64_t bytes = 0;
@@ -66,6 +84,12 @@ class CountedLoads {
   std::unordered_map<const Layout*, Sharded> sharded_;
   std::unordered_map<Hash128, const Wanted*> by_place_;  // the same, by layout and coordinates in its meshes
   std::vector<actors::TimeNs> found_, loaded_, copies_until_;
+  std::vector<uint32_t> requests_;  // number of requests of each rank
+  std::vector<AttemptKey> chosen_;  // by rank
+  // By rank and target: which elements of the tensor have been received.
+  std::vector<std::map<uint32_t, std::vector<bool>>> marked_;
+  bool retries_ = false;
+  Status incomplete_;
   uint32_t loaded_count_ = 0;
   uint64_t bytes_wanted_ = 0, bytes_passed_ = 0, milestones_ = 0;
   Status failure_;

@@ -227,11 +227,20 @@ Result<actors::OperationResult> CountedRoot::decide(std::shared_ptr<const storag
   return actors::OperationResult(attempt.decision);
 }
 
+Result<actors::OperationResult> CountedRoot::decide_proven(const AttemptKey& key, storage::Manifest proven) {
+  auto decision = std::make_shared<storage::Decision>(
+      storage::Decision{key, Nonce{}, RootId{}, kSomeTimeNs, std::move(proven)});
+  SHOAL_ASSIGN_OR_RETURN(const Bytes encoded, storage::encode_decision(*decision));
+  decision->unix_time_ns = 0;
+  return decide(std::move(decision), encoded.size());
+}
+
 CountedRoot::Work CountedRoot::publish_decision(const actors::operation::PublishDecision& publish) {
   StorageSteps steps;
   const Attempt& attempt = attempts_[publish.key];
-  if (publish.looks_first && !attempt.decision && attempt.published == 0 &&
-      prove_complete(publish.key).ok()) {
+  // A run that was superseded leaves it to the later one to look.
+  const bool looks_first = publish.looks_first && publish.key.generation >= epoch_.generation;
+  if (looks_first && !attempt.decision && attempt.published == 0 && prove_complete(publish.key).ok()) {
     Work work = complete_attempt({publish.key});
     work.is_seen = false;  // it publishes all the same
     return work;
@@ -245,9 +254,16 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   if (!made->committed()) steps.push_back({Kind::list, attempts_[publish.key].entries()});
   add_create(steps, bytes);
   made->unix_time_ns = 0;
-  return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes] {
+  return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes,
+                             looks = publish.looks_first] {
             // A complete set of rank manifests is committed, even if this operation wants to abort it.
             if (!made->committed() && attempts_[made->key].is_complete_set()) return merge(made->key);
+            // What was not complete at the first look may be now.
+            if (looks && made->key.generation >= epoch_.generation && !attempts_[made->key].decision &&
+                attempts_[made->key].published == 0) {
+              if (auto proven = prove_complete(made->key); proven.ok())
+                return decide_proven(made->key, *proven);
+            }
             return decide(made, bytes);
           }};
 }
@@ -282,6 +298,10 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::Pu
               attempt.manifest_bytes += bytes;
               record_bytes_ += bytes;
             }
+            for (const storage::FileEntry& file : manifest->files) {
+              if (attempt.shards.contains(shard_of(file.rank, std::get<uint32_t>(file.contents)))) continue;
+              return Status(Code::not_found, file.name + " does not exist");  // it was swept
+            }
             return actors::OperationResult(actors::operation::Done{});
           }};
 }
@@ -315,12 +335,14 @@ CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::Comp
 
 CountedRoot::Work CountedRoot::list_missing_manifests(const actors::operation::ListMissingManifests& list) {
   const Attempt& attempt = attempts_[list.key];
-  if (attempt.entries() == 0) return answer({{Kind::look, 1}}, Status(Code::not_found, to_string(list.key)));
+  if (attempt.entries() == 0) {
+    return answer_seen({{Kind::look, 1}}, Status(Code::not_found, to_string(list.key)));
+  }
   std::vector<uint64_t> missing;
   for (Rank rank = 0; rank < list.world_size; ++rank) {
     if (rank >= attempt.manifests.size() || !attempt.manifests[rank]) missing.push_back(rank);
   }
-  return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(std::move(missing)));
+  return answer_seen({{Kind::list, attempt.entries()}}, actors::OperationResult(std::move(missing)));
 }
 
 // Computes the merged manifest once per set: all of its ranks may try to complete it.
@@ -436,10 +458,11 @@ CountedRoot::Work CountedRoot::check_files(const actors::operation::CheckFiles& 
   return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(actors::operation::Done{}));
 }
 
-void CountedRoot::claim_epoch(uint32_t epoch, std::string address) {
-  SHOAL_CHECK(epoch > epoch_.epoch);
-  epoch_.epoch = epoch;
+uint32_t CountedRoot::claim_epoch(uint32_t generation, std::string address) {
+  ++epoch_.epoch;
+  epoch_.generation = generation;
   epoch_.address = std::move(address);
+  return epoch_.epoch;
 }
 
 std::shared_ptr<const storage::Decision> CountedRoot::decision(const AttemptKey& key) const {
@@ -539,24 +562,26 @@ CountedRoot::Work CountedRoot::publish_roster(const actors::operation::PublishRo
           [this, record = publish.record, is_first = publish.is_first, generation = publish.generation,
            bytes]() -> Result<actors::OperationResult> {
             const RosterId id = record.world->roster.id();
-            if (is_first && !first_roster_.is_zero()) {
-              return actors::OperationResult(rosters_.at(first_roster_).record);
+            if (auto first = first_rosters_.find(generation); is_first && first != first_rosters_.end()) {
+              return actors::OperationResult(rosters_.at({generation, first->second}).record);
             }
-            if (rosters_.emplace(id, Roster{record, bytes}).second) record_bytes_ += bytes;
-            if (is_first) first_roster_ = id;
+            if (rosters_.try_emplace({generation, id}, Roster{record, bytes}).second) record_bytes_ += bytes;
+            if (is_first) first_rosters_[generation] = id;
             add_roster(&rosters_of_[generation], record, is_first);
-            return actors::OperationResult(rosters_.at(id).record);
+            return actors::OperationResult(rosters_.at({generation, id}).record);
           }};
 }
 
 CountedRoot::Work CountedRoot::read_roster(const actors::operation::ReadRoster& read) {
-  auto found = rosters_.find(read.id ? *read.id : first_roster_);
+  const auto first = first_rosters_.find(read.generation);
+  const RosterId first_id = first == first_rosters_.end() ? RosterId() : first->second;
+  auto found = rosters_.find({read.generation, read.id ? *read.id : first_id});
   StorageSteps steps;
   if (found == rosters_.end()) {
-    return answer({{Kind::look, 1}}, Status(Code::not_found, "no such roster"));
+    return answer_seen({{Kind::look, 1}}, Status(Code::not_found, "no such roster"));
   }
   add_read(steps, 1, found->second.bytes, 1);
-  return answer(std::move(steps), actors::OperationResult(found->second.record));
+  return answer_seen(std::move(steps), actors::OperationResult(found->second.record));
 }
 
 }  // namespace shoal::sim

@@ -36,7 +36,7 @@ class CountedRoot final : public RootView {
     // Called after the steps: applies the operation and returns its result.
     std::function<Result<actors::OperationResult>()> finish;
     uint64_t prefix = 0;  // the folder that it uses: an attempt's folder, or the root
-    // finish returns the decision that existed at begin, or that none did, whatever is published until then.
+    // finish returns what existed at begin, whatever is published until then.
     bool is_seen = false;
   };
   Work begin(const actors::Operation& operation, bool has_catalog,
@@ -48,15 +48,17 @@ class CountedRoot final : public RootView {
   // afterwards.
   void continue_from(CountedRoot& before);
 
-  // A coordinator claims this epoch, which is the highest from now on.
-  void claim_epoch(uint32_t epoch, std::string address);
+  // A coordinator of a run claims the next epoch, and returns its number. From now on it is the highest.
+  uint32_t claim_epoch(uint32_t generation, std::string address);
+  uint32_t highest_epoch() const { return epoch_.epoch; }
+  const std::shared_ptr<SharedPlans>& plans() const { return plans_; }
 
   std::shared_ptr<const storage::Decision> decision(const AttemptKey& key) const override;
   std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const override;
   std::optional<AttemptKey> latest() const override;
   std::vector<AttemptKey> committed() const override;
 
-  bool has_roster() const override { return rosters_.contains(first_roster_); }
+  bool has_roster() const override { return first_rosters_.contains(epoch_.generation); }
   // Bytes of all records (decisions, rosters, rank manifests) created so far.
   uint64_t record_bytes() const { return record_bytes_; }
 
@@ -138,6 +140,7 @@ class CountedRoot final : public RootView {
   Result<actors::OperationResult> merge(const AttemptKey& key);
   // Publishes the decision of this attempt. If a decision exists already, returns that one.
   Result<actors::OperationResult> decide(std::shared_ptr<const storage::Decision> made, uint64_t bytes);
+  Result<actors::OperationResult> decide_proven(const AttemptKey& key, storage::Manifest proven);
   uint64_t rank_manifest_bytes(const storage::RankManifest& manifest);
   void add_create(StorageSteps& steps, uint64_t bytes) const;  // steps that create a small object durably
   void add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const;
@@ -147,8 +150,8 @@ class CountedRoot final : public RootView {
   storage::EpochRecord epoch_;
   const std::shared_ptr<SharedPlans> plans_;
   std::map<AttemptKey, Attempt> attempts_;
-  std::map<RosterId, Roster> rosters_;
-  RosterId first_roster_;
+  std::map<std::pair<uint32_t, RosterId>, Roster> rosters_;  // by generation and id
+  std::map<uint32_t, RosterId> first_rosters_;               // by generation
   // By generation: its first roster, then later ones by id.
   std::map<uint32_t, std::vector<storage::RosterRecord>> rosters_of_;
   std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;

@@ -14,6 +14,7 @@ namespace {
 using Kind = StorageStep::Kind;
 
 constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // upper bounds, as for other records
+constexpr uint64_t kPassedOverBytes = 64;                // of an attempt in a choice, besides its cause
 
 uint64_t id_of(const actors::operation::PieceRef& piece) {  // id of the piece's file
   return xxh3_64(to_string(piece.key) + piece.file_name);
@@ -38,8 +39,14 @@ CountedRoot::Work CountedRoot::read_choice(const actors::operation::ReadLoadChoi
 }
 
 CountedRoot::Work CountedRoot::publish_choice(const actors::operation::PublishLoadChoice& publish) {
+  uint64_t bytes = kChoiceBytes;
+  if (publish.choice.passed_over) {
+    for (const PassedOverAttempt& each : publish.choice.passed_over->named) {
+      bytes += kPassedOverBytes + each.cause.size();
+    }
+  }
   StorageSteps steps;
-  add_create(steps, kChoiceBytes);
+  add_create(steps, bytes);
   return {std::move(steps), [this, publish]() -> Result<actors::OperationResult> {
             auto existing = choices_.try_emplace({publish.generation, publish.ordinal}, publish.choice).first;
             return actors::OperationResult(existing->second);

@@ -55,14 +55,25 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
 }
 
 void CountedTrainers::start() {
+  start_with_load(nullptr);
+  train_now();
+}
+
+void CountedTrainers::start_with_load(VirtualCluster::ToClient also) {
   cluster_.start(
-      [this](actors::ClientId client, const local::LocalMessage& message) { listen(client, message); },
+      [this, also = std::move(also)](actors::ClientId client, const local::LocalMessage& message) {
+        listen(client, message);
+        if (also) also(client, message);
+      },
       [this](actors::ClientId client) { return &trainers_[rank_of(client)]; });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
     cluster_.from_client(node_of(rank), client_of(rank),
                          local::LayoutUpdate{job_.layout_of(rank), job_.options});
   }
+}
+
+void CountedTrainers::train_now() {
   events_.schedule(events_.now() + job_.interval_ns, [this] {
     is_first_due_ = true;
     if (knows_enough()) begin_save();
@@ -141,7 +152,8 @@ void CountedTrainers::staged(Rank rank, const Assignment& assignment) {
     trainer.at_node.push_back(slab);
   }
   if (job_.payload != nullptr) {
-    job_.payload->stage(client_of(rank), slab, job_.layout_of(rank), rank, assignment.pieces);
+    job_.payload->stage(client_of(rank), slab, {job_.generation, trainer.save, 1}, job_.layout_of(rank), rank,
+                        assignment.pieces);
   }
   send_staged(rank, trainer.save, assignment, slab, false);
   let_continue(rank);
@@ -245,6 +257,7 @@ void CountedTrainers::attach_again(Rank rank) {
   trainer.is_attached = true;
   cluster_.attach(node, rank);
   cluster_.from_client(node, client_of(rank), local::LayoutUpdate{job_.layout_of(rank), job_.options});
+  if (on_attached_) on_attached_(rank);
   if (trainer.asks) ask(rank);
   for (const auto& [save, offer] : trainer.undecided) {
     if (offer.durable) {

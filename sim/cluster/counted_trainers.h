@@ -47,6 +47,7 @@ class CountedTrainers {
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
     SaveOptions options;
+    uint32_t generation = kSimulatedGeneration;
     uint32_t saves = 1;
     // Training time before each save. In mode collective-free, unless keeps_offers, the first save also waits
     // until all ranks know a roster.
@@ -65,6 +66,12 @@ class CountedTrainers {
                   std::function<void(uint32_t save)> save_begins);
 
   void start();
+  // Like start, but the trainers load first, so that they save only after train_now(). `also` hears every
+  // message of a node to a trainer as well.
+  void start_with_load(VirtualCluster::ToClient also);
+  void train_now();
+  // Called when a trainer has attached to another process of its node.
+  void on_attached(std::function<void(Rank)> listener) { on_attached_ = std::move(listener); }
   // Called when a trainer receives the decision of a save.
   using DecisionListener = std::function<void(Rank, const local::Decided&)>;
   void on_decision(DecisionListener listener) { on_decision_ = std::move(listener); }
@@ -81,6 +88,7 @@ class CountedTrainers {
   // error. What the trainer staged stays offered. Precondition: keeps_offers.
   void give_up(size_t node);
   bool alive(Rank rank) const { return trainers_[rank].alive; }
+  uint32_t ranks() const { return job_.ranks; }
   bool has_living(size_t node) const;
   // Every living rank has received the decision of every save.
   bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
@@ -159,6 +167,7 @@ class CountedTrainers {
   std::function<void(uint32_t)> save_begins_;
   DecisionListener on_decision_;
   SlabListener slab_freed_;
+  std::function<void(Rank)> on_attached_;
   Random random_;
   Random returns_;
   std::vector<Trainer> trainers_;

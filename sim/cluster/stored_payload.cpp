@@ -59,27 +59,24 @@ std::pair<Dims, Box> place_of(const storage::ShardPiece& piece) {
   return {bytes, Box{{0}, bytes}};
 }
 
-// The required length of a client's window.
-uint64_t bytes_of_window(const actors::operation::ReadBatch* batch,
-                         const actors::operation::CopyChunk* copy) {
+uint64_t bytes_of_window(const actors::operation::ReadBatch& batch) {
   uint64_t bytes = 0;
-  if (batch != nullptr) {
-    for (const actors::operation::ReadRange& range : batch->ranges) {
-      bytes = std::max(bytes, range.slab_offset + (range.end - range.begin));
-    }
-  }
-  if (copy != nullptr) {
-    for (const auto& each : copy->copies) bytes = std::max(bytes, each.slab_offset + each.bytes);
+  for (const actors::operation::ReadRange& range : batch.ranges) {
+    bytes = std::max(bytes, range.slab_offset + (range.end - range.begin));
   }
   return bytes;
 }
 
 }  // namespace
 
-void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& box, uint64_t element_bytes,
-                           uint64_t offset, MutableByteView out) {
+uint64_t state_of(const AttemptKey& key) {
+  return mix64(mix64(mix64(key.generation) + key.attempt) + key.step);
+}
+
+void fill_with_known_bytes(uint64_t state, std::string_view fqn, const Dims& shape, const Box& box,
+                           uint64_t element_bytes, uint64_t offset, MutableByteView out) {
   SHOAL_CHECK(offset % element_bytes == 0 && box.sizes.size() == shape.size());
-  const uint64_t name = xxh3_64(fqn);
+  const uint64_t name = xxh3_64(fqn) ^ state;
   const size_t dims = shape.size();
   // The coordinates of the current element within the box.
   std::vector<uint64_t> at(dims);
@@ -109,11 +106,12 @@ void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& b
 }
 
 // The staged bytes by client and slab, computed when they are read. It keeps the slab that was computed last,
-// because the files of a rank are written one after the other. It also has one window for the batch that is
-// read.
+// because the files of a rank are written one after the other. It also has the window of each
+// client that loads.
 class StoredPayload::StagedSlabs final : public actors::Slabs {
  public:
   struct Staged {
+    uint64_t state = 0;
     LayoutPtr layout;
     Rank rank = 0;
     SharedVector<local::StagedPiece> pieces;
@@ -129,16 +127,23 @@ class StoredPayload::StagedSlabs final : public actors::Slabs {
   void clear() {
     staged_.clear();
     made_.reset();
-    window_.reset();
+    windows_.clear();
   }
-  MutableByteView open_window(uint64_t bytes) {
-    window_ = std::make_shared<Bytes>(bytes);
-    return *window_;
+  // A window is as long as what was read into it so far requires.
+  void widen_window(actors::ClientId client, uint64_t bytes) {
+    std::shared_ptr<Bytes>& window = windows_[client];
+    if (!window) window = std::make_shared<Bytes>();
+    if (window->size() < bytes) window->resize(bytes);
   }
-  void close_window() { window_.reset(); }
 
   Result<View> find(actors::ClientId client, uint32_t slab_id) override {
-    if (window_) return View{window_, *window_};
+    if (slab_id == kSimulatedWindowSlab) {
+      auto window = windows_.find(client);
+      if (window == windows_.end()) {
+        return Status(Code::not_found, fmt::format("client {} has no window", client));
+      }
+      return View{window->second, *window->second};
+    }
     if (!made_ || made_of_ != std::pair(client, slab_id)) {
       auto found = staged_.find({client, slab_id});
       if (found == staged_.end()) {
@@ -164,41 +169,52 @@ class StoredPayload::StagedSlabs final : public actors::Slabs {
       const MutableByteView out = MutableByteView(*slab).subspan(piece.slab_offset, piece.bytes);
       const std::string fqn = value_fqn(entry, staged.rank);
       if (entry.kind == LayoutEntry::Kind::object) {
-        fill_with_known_bytes(fqn, {piece.bytes}, Box{{0}, {piece.bytes}}, 1, 0, out);
+        fill_with_known_bytes(staged.state, fqn, {piece.bytes}, Box{{0}, {piece.bytes}}, 1, 0, out);
         continue;
       }
       const std::vector<Box> boxes = staged.layout->shards_of(entry, staged.rank).boxes;
-      fill_with_known_bytes(fqn, entry.shape, boxes.at(piece.local_box), dtype_bytes(entry.dtype).value(),
-                            piece.local_offset, out);
+      fill_with_known_bytes(staged.state, fqn, entry.shape, boxes.at(piece.local_box),
+                            dtype_bytes(entry.dtype).value(), piece.local_offset, out);
     }
     return slab;
   }
 
   std::map<std::pair<actors::ClientId, uint32_t>, Staged> staged_;
-  std::shared_ptr<Bytes> made_, window_;
+  std::map<actors::ClientId, std::shared_ptr<Bytes>> windows_;
+  std::shared_ptr<Bytes> made_;
   std::pair<actors::ClientId, uint32_t> made_of_;
 };
 
 StoredPayload::StoredPayload()
-    : catalog_(storage::make_memory_catalog()), slabs_(std::make_unique<StagedSlabs>()) {
-  auto storage = storage::LocalStorage::open(file_system_, "/root", Nonce{});
+    : root_(std::make_shared<Root>()),
+      catalog_(storage::make_memory_catalog()),
+      slabs_(std::make_unique<StagedSlabs>()) {
+  auto storage = storage::LocalStorage::open(root_->file_system, "/root", Nonce{});
   SHOAL_CHECK(storage.ok());
-  storage_ = std::move(*storage);
-  auto root_id = storage::open_root(*storage_, true, Nonce{});
+  root_->storage = std::move(*storage);
+  auto root_id = storage::open_root(*root_->storage, true, Nonce{});
   SHOAL_CHECK(root_id.ok());
-  root_id_ = *root_id;
+  root_->id = *root_id;
 }
+
+StoredPayload::StoredPayload(const StoredPayload& before)
+    : root_(before.root_),
+      catalog_(storage::make_memory_catalog()),
+      slabs_(std::make_unique<StagedSlabs>()) {}
 
 StoredPayload::~StoredPayload() = default;
 
 void StoredPayload::begin_generation() {
   runners_.clear();
   slabs_->clear();
+  Nonce nonce;
+  store_le64(nonce.bytes.data(), ++root_->nonces);
+  SHOAL_CHECK(storage::claim_generation(*root_->storage, "simulated", nonce).ok());
 }
 
-void StoredPayload::stage(actors::ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
-                          SharedVector<local::StagedPiece> pieces) {
-  slabs_->stage(client, slab_id, {std::move(layout), rank, std::move(pieces)});
+void StoredPayload::stage(actors::ClientId client, uint32_t slab_id, const AttemptKey& key, LayoutPtr layout,
+                          Rank rank, SharedVector<local::StagedPiece> pieces) {
+  slabs_->stage(client, slab_id, {state_of(key), std::move(layout), rank, std::move(pieces)});
 }
 
 void StoredPayload::free(actors::ClientId client, uint32_t slab_id) {
@@ -211,12 +227,12 @@ actors::OperationRunner& StoredPayload::runner(size_t node, bool has_catalog) {
     actors::OperationRunner::Surroundings surroundings;
     surroundings.nonce = [this] {
       Nonce nonce;
-      store_le64(nonce.bytes.data(), ++nonces_);
+      store_le64(nonce.bytes.data(), ++root_->nonces);
       return nonce;
     };
     surroundings.unix_time_ns = [] { return int64_t{1}; };
-    runner = std::make_unique<actors::OperationRunner>(*storage_, has_catalog ? catalog_.get() : nullptr,
-                                                       *slabs_, root_id_, std::move(surroundings));
+    runner = std::make_unique<actors::OperationRunner>(
+        *root_->storage, has_catalog ? catalog_.get() : nullptr, *slabs_, root_->id, std::move(surroundings));
   }
   return *runner;
 }
@@ -230,24 +246,36 @@ Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_c
   if (is_only_counted) return counted;
   const auto* batch = std::get_if<actors::operation::ReadBatch>(&operation);
   const auto* copy = std::get_if<actors::operation::CopyChunk>(&operation);
-  if (batch != nullptr || copy != nullptr) slabs_->open_window(bytes_of_window(batch, copy));
+  if (batch != nullptr && batch->slab_id == kSimulatedWindowSlab) {
+    slabs_->widen_window(batch->client, bytes_of_window(*batch));
+  }
+  if (copy != nullptr) {
+    for (const auto& each : copy->copies) slabs_->widen_window(each.client, each.slab_offset + each.bytes);
+  }
   in_progress_ = actors::traits_of(operation).name;
   const uint64_t before = used_bytes();
   Result<actors::OperationResult> stored = runner(node, has_catalog).run(operation);
   const uint64_t after = used_bytes();
   compare(counted, stored);
-  if (after > before) {
+  // What was complete only after its cost was counted is committed instead of aborted.
+  const auto* publish = std::get_if<actors::operation::PublishDecision>(&operation);
+  const bool is_proven = publish != nullptr && stored.ok() &&
+                         std::holds_alternative<storage::Tombstone>(*publish->body) &&
+                         std::get<actors::DecisionPtr>(*stored)->committed();
+  if (after > before && !is_proven) {
     const bool fits = may_write_less_than_counted(operation) && after - before <= counted_bytes;
     if (!fits) disagree("bytes written", counted_bytes, after - before);
   }
   if (const auto* write = std::get_if<actors::operation::WriteShard>(&operation);
       write != nullptr && stored.ok()) {
-    written_[{write->key, shard_file_name(write->rank, write->file)}] = write->pieces;
+    // The first file under a name stays.
+    root_->written.insert_or_assign(
+        FileName{write->key, shard_file_name(write->rank, write->file)},
+        WrittenFile{write->pieces, std::get<storage::WrittenShard>(*stored).header_digest});
   }
   if (batch != nullptr && stored.ok()) {
     check_bytes(batch->ranges, slabs_->find(batch->client, batch->slab_id)->bytes, false);
   }
-  slabs_->close_window();
   if (const auto* read = std::get_if<actors::operation::ReadChunk>(&operation);
       read != nullptr && stored.ok()) {
     check_bytes(read->ranges, std::get<actors::ChunkPtr>(*stored)->bytes, true);
@@ -256,16 +284,16 @@ Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_c
 }
 
 void StoredPayload::disagree(std::string_view what, uint64_t counted, uint64_t stored) {
-  if (counted == stored || !disagreement_.ok()) return;
-  disagreement_ = Status(Code::internal,
-                         fmt::format("{}: {}: counted {}, stored {}", in_progress_, what, counted, stored));
+  if (counted == stored || !root_->disagreement.ok()) return;
+  root_->disagreement = Status(
+      Code::internal, fmt::format("{}: {}: counted {}, stored {}", in_progress_, what, counted, stored));
 }
 
 void StoredPayload::compare(const Result<actors::OperationResult>& counted,
                             const Result<actors::OperationResult>& stored) {
   if (!counted.ok() || !stored.ok()) {
-    if (counted.status().code() == stored.status().code() || !disagreement_.ok()) return;
-    disagreement_ =
+    if (counted.status().code() == stored.status().code() || !root_->disagreement.ok()) return;
+    root_->disagreement =
         Status(Code::internal, fmt::format("{}: counted: {}, stored: {}", in_progress_,
                                            counted.status().to_string(), stored.status().to_string()));
     return;
@@ -325,9 +353,11 @@ void StoredPayload::compare(const storage::Decision& counted, const storage::Dec
     const storage::FileEntry& file = one.files[i];
     const storage::FileEntry& written = other.files[i];
     disagree("bytes of a file", file.size, written.size);
+    // CountedRoot has no digests.
+    const auto known = root_->written.find({stored.key, written.name});
     disagree("the same file", 1,
-             file.name == written.name && file.rank == written.rank &&
-                 file.header_digest == written.header_digest);
+             file.name == written.name && file.rank == written.rank && known != root_->written.end() &&
+                 known->second.header_digest == written.header_digest);
   }
 }
 
@@ -339,12 +369,29 @@ void StoredPayload::compare(const storage::AttemptInfo& counted, const storage::
   disagree("ranks of their manifests", counted.rank_world, stored.rank_world);
 }
 
+void StoredPayload::check_loaded(actors::ClientId client, const AttemptKey& key,
+                                 const local::LoadTarget& target, const local::LoadedPiece& piece) {
+  in_progress_ = "Loaded";
+  const bool is_object = target.kind == LayoutEntry::Kind::object;
+  Bytes expected(piece.bytes);
+  const Box box = is_object ? Box{{0}, {piece.piece_bytes}} : piece.box;
+  const Dims shape = is_object ? Dims{piece.piece_bytes} : target.shape;
+  const uint64_t element_bytes = is_object ? 1 : dtype_bytes(target.dtype).value();
+  fill_with_known_bytes(state_of(key), target.fqn, shape, box, element_bytes, piece.piece_offset, expected);
+  auto window = slabs_->find(client, kSimulatedWindowSlab);
+  const bool is_there = window.ok() && piece.slab_offset + piece.bytes <= window->bytes.size();
+  const bool is_equal =
+      is_there && std::equal(expected.begin(), expected.end(),
+                             window->bytes.begin() + static_cast<ptrdiff_t>(piece.slab_offset));
+  if (!is_equal) disagree("the bytes of " + target.fqn + " in the window", 1, 0);
+}
+
 const storage::ShardPiece* StoredPayload::piece_of(const actors::operation::PieceRef& ref) {
-  auto file = written_.find({ref.key, ref.file_name});
-  if (file == written_.end()) return nullptr;
-  auto& by_key = by_key_[file->first];
+  auto file = root_->written.find({ref.key, ref.file_name});
+  if (file == root_->written.end()) return nullptr;
+  auto& by_key = root_->by_key[file->first];
   if (by_key.empty()) {
-    for (const storage::ShardPiece& piece : file->second.vector()) by_key.emplace(piece.key, &piece);
+    for (const storage::ShardPiece& piece : file->second.pieces.vector()) by_key.emplace(piece.key, &piece);
   }
   auto found = by_key.find(ref.piece_key);
   return found == by_key.end() ? nullptr : found->second;
@@ -360,12 +407,13 @@ void StoredPayload::check_bytes(const std::vector<actors::operation::ReadRange>&
     }
     Bytes expected(range.end - range.begin);
     const auto [shape, box] = place_of(*piece);
-    fill_with_known_bytes(piece->fqn, shape, box, element_bytes_of(*piece), range.begin, expected);
+    fill_with_known_bytes(state_of(range.piece->key), piece->fqn, shape, box, element_bytes_of(*piece),
+                          range.begin, expected);
     const ByteView read = bytes.subspan(are_in_order ? next : range.slab_offset, expected.size());
     const bool is_equal = std::equal(read.begin(), read.end(), expected.begin());
     if (!is_equal) disagree("the bytes of " + piece->fqn, 1, 0);
     next += expected.size();
-    bytes_checked_ += expected.size();
+    root_->bytes_checked += expected.size();
   }
 }
 

@@ -4,8 +4,9 @@
 // compares the two results and their sizes in bytes. Roles receive the result of the storage, so digests are
 // real.
 //
-// The bytes of a tensor are a function of its name and of the position of the element in it. So a reader on
-// other ranks can check them. The staged bytes of a rank are computed when they are read.
+// The bytes of a tensor are a function of the attempt, of its name, and of the position of the element in it.
+// So a reader on other ranks can check them, and whether they are those of that step. The staged bytes of a
+// rank are computed when they are read.
 //
 // Nodes that share a load pass on the bytes that were read. Still only counted are times, epoch records and
 // the bytes of a catalog. One thread.
@@ -28,20 +29,28 @@
 
 namespace shoal::sim {
 
-// Fills `out` with bytes [offset, offset + out.size()) of the row-major bytes of `box`, a box of the tensor
-// with this name and shape. Precondition: offset is a multiple of element_bytes.
-void fill_with_known_bytes(std::string_view fqn, const Dims& shape, const Box& box, uint64_t element_bytes,
-                           uint64_t offset, MutableByteView out);
+// The slab id of the window of every simulated trainer that loads. The ids before it belong to saves.
+inline constexpr uint32_t kSimulatedWindowSlab = uint32_t{1} << 30;
+
+// The number of the state that an attempt saves: two attempts have different bytes everywhere.
+uint64_t state_of(const AttemptKey& key);
+// Fills `out`, in the state of this number, with bytes [offset, offset + out.size()) of the row-major bytes
+// of `box`, a box of the tensor with this name and shape. Precondition: offset is a multiple of
+// element_bytes.
+void fill_with_known_bytes(uint64_t state, std::string_view fqn, const Dims& shape, const Box& box,
+                           uint64_t element_bytes, uint64_t offset, MutableByteView out);
 
 class StoredPayload {
  public:
   StoredPayload();
+  // For a later run on the root of `before`, which may go on. Slabs, open files and catalog are its own.
+  explicit StoredPayload(const StoredPayload& before);
   ~StoredPayload();
 
   // A new generation starts on the same root: the slabs of trainers and open files are gone.
   void begin_generation();
-  // A trainer has staged. Its slab holds these pieces until free() is called.
-  void stage(actors::ClientId client, uint32_t slab_id, LayoutPtr layout, Rank rank,
+  // A trainer has staged this save. Its slab holds these pieces until free() is called.
+  void stage(actors::ClientId client, uint32_t slab_id, const AttemptKey& key, LayoutPtr layout, Rank rank,
              SharedVector<local::StagedPiece> pieces);
   void free(actors::ClientId client, uint32_t slab_id);
 
@@ -50,11 +59,17 @@ class StoredPayload {
   Result<actors::OperationResult> carry_out(size_t node, bool has_catalog, const actors::Operation& operation,
                                             Result<actors::OperationResult> counted, uint64_t counted_bytes);
 
+  // A trainer has been told of this piece in its window, in a load of the checkpoint `key`. Checks its bytes.
+  void check_loaded(actors::ClientId client, const AttemptKey& key, const local::LoadTarget& target,
+                    const local::LoadedPiece& piece);
+
   // The first difference between CountedRoot and storage; Code::internal. The error names the operation and
   // the value.
-  const Status& disagreement() const { return disagreement_; }
-  uint64_t used_bytes() const { return file_system_.used_bytes(); }
-  uint64_t bytes_checked() const { return bytes_checked_; }  // bytes that loads have read and that matched
+  const Status& disagreement() const { return root_->disagreement; }
+  uint64_t used_bytes() const { return root_->file_system.used_bytes(); }
+  // Bytes that loads have read and that matched.
+  uint64_t bytes_checked() const { return root_->bytes_checked; }
+  storage::FileSystem& file_system() { return root_->file_system; }  // the root is its folder "/root"
 
  private:
   class StagedSlabs;
@@ -73,19 +88,27 @@ class StoredPayload {
                    bool are_in_order);
   const storage::ShardPiece* piece_of(const actors::operation::PieceRef& ref);
 
-  MemoryFileSystem file_system_;
-  std::unique_ptr<storage::LocalStorage> storage_;
+  struct WrittenFile {
+    Pieces pieces;
+    Hash128 header_digest;
+  };
+  struct Root {  // what all runs on it share
+    MemoryFileSystem file_system;
+    std::unique_ptr<storage::LocalStorage> storage;
+    RootId id;
+    uint64_t nonces = 0;
+    std::map<FileName, WrittenFile> written;
+    // Pieces of files that loads read, by key.
+    std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>> by_key;
+    Status disagreement;
+    uint64_t bytes_checked = 0;
+  };
+
+  const std::shared_ptr<Root> root_;
   std::unique_ptr<storage::Catalog> catalog_;
-  RootId root_id_;
   std::unique_ptr<StagedSlabs> slabs_;
-  uint64_t nonces_ = 0;
   std::map<std::pair<size_t, bool>, std::unique_ptr<actors::OperationRunner>> runners_;
-  std::map<FileName, Pieces> written_;
-  // Pieces of files that loads read, by key.
-  std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>> by_key_;
   std::string_view in_progress_;  // name of the operation in progress
-  Status disagreement_;
-  uint64_t bytes_checked_ = 0;
 };
 
 }  // namespace shoal::sim

@@ -43,7 +43,7 @@ uint64_t detail_of(const actors::Event& event) {
 
 VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, Job job)
     : events_(events),
-      plans_(std::make_shared<SharedPlans>()),
+      plans_(job.root ? job.root->plans() : std::make_shared<SharedPlans>()),
       profile_(profile),
       network_(events, profile.network, job.ranks_of_node.size()),
       relays_(events, network_, profile.cpu, job.ranks_of_node.size(), job.max_direct_nodes),
@@ -52,12 +52,15 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       cpu_(profile.cpu, job.mode != SaveMode::collective, profile.trainer.copy_bytes_per_s),
       cores_(profile.cpu.shared_cores),
       items_(profile.items),
-      root_(profile.storage, profile.cpu.codec_bytes_per_s, {kEpoch, "node0", kJob, Nonce{}, job.generation},
-            plans_),
+      root_(job.root ? job.root
+                     : std::make_shared<CountedRoot>(
+                           profile.storage, profile.cpu.codec_bytes_per_s,
+                           storage::EpochRecord{kEpoch, "node0", kJob, Nonce{}, job.generation}, plans_)),
       job_(std::move(job)),
       nodes_(job_.ranks_of_node.size()) {
+  if (job_.root) epoch_ = root_->claim_epoch(job_.generation, "node0");
   for (size_t index = 0; index < nodes_.size(); ++index) {
-    make_roles(index, kEpoch, index == 0);
+    make_roles(index, epoch_, index == 0);
     session_owners_.push_back(static_cast<uint32_t>(index));
     if (index != 0) nodes_[index].session = actors::kFirstPeerNode + index;
   }
@@ -469,7 +472,7 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& 
     return measure_writes(node, *measure);
   }
   if (operation_listener_) operation_listener_(node, operation);
-  CountedRoot::Work work = root_.begin(operation, is_coordinator(node), node);
+  CountedRoot::Work work = root_->begin(operation, is_coordinator(node), node);
   if (payload_ == nullptr) return work;
   uint64_t writes = 0;
   for (const StorageStep& step : work.steps) {

@@ -68,6 +68,9 @@ class VirtualCluster {
     uint32_t world_size = 0;
     uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // further nodes use relays
     uint32_t generation = kSimulatedGeneration;
+    // The root of an earlier run, which may still use it; its coordinator then claims the next epoch. Null:
+    // another root.
+    std::shared_ptr<CountedRoot> root = nullptr;
   };
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, Job job);
   ~VirtualCluster();
@@ -86,7 +89,8 @@ class VirtualCluster {
   void attach(size_t node, Rank rank);
   actors::PlanSource& plans() { return *plans_; }
   CorePool& cores() { return cores_; }
-  CountedRoot& counted_root() { return root_; }
+  CountedRoot& counted_root() { return *root_; }
+  const std::shared_ptr<CountedRoot>& shared_root() const { return root_; }
 
   // --- what goes wrong (sim/cluster/cluster_life.cpp) ---
   // The power of the host fails. Each peer with a session to its node loses it kSilenceNs later.
@@ -112,7 +116,7 @@ class VirtualCluster {
   // The coordinator that the node follows.
   size_t coordinator_of(size_t node) const { return nodes_[node].coordinator; }
   actors::Timeouts timeouts() const;
-  const RootView& root() const { return root_; }
+  const RootView& root() const { return *root_; }
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
   size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
@@ -134,7 +138,7 @@ class VirtualCluster {
   CoordinatorLoad coordinator_load() const;
   void forget_longest_queue() { coordinator_costs_.longest_queue = 0; }
   const StorageCounts& storage() const { return storage_.counts(); }
-  uint64_t record_bytes() const { return root_.record_bytes(); }
+  uint64_t record_bytes() const { return root_->record_bytes(); }
   uint64_t shared_bytes() const { return shared_bytes_; }  // bytes that nodes sent each other in shared loads
   // Hash of time, place and content of every event that was delivered to a role.
   uint64_t trace_hash() const { return trace_hash_; }
@@ -338,14 +342,14 @@ class VirtualCluster {
   CorePool cores_;
   ItemModel items_;
   MessageSizes sizes_;
-  CountedRoot root_;
+  const std::shared_ptr<CountedRoot> root_;
   StoredPayload* payload_ = nullptr;
   const Job job_;
   std::vector<Node> nodes_;
   std::map<Life, Stopping> stopping_;
   std::vector<uint32_t> session_owners_;  // by session id minus kFirstPeerNode
   size_t coordinator_ = 0;                // of the highest epoch
-  uint32_t epoch_ = 1;                    // the highest epoch
+  uint32_t epoch_ = 1;                    // the highest epoch of this run
   ToClient to_client_;
   std::function<const void*(actors::ClientId)> state_of_client_;
   MessageListener listener_;

@@ -28,7 +28,8 @@ constexpr Field kFields[] = {{"host", &Failure::host, 0, kMostHosts},
                              {"back_after_ms", &Failure::back_after_ms, 1, kLatestMs},
                              {"by_ms", &Failure::by_ms, 1, kLatestMs},
                              {"permille", &Failure::permille, 1, kPermille},
-                             {"factor", &Failure::factor, 2, kMostFactor}};
+                             {"factor", &Failure::factor, 2, kMostFactor},
+                             {"ranks", &Failure::ranks, 1, kMostHosts}};
 
 struct Shape {  // the name of a kind, and its keys
   Failure::Kind kind;
@@ -53,6 +54,7 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::disk_fails, "disk-fails", "host for_ms ", "hosts permille "},
     {Kind::disk_full, "disk-full", "host for_ms ", "hosts "},
     {Kind::stops, "stops", "host for_ms ", "hosts "},
+    {Kind::job_restarts, "job-restarts", "host hosts for_ms ranks ", ""},
 }};
 
 const Shape& shape_of(Kind kind) {
@@ -71,6 +73,12 @@ bool is_link(Kind kind) {
 
 std::string_view failure_kind_name(Kind kind) {
   return shape_of(kind).name;
+}
+
+std::string failure_kind_names() {
+  std::string names;
+  for (const Shape& each : kShapes) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
+  return names;
 }
 
 std::string name_hosts(uint64_t first, uint64_t count) {
@@ -93,6 +101,7 @@ std::string to_string(const Failure& failure) {
   if (failure.factor != 1) text += fmt::format(" by {}", failure.factor);
   if (failure.permille != kPermille) text += fmt::format(", {} in 1000", failure.permille);
   if (failure.by_ms != 0) text += fmt::format(", by {} ms", failure.by_ms);
+  if (failure.ranks != 0) text += fmt::format(" on {} ranks", failure.ranks);
   if (failure.for_ms != 0) text += fmt::format(" for {} ms", failure.for_ms);
   if (failure.back_after_ms != 0) text += fmt::format(", its node back after {} ms", failure.back_after_ms);
   return text;
@@ -122,10 +131,8 @@ Result<Failure> parse_failure(const TomlTable& message) {
   const auto shape =
       std::find_if(kShapes.begin(), kShapes.end(), [&](const Shape& each) { return each.name == name; });
   if (shape == kShapes.end()) {
-    std::string known;
-    for (const Shape& each : kShapes) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
-    return message.error(
-        message.line, fmt::format("kind = '{}' is not a kind of failure; known kinds are {}", name, known));
+    return message.error(message.line, fmt::format("kind = '{}' is not a kind of failure; known kinds are {}",
+                                                   name, failure_kind_names()));
   }
   std::vector<std::string_view> keys = {"at_ms", "at_ns", "kind"};
   for (const Field& field : kFields) {

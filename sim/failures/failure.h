@@ -28,23 +28,27 @@ inline constexpr uint32_t kPermille = 1000;
 
 struct Failure {
   enum class Kind : uint8_t {
-    dies,         // hosts die; after back_after_ms a node starts there again, without trainers
-    stalls,       // nodes of hosts pause for for_ms; after 2.5 s their peers consider them lost
-    restarts,     // processes of the hosts' nodes end; new ones replace them after for_ms
-    coordinates,  // the node of host restarts as the coordinator of the next epoch
-    ends,         // the trainer of rank ends, and its launcher reports this to the node
-    vanishes,     // the trainer of rank ends without a report
-    cut,          // messages from hosts to to_hosts are lost for for_ms; the other direction works
-    loses,        // for for_ms, permille of the messages from hosts to to_hosts are lost
-    delays,       // permille of these messages arrive by_ms later, and so do those behind them
-    doubles,      // permille of these messages arrive twice, the second time up to by_ms later
-    reorders,     // permille of these messages arrive up to by_ms later, and others overtake them
-    disk_slow,    // storage requests of hosts take factor times as long, for for_ms
-    disk_fails,   // permille of the hosts' storage operations fail, for for_ms
-    disk_full,    // operations of hosts that create files fail, for for_ms
-    stops,        // nodes of hosts are requested to stop, and end when drained; new ones start for_ms later
+    dies,          // hosts die; after back_after_ms a node starts there again, without trainers
+    stalls,        // nodes of hosts pause for for_ms; after 2.5 s their peers consider them lost
+    restarts,      // processes of the hosts' nodes end; new ones replace them after for_ms
+    coordinates,   // the node of host restarts as the coordinator of the next epoch
+    ends,          // the trainer of rank ends, and its launcher reports this to the node
+    vanishes,      // the trainer of rank ends without a report
+    cut,           // messages from hosts to to_hosts are lost for for_ms; the other direction works
+    loses,         // for for_ms, permille of the messages from hosts to to_hosts are lost
+    delays,        // permille of these messages arrive by_ms later, and so do those behind them
+    doubles,       // permille of these messages arrive twice, the second time up to by_ms later
+    reorders,      // permille of these messages arrive up to by_ms later, and others overtake them
+    disk_slow,     // storage requests of hosts take factor times as long, for for_ms
+    disk_fails,    // permille of the hosts' storage operations fail, for for_ms
+    disk_full,     // operations of hosts that create files fail, for for_ms
+    stops,         // nodes of hosts are requested to stop, and end when drained; new ones start for_ms later
+    job_restarts,  // nodes and trainers of hosts are killed; for_ms later another run of the job starts on
+                   // `ranks` ranks, loads the newest checkpoint and goes on saving. The other hosts go on
+                   // too.
   };
-  static constexpr size_t kKinds = 15;
+  static constexpr size_t kKinds = 16;
+  static constexpr size_t kMixedKinds = 15;  // the first ones: those that a rule "mixed" draws by default
 
   Kind kind = Kind::dies;
   uint64_t at_ms = 0;
@@ -58,6 +62,7 @@ struct Failure {
   uint64_t by_ms = 0;
   uint64_t permille = kPermille;
   uint64_t factor = 1;
+  uint64_t ranks = 0;  // of the job that starts again
   uint64_t at_ns = 0;  // added to at_ms, for a failure that is aimed at an event; less than a millisecond
   TomlPlace toml_place;
 
@@ -67,6 +72,7 @@ struct Failure {
 };
 
 std::string_view failure_kind_name(Failure::Kind kind);
+std::string failure_kind_names();               // "dies, stalls, ..."
 std::string to_string(const Failure& failure);  // "host 3 dies at 61000 ms"
 // Its keys and values, without at_ms, at_ns and kind and without keys that have their default value.
 std::vector<std::pair<std::string_view, uint64_t>> failure_values(const Failure& failure);

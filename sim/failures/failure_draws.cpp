@@ -64,7 +64,10 @@ Result<std::vector<Failure::Kind>> parse_kinds(std::string_view text) {
     const std::string_view name = text.substr(begin, end - begin);
     size_t kind = 0;
     while (kind < Failure::kKinds && failure_kind_name(static_cast<Failure::Kind>(kind)) != name) ++kind;
-    if (kind == Failure::kKinds) return bad(fmt::format("kinds: '{}' is not a kind", name));
+    if (kind == Failure::kKinds) {
+      return bad(fmt::format("kinds: '{}' is not a kind of failure; known kinds are {}", name,
+                             failure_kind_names()));
+    }
     kinds.push_back(static_cast<Failure::Kind>(kind));
     begin = end + 1;
   }
@@ -171,7 +174,7 @@ class Drawer {
   }
 
   Failure::Kind draw_kind() {
-    if (rule_.kinds.empty()) return static_cast<Failure::Kind>(random_.below(Failure::kKinds));
+    if (rule_.kinds.empty()) return static_cast<Failure::Kind>(random_.below(Failure::kMixedKinds));
     return rule_.kinds[random_.below(rule_.kinds.size())];
   }
 
@@ -190,6 +193,13 @@ class Drawer {
       return;
     }
     failure.host = host;
+    if (failure.kind == Kind::job_restarts) {
+      // Mostly the whole job ends. Else hosts of it go on, and two runs use one root.
+      const bool goes_on = random_.below(3) == 0;
+      failure.host = goes_on ? random_.below(job_.hosts) : 0;
+      failure.hosts = goes_on ? 1 + random_.below(job_.hosts - failure.host) : 0;
+      failure.ranks = 1 + random_.below(job_.ranks + 4);
+    }
     if (failure.kind == Kind::dies) {
       if (random_.below(2) == 0) failure.back_after_ms = lasts;
     } else if (failure.kind != Kind::coordinates) {

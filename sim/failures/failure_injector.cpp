@@ -13,17 +13,21 @@ constexpr actors::TimeNs kLookAgainNs = 1000 * actors::kMillisecond;
 // The text of a launcher about a trainer that it killed.
 constexpr const char* kHowItEnded = "signal 9 (Killed)";
 
+}  // namespace
+
 // Its scheduled actions keep it alive.
-class Injector : public std::enable_shared_from_this<Injector> {
+class FailureInjector::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Injector(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers)
+  Impl(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers)
       : events_(events), cluster_(cluster), trainers_(trainers) {}
 
   void begin(const Failure& failure) {
     switch (failure.kind) {
       case Failure::Kind::ends:
+        if (failure.rank >= trainers_.ranks()) return;
         return trainers_.lose_rank(static_cast<Rank>(failure.rank), kHowItEnded);
       case Failure::Kind::vanishes:
+        if (failure.rank >= trainers_.ranks()) return;
         return trainers_.lose_rank(static_cast<Rank>(failure.rank), "");
       case Failure::Kind::dies:
       case Failure::Kind::stalls:
@@ -31,17 +35,31 @@ class Injector : public std::enable_shared_from_this<Injector> {
       case Failure::Kind::stops:
       case Failure::Kind::coordinates:
         for (size_t host = 0; host < cluster_.nodes(); ++host) {
-          if (failure.hosts == 0 || (host >= failure.host && host < failure.host + failure.hosts)) {
-            begin_on(host, failure);
-          }
+          if (is_of(failure, host)) begin_on(host, failure);
         }
         return;
+      case Failure::Kind::job_restarts:
+        return;  // end_run
       default:
         return cluster_.begin_hazard(failure);
     }
   }
 
+  void end_run(const Failure& restart) {
+    has_ended_ = true;
+    for (size_t host = 0; host < cluster_.nodes(); ++host) {
+      const bool dies = is_of(restart, host) || down_.contains(host) || !cluster_.alive(host);
+      if (!dies || !dark_.insert(host).second) continue;
+      cluster_.kill(host);
+      trainers_.lose_host(host);
+    }
+  }
+
  private:
+  static bool is_of(const Failure& failure, size_t host) {
+    return failure.hosts == 0 || (host >= failure.host && host < failure.host + failure.hosts);
+  }
+
   void begin_on(size_t host, const Failure& failure) {
     if (failure.kind == Failure::Kind::dies) {
       dark_.insert(host);
@@ -85,7 +103,7 @@ class Injector : public std::enable_shared_from_this<Injector> {
   }
 
   void start(size_t host, bool coordinates) {
-    if (dark_.contains(host)) return;
+    if (dark_.contains(host) || has_ended_) return;
     if (!coordinates && cluster_.alive(host)) return;  // another failure has already started a node
     cluster_.start_again(host, coordinates, [self = shared_from_this(), host] {
       self->down_.erase(host);
@@ -102,23 +120,19 @@ class Injector : public std::enable_shared_from_this<Injector> {
   VirtualCluster& cluster_;
   CountedTrainers& trainers_;
   std::set<size_t> dark_;  // hosts without power
+  bool has_ended_ = false;
   std::set<size_t> down_;  // hosts whose node has ended and is not replaced yet
 };
 
-}  // namespace
+FailureInjector::FailureInjector(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers)
+    : impl_(std::make_shared<Impl>(events, cluster, trainers)) {}
 
-void inject_failures(const std::vector<Failure>& failures, EventHeap& events, VirtualCluster& cluster,
-                     CountedTrainers& trainers, std::function<void(const Failure&)> listener) {
-  if (failures.empty()) return;
-  auto injector = std::make_shared<Injector>(events, cluster, trainers);
-  for (const Failure& failure : failures) {
-    events.schedule(static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
-                        static_cast<actors::TimeNs>(failure.at_ns),
-                    [injector, failure, listener] {
-                      if (listener) listener(failure);
-                      injector->begin(failure);
-                    });
-  }
+void FailureInjector::begin(const Failure& failure) {
+  impl_->begin(failure);
+}
+
+void FailureInjector::end_run(const Failure& restart) {
+  impl_->end_run(restart);
 }
 
 }  // namespace shoal::sim

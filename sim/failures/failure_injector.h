@@ -2,8 +2,7 @@
 // sim/cluster/cluster_life.cpp the effect on processes and sessions.
 #pragma once
 
-#include <functional>
-#include <vector>
+#include <memory>
 
 #include "sim/cluster/counted_trainers.h"
 #include "sim/cluster/virtual_cluster.h"
@@ -11,9 +10,19 @@
 
 namespace shoal::sim {
 
-// All arguments must outlive the run. `listener`, if not null, is called when a failure begins. Precondition:
-// check_failure accepts each failure, and the trainers keep offers.
-void inject_failures(const std::vector<Failure>& failures, EventHeap& events, VirtualCluster& cluster,
-                     CountedTrainers& trainers, std::function<void(const Failure&)> listener = nullptr);
+// The failures of one run of a job. `events`, `cluster` and `trainers` must outlive all scheduled events.
+class FailureInjector {
+ public:
+  FailureInjector(EventHeap& events, VirtualCluster& cluster, CountedTrainers& trainers);
+  // Precondition: the trainers keep offers, and the kind is not job_restarts. Ignores a failure of hosts and
+  // ranks that this run does not have.
+  void begin(const Failure& failure);
+  // Kills nodes and trainers of these hosts, for ever. Nodes of this run that are down stay down.
+  void end_run(const Failure& restart);
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
 
 }  // namespace shoal::sim

@@ -84,9 +84,20 @@ void LoadOracles::check_read(actors::TimeNs now, const actors::operation::PieceR
   }
 }
 
+void LoadOracles::finish(actors::TimeNs now, uint32_t generation) {
+  if (!choice_) return;
+  for (const AttemptKey& key : root_.committed()) {
+    if (key.generation >= generation || (choice_->found && key <= choice_->key)) continue;
+    violated("choice-is-final", now,
+             fmt::format("generation {} loads {}, but {} of an earlier run was committed later", generation,
+                         choice_->found ? to_string(choice_->key) : "nothing", to_string(key)));
+  }
+}
+
 void LoadOracles::answered(actors::TimeNs now, const actors::OperationResult& result) {
   const auto* choice = std::get_if<storage::LoadChoice>(&result);
   if (choice == nullptr) return;
+  if (!choice_) choice_ = *choice;
   const auto chosen = choice->found ? std::optional(choice->key) : std::nullopt;
   if (chosen && !is_committed(*chosen)) {
     violated("load-is-committed", now,

@@ -25,7 +25,19 @@ void Oracles::violated(std::string oracle, actors::TimeNs now, std::string what)
   if (!violation_) violation_ = {std::move(oracle), now, std::move(what)};
 }
 
+std::vector<AttemptKey> Oracles::told_committed() const {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, was_checked] : checked_) keys.push_back(key);
+  return keys;
+}
+
+void Oracles::superseded() {
+  is_superseded_ = true;
+  open_.clear();
+}
+
 void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
+  if (is_superseded_) return;
   open_[save] = {now, std::vector<bool>(facts_.ranks)};
   const actors::TimeNs is_due = due(save, open_[save], now);
   next_due_ = next_due_ == 0 ? is_due : std::min(next_due_, is_due);
@@ -195,6 +207,7 @@ void Oracles::finish(actors::TimeNs now) {
   check_deadlines(now);
   check_latest(now);
   for (const AttemptKey& key : root_.committed()) {
+    if (key.generation != facts_.generation) continue;
     check_durable(now, key, root_.decision(key)->manifest());
   }
 }

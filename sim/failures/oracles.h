@@ -86,7 +86,11 @@ class Oracles {
   // Checks the deadlines up to `now`. True: an oracle is violated, and the run must end.
   bool stops(actors::TimeNs now);
   void finish(actors::TimeNs now);  // the run has ended
+  // The job has started again as another run. Nothing of this one must be decided in time any more.
+  void superseded();
   const std::optional<Violation>& violation() const { return violation_; }
+  // The attempts that some trainer was notified of as committed.
+  std::vector<AttemptKey> told_committed() const;
 
  private:
   struct Save {
@@ -114,6 +118,7 @@ class Oracles {
   std::map<AttemptKey, bool> checked_;  // manifests whose files were checked at the first notification
   std::optional<AttemptKey> latest_;
   actors::TimeNs next_due_ = 0;
+  bool is_superseded_ = false;
   std::optional<Violation> violation_;
 };
 

@@ -74,7 +74,7 @@ Model gpt2() {
 // No published model: a few kilobytes, so that a campaign can keep the bytes of thousands of runs.
 Model tiny() {
   Model model{"tiny", 4, 0, {}, {}, {}, {}};
-  model.first = {rows("embedding.weight", {24, 16})};
+  model.first = {rows("embedding.weight", {96, 16})};
   model.last = {whole("norm.weight", {16}), whole("norm.bias", {16})};
   for (uint32_t i = 0; i < model.layers; ++i) {
     model.of_layer.push_back({rows("up.weight", {32, 16}), rows("up.bias", {32}),

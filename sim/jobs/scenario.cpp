@@ -16,6 +16,7 @@ namespace shoal::sim {
 namespace {
 
 constexpr uint32_t kMaxRanksPerHost = 1024;
+constexpr int64_t kLeastUnitBytes = 1024, kMostUnitBytes = int64_t{1} << 40;  // of SaveOptions
 constexpr uint64_t kMsOfASave =
     1'000;  // time per save, added to the intervals, in which drawn failures occur
 constexpr int64_t kMostMs = int64_t{7} * 24 * 3600 * 1000;
@@ -92,6 +93,7 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   };
   SHOAL_RETURN_IF_ERROR(number("ranks", &scenario.ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
+  SHOAL_RETURN_IF_ERROR(number("unit_bytes", &scenario.unit_bytes, kLeastUnitBytes, kMostUnitBytes));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
@@ -173,6 +175,19 @@ Status check_payload(const Scenario& scenario, const Model& model) {
   return check_full_payload(model, *resolve_mesh(scenario, model), scenario.mode, scenario.saves);
 }
 
+uint32_t Scenario::most_ranks() const {
+  uint64_t most = ranks;
+  for (const Failure& failure : failures) most = std::max(most, failure.ranks);
+  return static_cast<uint32_t>(most);
+}
+
+Scenario restarted_job(const Scenario& scenario, uint32_t ranks) {
+  Scenario job = scenario;
+  job.ranks = ranks;
+  if (ranks != scenario.ranks) job.mesh.clear();
+  return job;
+}
+
 Scenario loading_job(const Scenario& scenario) {
   Scenario job = scenario;
   const bool is_same = scenario.load_ranks == 0 || scenario.load_ranks == scenario.ranks;
@@ -180,6 +195,21 @@ Scenario loading_job(const Scenario& scenario) {
   if (!is_same || !scenario.load_mesh.empty()) job.mesh = scenario.load_mesh;
   return job;
 }
+
+namespace {
+
+// Describes a job that loads, but does not load.
+Status check_loads(const Scenario& scenario) {
+  if (scenario.loads != 0) return ok_status();
+  const char* key = scenario.load_ranks != 0                        ? "load_ranks"
+                    : !scenario.load_mesh.empty()                   ? "load_mesh"
+                    : scenario.load_method != LoadMethod::automatic ? "load_method"
+                                                                    : nullptr;
+  if (key == nullptr) return ok_status();
+  return bad(fmt::format("{} is set, but the job does not load: add --load (loads = 1)", key));
+}
+
+}  // namespace
 
 Status validate_scenario(const Scenario& scenario) {
   auto outside = [](const char* what, uint64_t value, uint64_t most) {
@@ -195,7 +225,10 @@ Status validate_scenario(const Scenario& scenario) {
     return outside("saves", scenario.saves, kMaxSimulatedSaves);
   }
   SHOAL_RETURN_IF_ERROR(check_times(scenario));
-  const uint32_t hosts = std::max(scenario.hosts(), loading_job(scenario).hosts());
+  if (scenario.most_ranks() > kMaxSimulatedRanks) {
+    return outside("ranks", scenario.most_ranks(), kMaxSimulatedRanks);
+  }
+  const uint32_t hosts = std::max(scenario.most_hosts(), loading_job(scenario).hosts());
   const uint64_t direct = scenario.max_direct_nodes;
   if (hosts - 1 > direct * (direct + 1)) {
     return scenario.max_direct_nodes_place.error(
@@ -203,7 +236,7 @@ Status validate_scenario(const Scenario& scenario) {
                     direct, direct * (direct + 1), hosts - 1));
   }
   for (const Failure& failure : scenario.failures) {
-    SHOAL_RETURN_IF_ERROR(check_failure(failure, scenario.hosts(), scenario.ranks));
+    SHOAL_RETURN_IF_ERROR(check_failure(failure, scenario.most_hosts(), scenario.most_ranks()));
   }
   SHOAL_RETURN_IF_ERROR(parse_failure_rules(scenario.failure_draws).status());
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
@@ -212,6 +245,12 @@ Status validate_scenario(const Scenario& scenario) {
   if (scenario.load_ranks > kMaxSimulatedRanks) {
     return outside("load_ranks", scenario.load_ranks, kMaxSimulatedRanks);
   }
+  for (const Failure& failure : scenario.failures) {
+    if (failure.kind != Failure::Kind::job_restarts) continue;
+    const Scenario job = restarted_job(scenario, static_cast<uint32_t>(failure.ranks));
+    SHOAL_RETURN_IF_ERROR(resolve_mesh(job, model).status().with_context(to_string(failure)));
+  }
+  SHOAL_RETURN_IF_ERROR(check_loads(scenario));
   SHOAL_RETURN_IF_ERROR(
       resolve_mesh(loading_job(scenario), model).status().with_context("the job that loads"));
   return check_payload(scenario, model);
@@ -250,6 +289,7 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.payload == Payload::full) quoted("payload", payload_name(scenario.payload));
   if (scenario.optimizer != Optimizer::adam) quoted("optimizer", optimizer_name(scenario.optimizer));
   quoted("mode", mode_name(scenario.mode));
+  if (scenario.unit_bytes != kDefaultUnitBytes) number("unit_bytes", scenario.unit_bytes);
   number("saves", scenario.saves);
   number("interval_ms", scenario.interval_ms);
   number("arrival_skew_ms", scenario.arrival_skew_ms);
@@ -287,6 +327,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   };
   if (key == "ranks") return number(&scenario.ranks, 1, kMaxSimulatedRanks);
   if (key == "ranks_per_host") return number(&scenario.ranks_per_host, 1, kMaxRanksPerHost);
+  if (key == "unit_bytes") return number(&scenario.unit_bytes, kLeastUnitBytes, kMostUnitBytes);
   if (key == "saves") return number(&scenario.saves, 1, kMaxSimulatedSaves);
   if (key == "interval_ms") return number(&scenario.interval_ms, 0, kMostMs);
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
@@ -332,14 +373,29 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
 }
 
 std::span<const std::string_view> scenario_keys() {
-  static constexpr std::string_view kKeys[] = {"ranks",          "ranks_per_host", "mesh",
-                                               "model",          "mode",           "saves",
-                                               "profile",        "interval_ms",    "arrival_skew_ms",
-                                               "seed",           "failure",        "max_direct_nodes",
-                                               "stragglers",     "failures",       "replay",
-                                               "optimizer",      "loads",          "load_ranks",
-                                               "load_mesh",      "load_method",    "payload",
-                                               "arrival_skew_us"};
+  static constexpr std::string_view kKeys[] = {"ranks",
+                                               "ranks_per_host",
+                                               "mesh",
+                                               "model",
+                                               "mode",
+                                               "saves",
+                                               "profile",
+                                               "interval_ms",
+                                               "arrival_skew_ms",
+                                               "seed",
+                                               "failure",
+                                               "max_direct_nodes",
+                                               "stragglers",
+                                               "failures",
+                                               "replay",
+                                               "optimizer",
+                                               "loads",
+                                               "load_ranks",
+                                               "load_mesh",
+                                               "load_method",
+                                               "payload",
+                                               "arrival_skew_us",
+                                               "unit_bytes"};
   return kKeys;
 }
 

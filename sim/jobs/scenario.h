@@ -35,6 +35,7 @@ struct Scenario {
   Optimizer optimizer = Optimizer::adam;
   SaveMode mode = SaveMode::collective_free;
   Payload payload = Payload::counted;
+  uint64_t unit_bytes = kDefaultUnitBytes;  // SaveOptions::unit_bytes
   uint32_t saves = 2;
   uint64_t interval_ms = 60'000;  // training time between two saves
   uint64_t arrival_skew_ms = 0;   // each rank calls save up to this much later, drawn again for each save
@@ -52,6 +53,8 @@ struct Scenario {
   // Rules for drawn failures in addition (sim/failures/failure_draws.h); key `failures`
   std::string failure_draws;
   uint32_t hosts() const { return (ranks + ranks_per_host - 1) / ranks_per_host; }
+  uint32_t most_ranks() const;  // of the job and of the runs that follow when it starts again
+  uint32_t most_hosts() const { return (most_ranks() + ranks_per_host - 1) / ranks_per_host; }
   friend bool operator==(const Scenario&, const Scenario&) = default;
 };
 
@@ -73,6 +76,8 @@ std::string arrival_skew_text(const Scenario& scenario);
 std::span<const std::string_view> scenario_keys();
 // The scenario as a file that parse_scenario reads back.
 std::string scenario_text(const Scenario& scenario);
+// The scenario of the run that starts when the job restarts on this number of ranks.
+Scenario restarted_job(const Scenario& scenario, uint32_t ranks);
 // The scenario of the job that loads: with its ranks and mesh in place of those of the job that saves.
 Scenario loading_job(const Scenario& scenario);
 

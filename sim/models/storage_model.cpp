@@ -13,6 +13,10 @@ namespace {
 // at the same time end at the same time.
 constexpr uint64_t kTransferBytes = uint64_t{64} << 20;
 
+// A client whose bytes are so far behind in the storage's total bandwidth sends no more until it has caught
+// up. So small requests of other clients do not wait for everything that somebody will write.
+constexpr actors::TimeNs kMostBacklogNs = 1000 * actors::kMillisecond;
+
 constexpr uint32_t kMostSplits = 10;
 
 uint64_t divided_up(uint64_t a, uint64_t b) {
@@ -113,9 +117,13 @@ void StorageModel::transfer_chunk(JobPtr job) {
       link_free,
       [this, job, bytes] {
         total_free_ = std::max(events_.now(), total_free_) + transfer_ns(bytes, costs_.total_bytes_per_s);
-        if (job->bytes_left != 0) return transfer_chunk(job);
+        if (job->bytes_left == 0) {
+          return events_.schedule(
+              total_free_, [this, job] { advance(job); }, job);
+        }
+        if (total_free_ - events_.now() <= kMostBacklogNs) return transfer_chunk(job);
         events_.schedule(
-            total_free_, [this, job] { advance(job); }, job);
+            total_free_ - kMostBacklogNs, [this, job] { transfer_chunk(job); }, job);
       },
       job);
 }

@@ -2,7 +2,8 @@
 // in the order of arrival. For objects there is one queue per prefix; a prefix is the folder of an attempt. A
 // prefix whose queue is never empty for the time in the profile is split, and then serves twice as many
 // requests. Bytes pass the link of their node and then the storage's total bandwidth; both are queues of
-// chunks. Round trips and transfers have lognormal tails.
+// chunks. A client that is a second ahead of the latter waits. Round trips and transfers have lognormal
+// tails.
 #pragma once
 
 #include <cstdint>

@@ -7,10 +7,15 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 #include <thread>
+
+#include "shoal/check.h"
 
 namespace shoal::base {
 namespace {
@@ -51,6 +56,28 @@ TEST_F(CrashReportDeathTest, NameTheLimitsWhereMemoryOrThreadsAreShort) {
   EXPECT_EXIT(end_thread_by(std::bad_alloc()), ::testing::ExitedWithCode(kStatus), kMemory);
   EXPECT_EXIT(end_by(kNoThread), ::testing::ExitedWithCode(kStatus), kThreads);
   EXPECT_EXIT(end_thread_by(kNoThread), ::testing::ExitedWithCode(kStatus), kThreads);
+}
+
+[[noreturn]] void fail_with_a_note(const std::string& file) {
+  install_crash_report("name", kStatus);
+  std::thread([] { const CrashNote other("of another thread"); }).join();
+  const CrashNote note("seed 7; run it again", file, "seed = 7\n");
+  check_failed("a/file.cpp", 12, "it");
+}
+
+TEST_F(CrashReportDeathTest, WriteTheNoteOfTheThreadThatCrashes) {
+  const std::string file = ::testing::TempDir() + "/crash_note.toml";
+  EXPECT_EXIT(fail_with_a_note(file), ::testing::KilledBySignal(SIGABRT),
+              "internal error at a/file.cpp:12: it is false\nseed 7; run it again\n");
+  std::ifstream written(file);
+  std::string text((std::istreambuf_iterator<char>(written)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(text, "seed = 7\n");
+  EXPECT_EXIT(
+      {
+        const CrashNote note("seed 8");
+        std::raise(SIGSEGV);
+      },
+      ::testing::KilledBySignal(SIGSEGV), "seed 8\n");
 }
 
 TEST_F(CrashReportDeathTest, NameTheCauseOfAnotherErrorWhichLeavesACoreFile) {

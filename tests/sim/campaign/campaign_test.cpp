@@ -81,7 +81,8 @@ TEST(Swarm, DrawsEveryModeProfileAndKindOfFailure) {
 TEST(AimedFailures, HitRareEventsAsOftenAsCommonOnes) {
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    auto aimed = aim_failures(small_job(), profile_of("nvme"), 2, seed, &counts);
+    auto aimed =
+        aim_failures(small_job(), profile_of("nvme"), {AimedKinds::mixed, AimedKinds::mixed}, seed, &counts);
     ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
     EXPECT_EQ(aimed->failures.size(), 2u);
   }
@@ -99,7 +100,7 @@ TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
   size_t at_an_event = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     AimCounts counts;
-    auto aimed = aim_failures(small_job(), profile_of("nvme"), 1, seed, &counts);
+    auto aimed = aim_failures(small_job(), profile_of("nvme"), {AimedKinds::mixed}, seed, &counts);
     ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
     const Failure& failure = aimed->failures.at(0);
     const actors::TimeNs at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
@@ -124,9 +125,49 @@ TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
     dead.failures.push_back(failure);
   }
   AimCounts counts;
-  auto aimed = aim_failures(dead, profile_of("nvme"), 5, 1, &counts);
+  auto aimed = aim_failures(dead, profile_of("nvme"), std::vector(5, AimedKinds::mixed), 1, &counts);
   ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
   EXPECT_LE(aimed->failures.size(), dead.failures.size() + 5);
+}
+
+// The job is killed in its second save and starts again twice, on more and on fewer ranks.
+TEST(AJobThatStartsAgain, LoadsTheNewestCheckpointBitForBitAndGoesOnSaving) {
+  for (const SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
+    Scenario job = small_job();
+    job.mode = mode;
+    job.payload = Payload::full;
+    Failure restart{Failure::Kind::job_restarts, 101, 0, 40};
+    restart.hosts = 0;
+    restart.ranks = 12;
+    job.failures.push_back(restart);
+    restart.at_ms = 400'000;
+    restart.ranks = 3;
+    job.failures.push_back(restart);
+    auto report = simulate(job, profile_of("nvme"));
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_FALSE(report->violation) << report->violation->what;
+    ASSERT_EQ(report->saves.size(), 9u);
+    // Rank-local nodes look for the decision only later.
+    EXPECT_EQ(report->saves[0].is_committed(), mode != SaveMode::rank_local) << report->saves[0].cause;
+    for (size_t save = 3; save < 9; ++save) {
+      EXPECT_TRUE(report->saves[save].is_committed()) << save << ": " << report->saves[save].cause;
+    }
+    EXPECT_GT(report->bytes_stored, 0u);
+  }
+}
+
+TEST(AJobThatStartsAgain, TakesTheRootFromARunThatGoesOn) {
+  Scenario job = small_job();
+  job.payload = Payload::full;
+  job.saves = 20;
+  Failure restart{Failure::Kind::job_restarts, 101, 0, 40};
+  restart.hosts = 1;  // the other hosts go on
+  restart.ranks = 8;
+  job.failures.push_back(restart);
+  auto report = simulate(job, profile_of("nvme"));
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->violation) << report->violation->what;
+  EXPECT_TRUE(report->saves.back().is_committed());
 }
 
 // A run that violates an oracle if host 2 dies and there are two saves.

@@ -15,6 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kSource = SHOAL_SOURCE_FOLDER;
 constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
+constexpr uint64_t kState = 5;
 constexpr uint32_t kRanks = 16, kLoadingRanks = 8, kRanksPerHost = 4;
 
 std::vector<std::vector<Rank>> hosts_of(uint32_t ranks) {
@@ -142,10 +143,10 @@ TEST(KnownBytes, AreThoseOfTheElementWhereverItLies) {
   const Dims shape{7, 5};
   for (uint64_t element_bytes : {1u, 2u, 4u, 8u, 16u}) {
     Bytes all(7 * 5 * element_bytes);
-    fill_with_known_bytes("w", shape, Box{{0, 0}, shape}, element_bytes, 0, all);
+    fill_with_known_bytes(kState, "w", shape, Box{{0, 0}, shape}, element_bytes, 0, all);
     const Box box{{2, 1}, {3, 3}};
     Bytes part((3 * 3 - 2) * element_bytes);  // from its third element on
-    fill_with_known_bytes("w", shape, box, element_bytes, 2 * element_bytes, part);
+    fill_with_known_bytes(kState, "w", shape, box, element_bytes, 2 * element_bytes, part);
     for (uint64_t element = 2; element < 9; ++element) {
       const uint64_t at = ((2 + element / 3) * 5 + 1 + element % 3) * element_bytes;
       for (uint64_t byte = 0; byte < element_bytes; ++byte) {
@@ -153,8 +154,10 @@ TEST(KnownBytes, AreThoseOfTheElementWhereverItLies) {
       }
     }
     Bytes other(all.size());
-    fill_with_known_bytes("v", shape, Box{{0, 0}, shape}, element_bytes, 0, other);
+    fill_with_known_bytes(kState, "v", shape, Box{{0, 0}, shape}, element_bytes, 0, other);
     EXPECT_NE(all, other);
+    fill_with_known_bytes(kState + 1, "w", shape, Box{{0, 0}, shape}, element_bytes, 0, other);
+    EXPECT_NE(all, other) << "of another state";
   }
 }
 
@@ -163,7 +166,7 @@ actors::operation::WriteShard one_write(StoredPayload& payload) {
   LayoutBuilder builder;
   builder.add_tensor("w", DType::f32, {16}, Mesh::contiguous({1}), {Placement::replicate()});
   const LayoutPtr layout = *std::move(builder).build();
-  payload.stage(1, 1, layout, 0, std::vector<local::StagedPiece>{{0, 0, 0, 64, 0}});
+  payload.stage(1, 1, {1, 1, 1}, layout, 0, std::vector<local::StagedPiece>{{0, 0, 0, 64, 0}});
   storage::ShardPiece piece;
   piece.key = piece.fqn = "w";
   piece.dtype = DType::f32;
@@ -220,7 +223,7 @@ TEST(AFullRun, FindsBytesOtherThanThoseThatWereStaged) {
   piece->piece_key = "w";
   piece->dtype = DType::f32;
   piece->box = Box{{0}, {16}};
-  const actors::operation::ReadBatch batch{1, 2, {{piece, 0, 64, 0}}};
+  const actors::operation::ReadBatch batch{1, kSimulatedWindowSlab, {{piece, 0, 64, 0}}};
   EXPECT_TRUE(payload.carry_out(0, false, batch, actors::OperationResult(DamageList{}), 0).ok());
   EXPECT_THAT(payload.disagreement().message(), HasSubstr("ReadBatch: the bytes of v"));
 }
@@ -232,6 +235,7 @@ TEST(FullPayloads, AreRefusedWhereMemoryOrRanksDoNotSuffice) {
               HasSubstr("payload full: 2 saves of llama3-405b, 5.17 TiB each, are more than the 12.0 GiB"));
   scenario.model = "gpt2";
   EXPECT_TRUE(validate_scenario(scenario).ok()) << validate_scenario(scenario).to_string();
+  scenario.loads = 1;
   scenario.load_ranks = 8192;
   EXPECT_THAT(validate_scenario(scenario).message(),
               HasSubstr("the job that loads has 8192 ranks, but at most 4096 may have true bytes"));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/basics/toml_tree.h"
+#include "sim/failures/failure_draws.h"
 #include "sim/simulation.h"
 
 namespace shoal::sim {
@@ -21,9 +22,9 @@ Result<Failure> parsed(const std::string& text) {
 
 // Of every kind, with all keys that it may have: those that it refuses are left out.
 std::string full_text(const std::string& kind) {
-  std::vector<std::string> lines = {"host = 3",   "hosts = 2",        "to_host = 4", "to_hosts = 5",
-                                    "rank = 7",   "for_ms = 90",      "by_ms = 20",  "permille = 10",
-                                    "factor = 6", "back_after_ms = 8"};
+  std::vector<std::string> lines = {"host = 3",   "hosts = 2",         "to_host = 4", "to_hosts = 5",
+                                    "rank = 7",   "for_ms = 90",       "by_ms = 20",  "permille = 10",
+                                    "factor = 6", "back_after_ms = 8", "ranks = 9"};
   for (;;) {
     std::string text = "[[failure]]\nat_ms = 61_000\nat_ns = 2_001\nkind = \"" + kind + "\"\n";
     for (const std::string& line : lines) text += line + "\n";
@@ -68,6 +69,11 @@ TEST(Failures, AreRefusedByFileLineAndReason) {
   rank.rank = 64;
   EXPECT_THAT(check_failure(rank, 8, 64).message(),
               HasSubstr("rank 64 ends at 5 ms: the job has only 64 ranks"));
+}
+
+TEST(DrawnFailures, NameTheKindsWhereOneIsUnknown) {
+  EXPECT_THAT(parse_failure_rules("mixed:count=1,kinds=fire").status().message(),
+              HasSubstr("kinds: 'fire' is not a kind of failure; known kinds are dies, stalls,"));
 }
 
 // --- what comes of them ---
