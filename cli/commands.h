@@ -35,6 +35,7 @@ void add_ls_command(CLI::App& app, Command* chosen);
 void add_show_command(CLI::App& app, Command* chosen);
 void add_verify_command(CLI::App& app, Command* chosen);
 void add_export_command(CLI::App& app, Command* chosen);
+void add_import_command(CLI::App& app, Command* chosen);
 void add_restore_id_command(CLI::App& app, Command* chosen);
 void add_rm_command(CLI::App& app, Command* chosen);
 void add_gc_command(CLI::App& app, Command* chosen);

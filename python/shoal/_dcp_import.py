@@ -570,7 +570,7 @@ def _object_bytes(content: bytes, where: str, allow_pickle: bool) -> bytes:
         ) from None
     except Exception as error:
         raise Corrupt(f"{where} is not what torch.save writes: {error!r}".split("\n")[0]) from None
-    return _values.encode(value) if _values.is_plain(value) else _values._TORCH + content
+    return _values.encode(value) if _values.is_plain(value, dicts=True) else _values._TORCH + content
 
 
 def _address(data: memoryview) -> int:

@@ -2,16 +2,18 @@
 
 The first byte says what follows. JSON text begins with none of these markers:
 
-    JSON text       None, bool, int, float, str, and lists and tuples of them
+    JSON text       None, bool, int, float, str, and lists, tuples and dicts of them
     0x00            the value is bytes: they follow
     0x01            a pickle follows; written and read only where the caller allows it
     0x02            a packed value follows: nested containers with arrays (see pack)
     0x03            what torch.save has written follows: values that a planner of DCP has saved
     0x04            the value is a bytearray: its bytes follow
 
-In JSON text an object stands for what JSON cannot express: {"tuple": [...]}, {"bytes": "<base64>"},
-{"bytearray": "<base64>"}, {"float": "nan"}, {"complex": [re, im]}, and {"torch.dtype": ...},
-{"torch.device": ...}, {"torch.Size": ...}.
+In JSON text an object stands for what JSON cannot express: {"tuple": [...]}, {"dict": [[key, value], ...]},
+{"bytes": "<base64>"}, {"bytearray": "<base64>"}, {"float": "nan"}, {"complex": [re, im]}, and
+{"torch.dtype": ...}, {"torch.device": ...}, {"torch.Size": ...}. A dict is such an object only in a
+checkpoint that was imported from DCP; a state that Shoal saves has its keys in the structure.
+`shoal import` writes the same encoding (admin/dcp/plain_value.h).
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ def _torch() -> typing.Any:
     return sys.modules.get("torch")
 
 
-def is_plain(value: typing.Any) -> bool:
-    """Whether the value is one JSON text: a number, text, None, or lists and tuples of such values."""
+def is_plain(value: typing.Any, dicts: bool = False) -> bool:
+    """Whether the value is one JSON text: a number, text, None, or lists and tuples of such values, with
+    `dicts` also dicts of them whose keys are text or integers."""
     kind = type(value)
     if kind is list or kind is tuple:
-        return all(is_plain(each) for each in value)
+        return all(is_plain(each, dicts) for each in value)
+    if kind is dict and dicts:
+        return all(type(key) in (str, int) and is_plain(each, True) for key, each in value.items())
     if kind in _PLAIN:
         return True
     torch = _torch()
@@ -53,6 +58,8 @@ def _to_json(value: typing.Any) -> typing.Any:
         return [_to_json(each) for each in value]
     if kind is tuple:
         return {"tuple": [_to_json(each) for each in value]}
+    if kind is dict:
+        return {"dict": [[key, _to_json(each)] for key, each in value.items()]}
     if kind is float and not math.isfinite(value):
         return {"float": repr(value)}
     if kind is complex:
@@ -84,6 +91,8 @@ def _from_json(value: typing.Any) -> typing.Any:
     ((kind, content),) = value.items()
     if kind == "tuple":
         return tuple(_from_json(each) for each in content)
+    if kind == "dict":
+        return {key: _from_json(each) for key, each in content}
     if kind == "float":
         return float(content)
     if kind == "complex":

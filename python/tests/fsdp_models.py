@@ -67,6 +67,15 @@ def whole(value):
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
+def save_for_import(folder: str) -> None:
+    """Saves with DCP, for `shoal import`."""
+    _, world_size = start_gloo(folder + ".store")
+    model, optimizer = build("fsdp", world_size, seed=1)
+    train(model, optimizer, 2)
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    dcp.save({"model": model_state, "optim": optimizer_state, "step": 2}, checkpoint_id=folder)
+
+
 def save(root: str, store_file: str, parallel: str) -> None:
     rank, world_size = start_gloo(store_file)
     model, optimizer = build(parallel, world_size, seed=1)
