@@ -201,7 +201,7 @@ struct Message {
       here @62 :List(UInt32);          # ranks whose trainers are attached
       mayReturn @63 :Bool;             # the node stops while trainers are attached: another may replace it
       rankLocal @64 :Bool;             # its ranks save in mode rank-local; the Coordinator answers
-      expected @69 :List(UInt32);      # further ranks of this host, whose trainers have not attached yet
+      expected @71 :List(UInt32);      # further ranks of this host, whose trainers have not attached yet
     }
     localPlans :group {                # ShardWriter -> Coordinator, mode collective: what these ranks hold
       key @37 :AttemptKey;
