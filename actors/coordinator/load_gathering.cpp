@@ -22,7 +22,7 @@ void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& message,
     load.first = now;
     forget_oldest(out);
   }
-  if (load.is_gathered && load.choice) {  // a repetition, or too late
+  if (load.state.is(GatheringState::answered)) {  // a repetition, or too late
     auto known = load.answers.find(from);
     return out.send(from, RoleKind::loader,
                     known != load.answers.end()
@@ -43,16 +43,15 @@ void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& message,
   }
   if (load.ranks >= message.world_size) {
     timers_.cancel(&load.timer, out);
-    load.is_gathered = true;
-    if (load.choice) answer(message.id, load, out);
-  } else if (load.timer == 0) {
+    if (load.takes_members()) on(GatheringTrigger::all_joined, message.id, load, out);
+  } else if (load.takes_members() && load.timer == 0) {
     wait(now, message.id, out);
   }
 }
 
 void LoadGathering::forget(NodeId node) {
   for (auto& [id, load] : loads_) {
-    if (load.is_gathered || load.members.erase(node) == 0) continue;
+    if (!load.takes_members() || load.members.erase(node) == 0) continue;
     count_members(load);
   }
 }
@@ -74,7 +73,8 @@ void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
     if (found == loads_.end() || found->second.choice) return;
     Load& load = found->second;
     load.choice = std::move(choice);
-    if (load.is_gathered || !load.choice->ok()) return answer(id, load, then_out);
+    on(load.choice->ok() ? GatheringTrigger::chose : GatheringTrigger::cannot_choose, id, load, then_out);
+    if (load.state.is(GatheringState::answered)) return;
     for (const auto& [node, member] : load.members) {
       if (member.address.empty()) then_out.send(node, RoleKind::loader, bare(id, *load.choice));
     }
@@ -94,17 +94,18 @@ void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) 
   const TimeNs most =
       std::min(kMostQuietTimes * quiet, TimeNs{config_.timeouts.load_gather_most_ms} * kMillisecond);
   const TimeNs until = std::min(load.last + quiet, load.first + most);
-  if (until <= now) {
-    load.is_gathered = true;
-    if (load.choice) answer(id, load, out);
-    return;
-  }
+  if (until <= now) return on(GatheringTrigger::all_joined, id, load, out);
   load.timer = timers_.set(until, out, [this, id](TimeNs then_now, EffectWriter& then_out) {
     auto found = loads_.find(id);
-    if (found == loads_.end() || found->second.is_gathered) return;
+    if (found == loads_.end() || !found->second.takes_members()) return;
     found->second.timer = 0;
     wait(then_now, id, then_out);
   });
+}
+
+void LoadGathering::on(GatheringTrigger trigger, const wire::LoadId& id, Load& load, EffectWriter& out) {
+  load.state.on(trigger, counts_);
+  if (load.state.is(GatheringState::answered)) answer(id, load, out);
 }
 
 wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<LoadChooser::Chosen>& choice) {
@@ -117,27 +118,8 @@ wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<LoadCh
 // Each node receives the hosts that have an id in common with it. Nodes with the same ids receive the same
 // message.
 void LoadGathering::answer(const wire::LoadId& id, Load& load, EffectWriter& out) {
-  load.is_gathered = true;
   timers_.cancel(&load.timer, out);
-  struct Ranked {
-    Rank rank;
-    LayoutId group;
-    const std::string* address;
-  };
-  std::vector<Ranked> ranks;
-  for (const auto& [node, member] : load.members) {
-    if (member.address.empty()) continue;
-    for (const wire::RankLayout& rank : member.ranks) {
-      ranks.push_back({rank.rank, rank.layout_id, &member.address});
-    }
-  }
-  std::sort(ranks.begin(), ranks.end(), [](const Ranked& a, const Ranked& b) {
-    return std::tie(a.rank, *a.address) < std::tie(b.rank, *b.address);
-  });
-  const auto twice = std::unique(ranks.begin(), ranks.end(),
-                                 [](const Ranked& a, const Ranked& b) { return a.rank == b.rank; });
-  ranks.erase(twice, ranks.end());  // a rank that two hosts claim belongs to the first by address
-
+  const std::vector<Sharing> ranks = load.choice->ok() ? sharing_ranks(load) : std::vector<Sharing>();
   std::map<std::set<LayoutId>, std::shared_ptr<const WireBody>> made;
   for (const auto& [node, member] : load.members) {
     std::set<LayoutId> groups;
@@ -148,27 +130,50 @@ void LoadGathering::answer(const wire::LoadId& id, Load& load, EffectWriter& out
     if (body == nullptr) {
       wire::LoadRoster roster = bare(id, *load.choice);
       roster.groups.assign(groups.begin(), groups.end());
-      std::map<std::string, uint32_t> hosts;
-      for (const Ranked& rank : ranks) {
-        const auto group = groups.find(rank.group);
-        if (group == groups.end() || !load.choice->ok()) continue;
-        const auto [host, fresh] = hosts.try_emplace(*rank.address, static_cast<uint32_t>(hosts.size()));
-        if (fresh) roster.addresses.push_back(*rank.address);
-        const auto number = static_cast<uint32_t>(std::distance(groups.begin(), group));
-        wire::LoadMembers* last = roster.members.empty() ? nullptr : &roster.members.back();
-        if (last != nullptr && last->first + last->count == rank.rank && last->host == host->second &&
-            last->group == number) {
-          ++last->count;
-        } else {
-          roster.members.push_back({rank.rank, 1, host->second, number});
-        }
-      }
+      add_members(ranks, groups, &roster);
       body = std::make_shared<const WireBody>(std::move(roster));
     }
     load.answers[node] = body;
     out.send(node, RoleKind::loader, body);
   }
   load.members.clear();
+}
+
+// Ascending by rank. A rank that two hosts claim belongs to the first by address.
+std::vector<LoadGathering::Sharing> LoadGathering::sharing_ranks(const Load& load) {
+  std::vector<Sharing> ranks;
+  for (const auto& [node, member] : load.members) {
+    if (member.address.empty()) continue;
+    for (const wire::RankLayout& rank : member.ranks) {
+      ranks.push_back({rank.rank, rank.layout_id, &member.address});
+    }
+  }
+  std::sort(ranks.begin(), ranks.end(), [](const Sharing& a, const Sharing& b) {
+    return std::tie(a.rank, *a.address) < std::tie(b.rank, *b.address);
+  });
+  const auto twice = std::unique(ranks.begin(), ranks.end(),
+                                 [](const Sharing& a, const Sharing& b) { return a.rank == b.rank; });
+  ranks.erase(twice, ranks.end());
+  return ranks;
+}
+
+void LoadGathering::add_members(const std::vector<Sharing>& ranks, const std::set<LayoutId>& groups,
+                                wire::LoadRoster* roster) {
+  std::map<std::string, uint32_t> hosts;
+  for (const Sharing& rank : ranks) {
+    const auto group = groups.find(rank.group);
+    if (group == groups.end()) continue;
+    const auto [host, fresh] = hosts.try_emplace(*rank.address, static_cast<uint32_t>(hosts.size()));
+    if (fresh) roster->addresses.push_back(*rank.address);
+    const auto number = static_cast<uint32_t>(std::distance(groups.begin(), group));
+    wire::LoadMembers* last = roster->members.empty() ? nullptr : &roster->members.back();
+    if (last != nullptr && last->first + last->count == rank.rank && last->host == host->second &&
+        last->group == number) {
+      ++last->count;
+    } else {
+      roster->members.push_back({rank.rank, 1, host->second, number});
+    }
+  }
 }
 
 void LoadGathering::forget_oldest(EffectWriter& out) {

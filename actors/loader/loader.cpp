@@ -9,7 +9,10 @@
 namespace shoal::actors {
 
 std::vector<TransitionsTaken> Loader::transitions() const {
-  return {{"load", load_counts_.list()}, {"round", round_counts_.list()}};
+  return {{"load", load_counts_.list()},
+          {"round", round_counts_.list()},
+          {"chunk", exchange_counts_.chunks.list()},
+          {"storage trial", exchange_counts_.trials.list()}};
 }
 
 void Loader::handle(TimeNs now, const Event& event, Effects& effects) {

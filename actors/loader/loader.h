@@ -162,6 +162,7 @@ class Loader final : public Role {
   std::map<std::pair<ClientId, uint32_t>, uint64_t> slabs_;  // bytes of each slab
   LoadMachine::Counts load_counts_;
   RoundMachine::Counts round_counts_;
+  ExchangeCounts exchange_counts_;
   uint64_t loads_begun_ = 0;
   Loads loads_;
   std::map<wire::LoadId, Round> rounds_;

@@ -326,8 +326,9 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
       fail(then_now, key, found->second.failure, then_out);
     }
   };
-  round.exchange = std::make_unique<ChunkExchange>(ChunkExchange::Pendings{operations_, timers_, sends_},
-                                                   plan, std::move(settings), std::move(hooks));
+  round.exchange =
+      std::make_unique<ChunkExchange>(ChunkExchange::Pendings{operations_, timers_, sends_, exchange_counts_},
+                                      plan, std::move(settings), std::move(hooks));
   round.exchange->begin(now, out);
   for (const auto& [from, wanted] : std::exchange(round.early, {})) {
     round.exchange->on_request(now, from, wanted, out);

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "actors/coordinator/attempt.h"
+#include "actors/coordinator/load_gathering.h"
 #include "actors/coordinator/term.h"
 #include "actors/loader/load.h"
 #include "actors/loader/round.h"
+#include "actors/loader/sharing/chunk_state.h"
 #include "actors/planner/joining.h"
 #include "actors/shard_writer/node_drain.h"
 #include "actors/shard_writer/node_save.h"
@@ -44,6 +46,9 @@ TEST(StateTables, AreThoseOfThePage) {
   expect_on_page("Drain (ShardWriter)", kNodeDrainTransitions);
   expect_on_page("Load (Loader)", kLoadTransitions);
   expect_on_page("Round (Loader)", kRoundTransitions);
+  expect_on_page("Chunk (Loader)", kChunkTransitions);
+  expect_on_page("Storage trial (Loader)", kTrialTransitions);
+  expect_on_page("Load gathering (Coordinator)", kGatheringTransitions);
   expect_on_page("Joining (Planner)", kJoiningTransitions);
 }
 

@@ -44,6 +44,7 @@ ChunkExchange::ChunkExchange(Pendings pendings, std::shared_ptr<const ChunkPlan>
     : operations_(pendings.operations),
       timers_(pendings.timers),
       sends_(pendings.sends),
+      counts_(pendings.counts),
       kept_plan_(std::move(plan)),
       plan_(*kept_plan_),
       settings_(std::move(settings)),
@@ -58,7 +59,7 @@ ChunkExchange::ChunkExchange(Pendings pendings, std::shared_ptr<const ChunkPlan>
                        plan_, settings_.buffer_bytes,
                        [this](uint32_t chunk) { return !tree_of(chunk).parent(plan_.chunks[chunk].ordinal); })
                  : std::vector<uint32_t>()),
-      trial_(tried_.size(), bytes_of(plan_)) {
+      trial_(tried_.size(), bytes_of(plan_), counts_.trials) {
   for (uint32_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
     held_[chunk].parts_left = static_cast<uint32_t>(plan_.chunks[chunk].parts.size());
   }
@@ -88,7 +89,7 @@ void ChunkExchange::go_on(TimeNs now, EffectWriter& out) {
   if (trial_.is_in_progress()) return;
   const uint64_t buffer_bytes = std::max(settings_.buffer_bytes, least_buffer_bytes(plan_.groups.size()));
   while (next_ < held_.size()) {
-    if (held_[next_].state != State::waiting) {
+    if (!held_[next_].state.is(ChunkState::waiting)) {
       ++next_;
       continue;
     }
@@ -116,7 +117,7 @@ void ChunkExchange::fetch(TimeNs now, uint32_t chunk, EffectWriter& out) {
   const std::optional<uint32_t> parent =
       is_read_here ? std::nullopt : tree_of(chunk).parent(plan_.chunks[chunk].ordinal);
   if (!parent) return read(now, chunk, out);
-  held.state = State::requested;
+  on(held, ChunkTrigger::request_sent);
   held.last_news = now;
   held.requested_from = (*plan_.groups[plan_.chunks[chunk].group])[*parent];
   Peer& peer = peers_[held.requested_from];
@@ -149,7 +150,7 @@ void ChunkExchange::take_back(TimeNs now, HeldChunk& held) {
 void ChunkExchange::read(TimeNs now, uint32_t chunk, EffectWriter& out) {
   if (waits_for_header(chunk, nullptr)) return;
   HeldChunk& held = held_[chunk];
-  held.state = State::reading;
+  on(held, ChunkTrigger::read_begun);
   held.read_since = now;
   reading_.begin(now);
   operations_.start(reading_of(plan_, plan_.chunks[chunk]), out,
@@ -172,7 +173,7 @@ void ChunkExchange::on_data(TimeNs now, const wire::ChunkData& message, EffectWr
   const std::optional<uint32_t> found = plan_.find(message.number);
   if (!found) return;
   HeldChunk& held = held_[*found];
-  if (held.state != State::requested) return;  // it came late: the chunk is being read, or is here
+  if (!held.state.is(ChunkState::requested)) return;  // it came late: the chunk is being read, or is here
   Peer& peer = peers_[held.requested_from];
   peer.last_chunk = now;
   peer.has_sent = true;
@@ -182,7 +183,7 @@ void ChunkExchange::on_data(TimeNs now, const wire::ChunkData& message, EffectWr
 
 void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& out) {
   if (waits_for_header(chunk, got)) return;
-  held_[chunk].state = State::checking;
+  on(held_[chunk], ChunkTrigger::received);
   operations_.start(
       check_of(plan_, plan_.chunks[chunk], got), out,
       [this, chunk, got, alive = std::weak_ptr<bool>(alive_)](TimeNs now, Result<operation::Done> result,
@@ -201,7 +202,7 @@ void ChunkExchange::check(TimeNs, uint32_t chunk, ChunkPtr got, EffectWriter& ou
 void ChunkExchange::on_unavailable(TimeNs now, const wire::ChunksUnavailable& message, EffectWriter& out) {
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
-    if (!found || held_[*found].state != State::requested) continue;
+    if (!found || !held_[*found].state.is(ChunkState::requested)) continue;
     HeldChunk& held = held_[*found];
     peers_[held.requested_from].last_chunk = now;
     take_back(now, held);
@@ -214,9 +215,9 @@ bool ChunkExchange::waits_for_header(uint32_t chunk, const ChunkPtr& got) {
   if (trial_.is_in_progress()) return false;
   for (uint32_t header : plan_.chunks[chunk].headers) {
     const HeldChunk& held = held_[header];
-    if (held.is_known || held.state == State::here || held.state == State::gone) continue;
+    if (held.is_known || held.state.is_one_of(ChunkState::here, ChunkState::gone)) continue;
     held_[header].needed_by.push_back(chunk);
-    held_[chunk].state = State::needs_header;
+    on(held_[chunk], ChunkTrigger::header_missing);
     held_[chunk].chunk = got;
     return true;
   }
@@ -239,7 +240,7 @@ void ChunkExchange::arrived(TimeNs now, uint32_t chunk, ChunkPtr got, EffectWrit
     bytes_held_ -= held.bytes - got->size;
     held.bytes = got->size;
   }
-  held.state = State::here;
+  on(held, ChunkTrigger::arrived);
   held.chunk = std::move(got);
   held.here_since = now;
   --in_progress_;
@@ -269,7 +270,7 @@ void ChunkExchange::failed(TimeNs now, uint32_t chunk, const Status& why, Effect
   for (NodeId peer : std::exchange(held.requesters, {})) {
     out.send(peer, RoleKind::loader, wire::ChunksUnavailable{settings_.id, {plan_.chunks[chunk].number}});
   }
-  release(chunk);
+  release(chunk, ChunkTrigger::read_failed);
   header_settled(now, chunk, out);
   std::set<uint32_t> users;
   for (const ChunkPlan::Part& part : plan_.chunks[chunk].parts) users.insert(part.user);
@@ -288,7 +289,7 @@ void ChunkExchange::give_room(TimeNs now, uint32_t user, uint32_t batch, const S
   rooms_[user][batch] = {room, static_cast<uint32_t>(parts_of.size())};
   std::map<uint32_t, std::vector<size_t>> ready;
   for (const ChunkPlan::PartAt& each : parts_of) {
-    if (held_[each.chunk].state == State::here) ready[each.chunk].push_back(each.part);
+    if (held_[each.chunk].state.is(ChunkState::here)) ready[each.chunk].push_back(each.part);
   }
   for (const auto& [chunk, parts] : ready) copy(now, chunk, parts, out);
   go_on(now, out);
@@ -353,9 +354,9 @@ void ChunkExchange::forget_user(TimeNs now, uint32_t user, EffectWriter& out) {
       const bool is_copied = !held.copied.empty() && held.copied[i];
       held.parts_left += forgotten_[parts[i].user] || is_copied ? 0 : 1;
     }
-    if (held.state == State::here && may_release(held, chunk)) release(chunk);
-    if (!is_last || held.state != State::waiting) continue;
-    held.state = State::gone;  // no user here needs it; peers that do read it
+    if (held.state.is(ChunkState::here) && may_release(held, chunk)) release(chunk);
+    if (!is_last || !held.state.is(ChunkState::waiting)) continue;
+    on(held, ChunkTrigger::not_needed);
     for (NodeId peer : std::exchange(held.requesters, {})) {
       out.send(peer, RoleKind::loader, wire::ChunksUnavailable{settings_.id, {plan_.chunks[chunk].number}});
     }
@@ -371,9 +372,9 @@ void ChunkExchange::on_request(TimeNs now, NodeId from, const wire::ChunkRequest
   wire::ChunksUnavailable not_here{settings_.id, {}};
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
-    if (!found || held_[*found].state == State::gone) {
+    if (!found || held_[*found].state.is(ChunkState::gone)) {
       not_here.chunks.push_back(number);
-    } else if (held_[*found].state == State::here && !trial_.is_in_progress()) {
+    } else if (held_[*found].state.is(ChunkState::here) && !trial_.is_in_progress()) {
       serve(now, *found, from, out);
       if (may_release(held_[*found], *found)) release(*found);
     } else if (held_[*found].requesters.size() < settings_.addresses.size()) {
@@ -387,7 +388,7 @@ void ChunkExchange::on_request(TimeNs now, NodeId from, const wire::ChunkRequest
 void ChunkExchange::on_cancelled(TimeNs now, const wire::ChunksCancelled& message, EffectWriter& out) {
   for (uint64_t number : message.chunks) {
     const std::optional<uint32_t> found = plan_.find(number);
-    if (!found || held_[*found].state == State::gone) continue;
+    if (!found || held_[*found].state.is(ChunkState::gone)) continue;
     ++held_[*found].served;
     if (may_release(held_[*found], *found)) release(*found);
   }
@@ -414,7 +415,7 @@ void ChunkExchange::on_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter&
   taker->second.last_left = now;
   if (--taker->second.leaving == 0) takers_.erase(taker);
   HeldChunk& held = held_[chunk];
-  if (--held.leaving != 0 || held.state != State::gone) return;
+  if (--held.leaving != 0 || !held.state.is(ChunkState::gone)) return;
   bytes_held_ -= held.bytes;
   go_on(now, out);
 }
@@ -426,22 +427,22 @@ void ChunkExchange::serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out)
 // Serves what peers requested during the storage trial, which serving would have disturbed.
 void ChunkExchange::serve_tried(TimeNs now, EffectWriter& out) {
   for (uint32_t chunk : tried_) {
-    if (held_[chunk].state != State::here) continue;
+    if (!held_[chunk].state.is(ChunkState::here)) continue;
     serve_waiting(now, chunk, out);
     if (may_release(held_[chunk], chunk)) release(chunk);
   }
 }
 
 bool ChunkExchange::may_release(const HeldChunk& held, uint32_t chunk) const {
-  if (held.state != State::here || held.parts_left != 0) return false;
+  if (!held.state.is(ChunkState::here) || held.parts_left != 0) return false;
   return held.served >= tree_of(chunk).children(plan_.chunks[chunk].ordinal);
 }
 
 // A chunk on its way to peers takes room until it has left.
-void ChunkExchange::release(uint32_t chunk) {
+void ChunkExchange::release(uint32_t chunk, ChunkTrigger how) {
   HeldChunk& held = held_[chunk];
   if (held.leaving == 0) bytes_held_ -= held.bytes;
-  held.state = State::gone;
+  on(held, how);
   held.chunk.reset();
 }
 
@@ -450,7 +451,8 @@ void ChunkExchange::release_late(TimeNs now) {
   const uint32_t end = tried_.empty() ? next_ : std::max(next_, tried_.back() + 1);
   for (uint32_t chunk = 0; chunk < end; ++chunk) {
     const HeldChunk& held = held_[chunk];
-    if (held.state == State::here && held.parts_left == 0 && now - held.here_since >= settings_.deadline) {
+    if (held.state.is(ChunkState::here) && held.parts_left == 0 &&
+        now - held.here_since >= settings_.deadline) {
       release(chunk);
     }
   }

@@ -30,6 +30,7 @@
 #include "actors/continuations.h"
 #include "actors/loader/sharing/busy_time.h"
 #include "actors/loader/sharing/chunk_plan.h"
+#include "actors/loader/sharing/chunk_state.h"
 #include "actors/loader/sharing/load_tree.h"
 #include "actors/loader/sharing/storage_trial.h"
 #include "shoal/load_times.h"
@@ -57,6 +58,7 @@ class ChunkExchange {
     PendingOperations& operations;
     PendingTimers& timers;
     PendingSends& sends;
+    ExchangeCounts& counts;
   };
   ChunkExchange(Pendings pendings, std::shared_ptr<const ChunkPlan> plan, Settings settings, Hooks hooks);
 
@@ -81,9 +83,8 @@ class ChunkExchange {
   const DamageList& damaged() const { return damaged_; }  // what this node read from copies
 
  private:
-  enum class State : uint8_t { waiting, requested, needs_header, reading, checking, here, gone };
   struct HeldChunk {
-    State state = State::waiting;
+    ChunkMachine state{ChunkState::waiting};
     ChunkPtr chunk;               // in needs_header: what a peer sent, or nullptr to read it
     uint64_t bytes = 0;           // of the buffer
     uint32_t parts_left = 0;      // parts that are not copied yet
@@ -113,6 +114,7 @@ class ChunkExchange {
     uint32_t parts_left = 0;
   };
 
+  void on(HeldChunk& held, ChunkTrigger trigger) { held.state.on(trigger, counts_.chunks); }
   void go_on(TimeNs now, EffectWriter& out);
   void fetch(TimeNs now, uint32_t chunk, EffectWriter& out);
   void read(TimeNs now, uint32_t chunk, EffectWriter& out);
@@ -128,7 +130,7 @@ class ChunkExchange {
   void serve_waiting(TimeNs now, uint32_t chunk, EffectWriter& out);
   void serve_tried(TimeNs now, EffectWriter& out);
   void on_left(TimeNs now, uint32_t chunk, NodeId to, EffectWriter& out);
-  void release(uint32_t chunk);
+  void release(uint32_t chunk, ChunkTrigger how = ChunkTrigger::released);
   bool may_release(const HeldChunk& held, uint32_t chunk) const;
   void release_late(TimeNs now);
   bool may_never_end(TimeNs now, const HeldChunk& held) const;  // whether its read may never end
@@ -148,6 +150,7 @@ class ChunkExchange {
   PendingOperations& operations_;
   PendingTimers& timers_;
   PendingSends& sends_;
+  ExchangeCounts& counts_;
   const std::shared_ptr<const ChunkPlan> kept_plan_;
   const ChunkPlan& plan_;
   const Settings settings_;

@@ -25,14 +25,14 @@ constexpr uint32_t kReadAheadChunks = 8;
 
 bool ChunkExchange::may_never_end(TimeNs now, const HeldChunk& held) const {
   const TimeNs longest = std::max(kDeadlinesOfARead * settings_.deadline, kReadsOfARead * longest_read_);
-  return held.state == State::reading && now - held.read_since > longest;
+  return held.state.is(ChunkState::reading) && now - held.read_since > longest;
 }
 
 void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   std::set<uint32_t> late;
   for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
     const HeldChunk& held = held_[chunk];
-    if (held.state != State::requested) continue;
+    if (!held.state.is(ChunkState::requested)) continue;
     const TimeNs last_news = std::max(held.last_news, peers_[held.requested_from].last_chunk);
     if (now - last_news >= settings_.deadline) late.insert(held.requested_from);
   }
@@ -49,12 +49,12 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   }
   for (uint32_t chunk = 0; chunk < next_; ++chunk) {
     HeldChunk& held = held_[chunk];
-    if (held.state != State::requested || !late.contains(held.requested_from)) continue;
+    if (!held.state.is(ChunkState::requested) || !late.contains(held.requested_from)) continue;
     take_back(now, held);
     ++given_up_;
     --in_progress_;
     bytes_held_ -= held.bytes;
-    held.state = State::waiting;
+    on(held, ChunkTrigger::peer_given_up);
     fetch(now, chunk, out);
   }
   send_requests(out);
@@ -79,8 +79,8 @@ void ChunkExchange::send_pending(TimeNs now, EffectWriter& out) {
   for (uint32_t chunk = 0; chunk < held_.size(); ++chunk) {
     const HeldChunk& held = held_[chunk];
     if (may_never_end(now, held)) continue;
-    goes_on = goes_on || held.state == State::requested || held.state == State::reading ||
-              held.state == State::checking;
+    goes_on =
+        goes_on || held.state.is_one_of(ChunkState::requested, ChunkState::reading, ChunkState::checking);
     for (NodeId peer : held.requesters) {
       std::vector<uint64_t>& numbers = pending[peer];
       if (numbers.size() < kMaxChunksPerMessage) numbers.push_back(plan_.chunks[chunk].number);
@@ -124,7 +124,7 @@ void ChunkExchange::look_at_speed(TimeNs now, uint32_t chunk, EffectWriter& out)
 void ChunkExchange::read_ahead(EffectWriter& out) {
   std::vector<uint32_t> chunks;
   for (read_end_ = next_; read_end_ < held_.size() && chunks.size() < kReadAheadChunks; ++read_end_) {
-    if (held_[read_end_].state == State::waiting) chunks.push_back(read_end_);
+    if (held_[read_end_].state.is(ChunkState::waiting)) chunks.push_back(read_end_);
   }
   send_cancelled(chunks, out);
 }
@@ -150,8 +150,8 @@ void ChunkExchange::tick(TimeNs now, EffectWriter& out) {
   go_on(now, out);
   send_pending(now, out);
   const bool has_all = std::all_of(held_.begin(), held_.end(), [&](const HeldChunk& held) {
-    return held.state == State::gone || (held.state == State::here && held.parts_left == 0 &&
-                                         now - held.here_since >= 2 * settings_.deadline);
+    return held.state.is(ChunkState::gone) || (held.state.is(ChunkState::here) && held.parts_left == 0 &&
+                                               now - held.here_since >= 2 * settings_.deadline);
   });
   is_over_ = has_all && takers_.empty();
   if (is_over_) return;

@@ -43,14 +43,15 @@ std::vector<uint32_t> trial_chunks(const ChunkPlan& plan, uint64_t buffer_bytes,
   return candidates;
 }
 
-StorageTrial::StorageTrial(size_t chunks, uint64_t needed_bytes)
-    : phase_(chunks == 0 ? Phase::over : Phase::trying),
+StorageTrial::StorageTrial(size_t chunks, uint64_t needed_bytes, TrialMachine::Counts& counts)
+    : state_(chunks == 0 ? TrialState::over : TrialState::trying),
+      counts_(counts),
       chunks_left_(chunks),
       sample_bytes_(std::min(kSampleBytes, needed_bytes / kPartOfLoad)),
       look_at_bytes_(sample_bytes_) {}
 
-void StorageTrial::begin_sample(TimeNs now, Phase phase) {
-  phase_ = phase;
+void StorageTrial::begin_sample(TimeNs now, TrialTrigger trigger) {
+  on(trigger);
   since_ = now;
   bytes_ = 0;
   look_at_bytes_ = sample_bytes_;
@@ -59,28 +60,28 @@ void StorageTrial::begin_sample(TimeNs now, Phase phase) {
 void StorageTrial::came(TimeNs now, const Arrival& arrival) {
   bytes_ += arrival.bytes;
   const bool is_sample = bytes_ >= look_at_bytes_;
-  switch (phase_) {
-    case Phase::trying:
+  switch (state_.state()) {
+    case TrialState::trying:
       if (--chunks_left_ != 0) return;
       storage_kib_per_s_ = kib_per_s(bytes_, now - since_);
-      return begin_sample(now, Phase::warming);
-    case Phase::warming:
-      if (arrival.all_send) begin_sample(now, Phase::sharing);
+      return begin_sample(now, TrialTrigger::tried);
+    case TrialState::warming:
+      if (arrival.all_send) begin_sample(now, TrialTrigger::all_send);
       return;
-    case Phase::sharing:
+    case TrialState::sharing:
       if (!is_sample) return;
       shared_kib_per_s_ = kib_per_s(bytes_, now - since_);
-      if (storage_kib_per_s_ * 1000 > shared_kib_per_s_ * kFasterPermille) phase_ = Phase::leaving;
+      if (storage_kib_per_s_ * 1000 > shared_kib_per_s_ * kFasterPermille) on(TrialTrigger::storage_faster);
       look_at_bytes_ *= 2;  // the first chunks come faster than later ones: peers had them already
       return;
-    case Phase::leaving:  // chunks that were requested from peers still arrive
-      if (arrival.none_requested) begin_sample(now, Phase::reading);
+    case TrialState::leaving:  // chunks that were requested from peers still arrive
+      if (arrival.none_requested) begin_sample(now, TrialTrigger::nothing_requested);
       return;
-    case Phase::reading:
+    case TrialState::reading:
       if (!is_sample) return;
       if (kib_per_s(bytes_, now - since_) < shared_kib_per_s_) return give_up();
-      return begin_sample(now, Phase::reading);
-    case Phase::over:
+      return begin_sample(now, TrialTrigger::still_as_fast);
+    case TrialState::over:
       return;
   }
 }

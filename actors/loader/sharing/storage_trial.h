@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "actors/loader/sharing/chunk_plan.h"
+#include "actors/loader/sharing/chunk_state.h"
 #include "actors/role.h"
 
 namespace shoal::actors {
@@ -33,23 +34,23 @@ class StorageTrial {
   };
   // `chunks`: number of chunks in the trial; 0: the node shares, whatever the speed of storage.
   // `needed_bytes`: of the whole load.
-  StorageTrial(size_t chunks, uint64_t needed_bytes);
+  StorageTrial(size_t chunks, uint64_t needed_bytes, TrialMachine::Counts& counts);
 
   void begin(TimeNs now) { since_ = now; }
   void came(TimeNs now, const Arrival& arrival);
-  void give_up() { phase_ = Phase::over; }  // the node shares
+  void give_up() { on(TrialTrigger::given_up); }  // the node shares
 
-  bool is_in_progress() const {
-    return phase_ == Phase::trying;
-  }  // nothing has been requested from peers yet
-  bool waits_for_peers() const { return phase_ == Phase::warming; }
-  bool reads_storage() const { return phase_ == Phase::leaving || phase_ == Phase::reading; }
+  // Nothing has been requested from peers yet.
+  bool is_in_progress() const { return state_.is(TrialState::trying); }
+  bool waits_for_peers() const { return state_.is(TrialState::warming); }
+  bool reads_storage() const { return state_.is_one_of(TrialState::leaving, TrialState::reading); }
 
  private:
-  enum class Phase : uint8_t { trying, warming, sharing, leaving, reading, over };
-  void begin_sample(TimeNs now, Phase phase);
+  void on(TrialTrigger trigger) { state_.on(trigger, counts_); }
+  void begin_sample(TimeNs now, TrialTrigger trigger);
 
-  Phase phase_;
+  TrialMachine state_;
+  TrialMachine::Counts& counts_;
   size_t chunks_left_;  // of the trial
   const uint64_t sample_bytes_;
   TimeNs since_ = 0;  // start of the current sample

@@ -1,10 +1,12 @@
 // The tables of states of the Loader and the Planner.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "actors/loader/load.h"
 #include "actors/loader/round.h"
+#include "actors/loader/sharing/chunk_state.h"
 #include "actors/planner/joining.h"
 #include "tests/actors/state_tables.h"
 
@@ -15,6 +17,26 @@ TEST(TheTablesOfTheLoader, ReachEveryState) {
   EXPECT_TRUE(reaches_all(kLoadTransitions, std::vector{LoadState::opening}));
   EXPECT_TRUE(reaches_all(kRoundTransitions, std::vector{RoundState::gathering}));
   EXPECT_TRUE(reaches_all(kJoiningTransitions, std::vector{JoiningState::idle}));
+  EXPECT_TRUE(reaches_all(kChunkTransitions, std::vector{ChunkState::waiting}));
+  EXPECT_TRUE(reaches_all(kTrialTransitions, std::vector{TrialState::trying}));
+}
+
+// Otherwise its users and peers would wait for ever.
+TEST(AChunk, EndsOnlyInTheStateInWhichNobodyWaitsForIt) {
+  for (const auto& row : kChunkTransitions)
+    EXPECT_NE(row.from, ChunkState::gone) << name_of_enumerator(row.on);
+  for (const auto& row : kChunkTransitions) {
+    if (row.to == ChunkState::gone) continue;
+    EXPECT_TRUE(std::any_of(kChunkTransitions.begin(), kChunkTransitions.end(), [&](const auto& next) {
+      return next.from == row.to;
+    })) << name_of_enumerator(row.to);
+  }
+}
+
+TEST(AStorageTrial, MayBeGivenUpAtAnyTime) {
+  for (const auto& row : kTrialTransitions) {
+    EXPECT_TRUE(TrialMachine(row.from).may(TrialTrigger::given_up)) << name_of_enumerator(row.from);
+  }
 }
 
 TEST(ALoad, MayFailInEveryStateBeforeItsEnd) {

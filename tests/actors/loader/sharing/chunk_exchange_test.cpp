@@ -22,7 +22,7 @@ class ExchangeRole final : public Role {
  public:
   ExchangeRole(std::shared_ptr<const ChunkPlan> plan, ChunkExchange::Settings settings, bool gives_room)
       : exchange_(
-            {operations_, timers_, sends_}, std::move(plan), std::move(settings),
+            {operations_, timers_, sends_, counts_}, std::move(plan), std::move(settings),
             {[this](TimeNs, uint32_t, uint32_t, EffectWriter&) { ++batches_complete; },
              [](TimeNs, uint32_t, const Status&, EffectWriter&) {}, [](TimeNs, uint32_t, EffectWriter&) {}}),
         gives_room_(gives_room) {}
@@ -56,6 +56,7 @@ class ExchangeRole final : public Role {
   PendingOperations operations_;
   PendingTimers timers_;
   PendingSends sends_;
+  ExchangeCounts counts_;
   ChunkExchange exchange_;
   const bool gives_room_;  // to its one user, for all of it
 };
