@@ -79,7 +79,7 @@ SaveReport report_of(const TrainerTimings& times) {
 // Beyond the times after which lost hosts are given up: until all have reconnected.
 constexpr uint64_t kRecoveryMs = 15'000;
 // A save that no failure delays is decided in this time, beyond writing and the skew of its ranks.
-constexpr actors::TimeNs kPromptMs = 30'000;
+constexpr actors::TimeNs kPromptMs = 10'000;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
@@ -492,6 +492,9 @@ class JobRun {
                          std::to_string(began_ / actors::kMillisecond) + " ms, and has not ended"};
   }
 
+  // When the trainers of a run that starts again have attached.
+  actors::TimeNs attached_at() const { return loads_ ? began_ + kAttachedNs : 0; }
+
   bool done() const { return trainers_->done(); }
   bool goes_on() const { return events_.now() - trainers_->newest_save_began() < kLongestSave; }
   Status failure() const {
@@ -526,6 +529,8 @@ class JobRun {
  private:
   // The longest time that a load may take while nothing fails: earlier attempts must be decided first.
   static constexpr actors::TimeNs kLongestLoad = 180'000 * actors::kMillisecond;
+
+  static constexpr actors::TimeNs kAttachedNs = 100'000;
 
   bool has_loaded() const {
     for (Rank rank = 0; rank < scenario_.ranks; ++rank) {
@@ -637,6 +642,10 @@ class JobRuns {
   bool goes_on() { return is_restarting_ != 0 || current().goes_on(); }
 
   void begin(const Failure& failure) {
+    // Trainers and nodes that end before they have attached are not modelled.
+    if (const actors::TimeNs attached = current().attached_at(); events_.now() < attached) {
+      return events_.schedule(attached, [this, &failure] { begin(failure); });
+    }
     if (listeners_.failure) listeners_.failure(events_.now(), failure);
     if (failure.kind != Failure::Kind::job_restarts) return current().injector().begin(failure);
     current().end(failure);

@@ -42,6 +42,25 @@ Result<Moments> moments_of(const Scenario& scenario, const Profile& profile) {
   return moments;
 }
 
+// What begins while a job still recovers from another failure is what roles handle least often.
+constexpr actors::TimeNs kRecoversNs = 20'000 * actors::kMillisecond;
+
+actors::TimeNs time_of(const Failure& failure) {
+  return static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
+         static_cast<actors::TimeNs>(failure.at_ns);
+}
+
+// Keeps the moments within kRecoversNs after `since`, if there are any.
+void keep_those_after(actors::TimeNs since, Moments& moments) {
+  Moments kept;
+  for (const auto& [name, of_kind] : moments) {
+    for (const Moment& moment : of_kind) {
+      if (moment.at >= since && moment.at <= since + kRecoversNs) kept[name].push_back(moment);
+    }
+  }
+  if (since >= 0 && !kept.empty()) moments = std::move(kept);
+}
+
 void aim(Failure& failure, const Moment& moment, const Scenario& scenario, Random& random) {
   const actors::TimeNs offset = kOffsets[random.below(kOffsets.size())];
   const actors::TimeNs at = std::max(kAttachedNs, moment.at + offset);
@@ -71,14 +90,17 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile,
                          parse_failure_rules("mixed:count=1,until_ms=1"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> restarts,
                          parse_failure_rules("mixed:count=1,until_ms=1,kinds=job-restarts"));
+  actors::TimeNs last = -1;  // when the failure before begins
   for (const AimedKinds kinds : aims) {
     const std::vector<FailureRule>& rules = kinds == AimedKinds::restarts ? restarts : mixed;
     SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
     SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
     if (moments.empty()) break;  // everything died before anything began
+    if (random.below(2) == 0) keep_those_after(last, moments);
     const auto& [name, of_kind] = *std::next(moments.begin(), random.below(moments.size()));
     aim(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
+    last = time_of(drawn.front());
     ++(*counts)[{name, drawn.front().kind}];
     aimed.failures.push_back(drawn.front());
     SHOAL_ASSIGN_OR_RETURN(aimed, with_all_failures(aimed));  // sorts them

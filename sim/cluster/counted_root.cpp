@@ -105,59 +105,60 @@ CountedRoot::Work CountedRoot::begin(const actors::Operation& operation, bool ha
 CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool has_catalog, size_t node) {
   using namespace actors::operation;
   return std::visit(
-      base::Overloaded{
-          [&](const WriteShard& write) { return write_shard(write); },
-          [&](const RecordStaged& staged) { return record_staged(staged); },
-          [&](const PublishDecision& publish) { return publish_decision(publish); },
-          [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
-          [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
-          [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
-          [&](const CompleteAttempt& complete) { return complete_attempt(complete); },
-          [&](const ReadDecision& read) { return read_decision(read); },
-          [&](const CheckFiles& check) { return check_files(check); },
-          [&](const PublishRoster& publish) { return publish_roster(publish); },
-          [&](const ReadRoster& read) { return read_roster(read); },
-          [&](const ReadEpoch&) { return read_epoch(); },
-          [&](const RecordDecision&) { return record_decision(has_catalog); },
-          [&](const ListAttempts&) { return list_attempts(); },
-          [&](const InspectAttempt& inspect) { return inspect_attempt(inspect); },
-          [&](const SweepAttempt& sweep) { return sweep_attempt(sweep); },
-          // No retention rules: nothing is deleted.
-          [&](const PlanRetention&) {
-            return answer({{Kind::list, 1}},
-                          actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
-          },
-          // --- loads: counted_root_loads.cpp ---
-          [&](const ReadLoadChoice& read) { return read_choice(read); },
-          [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
-          [&](const ListNewestAttempts&) { return list_newest_attempts(); },
-          [&](const VerifyCheckpoint& verify) { return verify_checkpoint(verify); },
-          [&](const PinAttempt& pin) { return pin_attempt(pin); },
-          [&](const RenewPin&) { return renew_pin(); }, [&](const RemovePin&) { return remove_pin(); },
-          [&](const MeasureObjects& measure) { return measure_objects(measure, node); },
-          [&](const ReadBatch& read) { return read_batch(read, node); },
-          [&](const ReadChunk& read) { return read_chunk(read, node); },
-          [&](const CheckChunk& check) { return check_chunk(check, node); },
-          [&](const ReadHeader& read) { return read_header(*read.piece, node); },
-          [&](const CheckHeader& check) { return check_header(*check.piece, node); },
-          [&](const ListenToPeers&) {
-            return answer({}, actors::OperationResult("node" + std::to_string(node)));
-          },
-          // Only memory: takes no storage request.
-          [&](const base::OneOf<CopyChunk, ReleaseWindow> auto&) {
-            return answer({}, actors::OperationResult(Done{}));
-          },
-          // VirtualCluster answers it.
-          [&](const MeasureWrites&) {
-            return answer({}, Status(Code::unavailable, "MeasureWrites does not use the root"));
-          },
-          // No simulated job starts these: its loads name no step, read no metadata and let the node read the
-          // files, and nothing is deleted.
-          [&](const base::OneOf<DecodeDecision, DeleteCheckpoint, RemoveRemains, ListAttemptsOfStep,
-                                ListCheckpoints, LocateRanges> auto&) {
-            const std::string name(actors::traits_of(operation).name);
-            return answer({}, Status(Code::unavailable, name + " is not simulated"));
-          }},
+      base::Overloaded{[&](const WriteShard& write) { return write_shard(write); },
+                       [&](const RecordStaged& staged) { return record_staged(staged); },
+                       [&](const PublishDecision& publish) { return publish_decision(publish); },
+                       [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
+                       [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
+                       [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
+                       [&](const CompleteAttempt& complete) { return complete_attempt(complete); },
+                       [&](const ReadDecision& read) { return read_decision(read); },
+                       [&](const CheckFiles& check) { return check_files(check); },
+                       [&](const PublishRoster& publish) { return publish_roster(publish); },
+                       [&](const ReadRoster& read) { return read_roster(read); },
+                       [&](const ReadEpoch&) { return read_epoch(); },
+                       [&](const RecordDecision&) { return record_decision(has_catalog); },
+                       [&](const ListAttempts&) { return list_attempts(); },
+                       [&](const InspectAttempt& inspect) { return inspect_attempt(inspect); },
+                       [&](const SweepAttempt& sweep) { return sweep_attempt(sweep); },
+                       // No retention rules: nothing is deleted.
+                       [&](const PlanRetention&) {
+                         return answer(
+                             {{Kind::list, 1}},
+                             actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
+                       },
+                       // --- loads: counted_root_loads.cpp ---
+                       [&](const ReadLoadChoice& read) { return read_choice(read); },
+                       [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
+                       [&](const ListNewestAttempts&) { return list_newest_attempts(); },
+                       [&](const VerifyCheckpoint& verify) { return verify_checkpoint(verify); },
+                       [&](const PinAttempt& pin) { return pin_attempt(pin); },
+                       [&](const RenewPin& renew) { return renew_pin(renew); },
+                       [&](const RemovePin& remove) { return remove_pin(remove); },
+                       [&](const MeasureObjects& measure) { return measure_objects(measure, node); },
+                       [&](const ReadBatch& read) { return read_batch(read, node); },
+                       [&](const ReadChunk& read) { return read_chunk(read, node); },
+                       [&](const CheckChunk& check) { return check_chunk(check, node); },
+                       [&](const ReadHeader& read) { return read_header(*read.piece, node); },
+                       [&](const CheckHeader& check) { return check_header(*check.piece, node); },
+                       [&](const ListenToPeers&) {
+                         return answer({}, actors::OperationResult("node" + std::to_string(node)));
+                       },
+                       // Only memory: takes no storage request.
+                       [&](const base::OneOf<CopyChunk, ReleaseWindow> auto&) {
+                         return answer({}, actors::OperationResult(Done{}));
+                       },
+                       // VirtualCluster answers it.
+                       [&](const MeasureWrites&) {
+                         return answer({}, Status(Code::unavailable, "MeasureWrites does not use the root"));
+                       },
+                       // No simulated job starts these: its loads name no step, read no metadata and let the
+                       // node read the files, and nothing is deleted.
+                       [&](const base::OneOf<DecodeDecision, DeleteCheckpoint, RemoveRemains,
+                                             ListAttemptsOfStep, ListCheckpoints, LocateRanges> auto&) {
+                         const std::string name(actors::traits_of(operation).name);
+                         return answer({}, Status(Code::unavailable, name + " is not simulated"));
+                       }},
       operation);
 }
 

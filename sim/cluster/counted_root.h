@@ -11,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -117,8 +119,8 @@ class CountedRoot final : public RootView {
   Work list_newest_attempts();
   Work verify_checkpoint(const actors::operation::VerifyCheckpoint& verify);
   Work pin_attempt(const actors::operation::PinAttempt& pin);
-  Work renew_pin();
-  Work remove_pin();
+  Work renew_pin(const actors::operation::RenewPin& renew);
+  Work remove_pin(const actors::operation::RemovePin& remove);
   struct OpenShard {
     uint64_t id = 0;
     bool has_file = true;  // false: its header came from a peer, and a read of the file opens it
@@ -162,6 +164,7 @@ class CountedRoot final : public RootView {
   std::map<std::pair<uint32_t, uint32_t>, storage::LoadChoice> choices_;
   std::map<size_t, std::deque<OpenShard>> open_shards_;  // by node, the newest first
   uint64_t pins_ = 0;
+  std::set<std::string> removed_pins_;
 };
 
 }  // namespace shoal::sim

@@ -102,17 +102,23 @@ CountedRoot::Work CountedRoot::pin_attempt(const actors::operation::PinAttempt& 
 }
 
 // Read, then replaced under another name.
-CountedRoot::Work CountedRoot::renew_pin() {
+CountedRoot::Work CountedRoot::renew_pin(const actors::operation::RenewPin& renew) {
   StorageSteps steps;
   add_read(steps, 1, kPinBytes, 1);
   add_create(steps, kPinBytes);
-  return answer(std::move(steps), actors::OperationResult(actors::operation::Done{}));
+  return {std::move(steps), [this, name = renew.pin->name]() -> Result<actors::OperationResult> {
+            if (removed_pins_.contains(name)) return Status(Code::not_found, name + " was removed");
+            return actors::OperationResult(actors::operation::Done{});
+          }};
 }
 
 // Its name, then its folder is synced.
-CountedRoot::Work CountedRoot::remove_pin() {
-  return answer({{Kind::change, costs_.is_objects ? 1u : 2u}},
-                actors::OperationResult(actors::operation::Done{}));
+CountedRoot::Work CountedRoot::remove_pin(const actors::operation::RemovePin& remove) {
+  return {{{Kind::change, costs_.is_objects ? 1u : 2u}},
+          [this, name = remove.name]() -> Result<actors::OperationResult> {
+            if (!name.empty()) removed_pins_.insert(name);
+            return actors::OperationResult(actors::operation::Done{});
+          }};
 }
 
 CountedRoot::Work CountedRoot::read_batch(const actors::operation::ReadBatch& read, size_t node) {
