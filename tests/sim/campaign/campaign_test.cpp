@@ -115,7 +115,7 @@ TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
     ASSERT_TRUE(simulate(*aimed, profile_of("nvme"), listeners).ok());
     at_an_event += nearest <= 1;
   }
-  EXPECT_GT(at_an_event, 10u) << "a third of the offsets is a nanosecond";
+  EXPECT_GE(at_an_event, 10u) << "a third of the offsets is a nanosecond";
 }
 
 TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
