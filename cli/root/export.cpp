@@ -12,6 +12,8 @@
 #include <system_error>
 
 #include "actors/checkpoint_tensors.h"
+#include "actors/config.h"
+#include "admin/pin_lease.h"
 #include "admin/root_reader.h"
 #include "admin/tensor_export.h"
 #include "cli/commands.h"
@@ -38,7 +40,9 @@ constexpr const char* kExportFooter =
     "the\n"
     "model with --only. Every block that is read is verified against its digest; a damaged one is read from\n"
     "a copy of another rank if there is one. It holds at most 64 MiB of elements, twice that with --dtype,\n"
-    "and 8 MiB of blocks, whatever the size of the tensors. The root is only read.\n"
+    "and 8 MiB of blocks, whatever the size of the tensors. The checkpoint is pinned meanwhile, so that no "
+    "rule\n"
+    "deletes it; if the user may not write to the root, the export continues with a warning.\n"
     "\n"
     "Formats:\n"
     "  huggingface   model-00001-of-0000N.safetensors, and model.safetensors.index.json, which is written "
@@ -65,6 +69,30 @@ Result<storage::AttemptView> checkpoint_to_export(const admin::OpenRoot& root, a
   }
   if (!views.back().damage.ok()) return views.back().damage;
   return views.back();
+}
+
+static_assert(admin::kPinRenewal.count() == actors::Timeouts().lease_renew_ms);
+
+struct PinnedCheckpoint {
+  storage::AttemptView view;
+  std::unique_ptr<admin::PinLease> pin;  // null: the user may not write to the root
+};
+
+// Chooses a checkpoint and pins it. Retention may delete it before it is pinned: then it chooses again.
+Result<PinnedCheckpoint> pin_checkpoint(const admin::OpenRoot& root, const admin::AttemptChoice& choice) {
+  constexpr int kTries = 10;
+  for (int i = 0;; ++i) {
+    SHOAL_ASSIGN_OR_RETURN(storage::AttemptView view, checkpoint_to_export(root, choice));
+    auto pin = admin::PinLease::take(*root.storage, view.key, "shoal export");
+    if (!pin.ok()) {
+      fmt::print(stderr,
+                 "shoal: warning: {} is exported without a pin, and must not be deleted meanwhile: {}\n",
+                 to_string(view.key), pin.status().message());
+      return PinnedCheckpoint{std::move(view), nullptr};
+    }
+    SHOAL_ASSIGN_OR_RETURN(storage::AttemptView again, checkpoint_to_export(root, choice));
+    if (again.key == view.key || i == kTries) return PinnedCheckpoint{std::move(again), std::move(*pin)};
+  }
 }
 
 Result<std::unique_ptr<storage::LocalStorage>> open_folder(storage::FileSystem& file_system,
@@ -99,7 +127,8 @@ struct Exported {
 Result<Exported> run_export(const ExportCommand& command, const admin::OpenRoot& root) {
   const auto begun = std::chrono::steady_clock::now();
   Exported out;
-  SHOAL_ASSIGN_OR_RETURN(out.view, checkpoint_to_export(root, command.choice));
+  SHOAL_ASSIGN_OR_RETURN(const PinnedCheckpoint pinned, pin_checkpoint(root, command.choice));
+  out.view = pinned.view;
   const storage::Decision& decision = *out.view.decision;
   SHOAL_ASSIGN_OR_RETURN(
       out.plan, admin::plan_export(storage::metadata_of(decision).state_dict_metadata, command.options));

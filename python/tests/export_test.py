@@ -3,7 +3,9 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -163,6 +165,28 @@ def test_a_checkpoint_is_not_deleted_while_it_is_exported(root, tmp_path, monkey
         monkeypatch.setattr(subprocess, "run", saves_before)
         done = ck.export_safetensors("latest", tmp_path / "out", format="safetensors")
     assert done.step == 1 and load_numpy(done.files[0])["x"].tolist() == list(range(1000))
+
+
+def test_the_program_pins_what_it_exports(root, tmp_path):
+    root.mkdir()
+    program = os.path.join(os.path.dirname(shoal.__file__), "bin", "shoal")
+    with shoal.Checkpointer(root, node={"keep_last": 1}) as ck:
+        ck.save(1, {"x": np.arange(16 << 20)}).committed()  # 128 MiB
+        command = [program, "export", str(root), "--step", "1", "--to", str(tmp_path / "out"), "--json"]
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while running.poll() is None and not any(len(path.name) == 32 for path in root.glob("pins/*")):
+            assert time.monotonic() < deadline
+        running.send_signal(signal.SIGSTOP)
+        try:
+            for step in range(2, 6):
+                ck.save(step, {"x": np.arange(3) + step}).committed()
+            assert 1 in [each.step for each in ck.list() if each.state == "committed"]
+        finally:
+            running.send_signal(signal.SIGCONT)
+        _, errors = running.communicate(timeout=60)
+        assert running.returncode == 0 and errors == b""
+        assert not list(root.glob("pins/*"))
 
 
 def test_a_damaged_checkpoint_is_named(checkpointer, root, tmp_path):
