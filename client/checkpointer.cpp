@@ -111,6 +111,20 @@ std::optional<SaveHandle> Checkpointer::last_save() const {
   return impl_->last_save;
 }
 
+std::optional<Progress> Checkpointer::save_progress() const {
+  return impl_->session->save_progress();
+}
+
+std::optional<Progress> Checkpointer::load_progress() const {
+  const client::LoadCounts& counts = impl_->load_counts;
+  if (!counts.is_loading) return std::nullopt;
+  const uint64_t total = counts.bytes_total;
+  return Progress{{},
+                  counts.is_reading ? ProgressPhase::reading : ProgressPhase::choosing,
+                  std::min(counts.bytes_done.load(), total),
+                  total};
+}
+
 const CheckpointerOptions& Checkpointer::options() const {
   return impl_->options;
 }

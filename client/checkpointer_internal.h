@@ -1,6 +1,7 @@
 // The implementation of Checkpointer: checkpointer.cpp saves, loading/checkpointer_loads.cpp loads.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -67,6 +68,32 @@ inline constexpr int kTries = 3;  // of a request if its node ends
 }  // namespace shoal::client
 
 namespace shoal {
+
+namespace client {
+
+// The progress of a load, for another thread that displays it.
+struct LoadCounts {
+  std::atomic<bool> is_loading{false}, is_reading{false};
+  std::atomic<uint64_t> bytes_done{0}, bytes_total{0};
+
+  // Counts one load as long as it lives.
+  class Scope {
+   public:
+    explicit Scope(LoadCounts& counts) : counts_(counts) {
+      counts_.is_reading = false;
+      counts_.bytes_done = 0;
+      counts_.bytes_total = 0;
+      counts_.is_loading = true;
+    }
+    ~Scope() { counts_.is_loading = false; }
+    Scope(const Scope&) = delete;
+
+   private:
+    LoadCounts& counts_;
+  };
+};
+
+}  // namespace client
 
 struct Checkpointer::Impl {
   using Clock = std::chrono::steady_clock;
@@ -225,6 +252,7 @@ struct Checkpointer::Impl {
   Status read_files(const local::FilesToRead& batch, client::Placer& placer, client::FileReads& files,
                     bool is_required);
 
+  client::LoadCounts load_counts;
   CheckpointerOptions options;
   const std::string root;  // absolute: a process may change its folder
   std::unique_ptr<client::Session> session;

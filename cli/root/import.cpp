@@ -128,6 +128,13 @@ Result<std::unique_ptr<Checkpointer>> open_checkpointer(const ImportCommand& com
   return Checkpointer::open(std::move(options));
 }
 
+std::string save_text(const Checkpointer& checkpointer, double seconds) {
+  const std::optional<Progress> progress = checkpointer.save_progress();
+  if (!progress) return "save: committed";
+  return ProgressLine::text(fmt::format("save, {}", progress_phase_name(progress->phase)),
+                            progress->bytes_done, progress->bytes_total, seconds);
+}
+
 struct Imported {
   Metadata metadata;
   uint64_t tensors = 0, objects = 0, bytes = 0;
@@ -151,9 +158,13 @@ Result<Imported> run_import(const ImportCommand& command) {
     SHOAL_RETURN_IF_ERROR(add_items(folder, command.allow_pickle, &bytes_read, &state));
   }
   SHOAL_ASSIGN_OR_RETURN(const auto checkpointer, open_checkpointer(command));
-  SHOAL_ASSIGN_OR_RETURN(SaveHandle handle, checkpointer->save(step, state.values));
   Imported out;
-  SHOAL_ASSIGN_OR_RETURN(out.metadata, handle.wait_committed());
+  {
+    const Checkpointer& saves = *checkpointer;
+    ProgressLine progress([&](double seconds) { return save_text(saves, seconds); }, command.progress);
+    SHOAL_ASSIGN_OR_RETURN(SaveHandle handle, checkpointer->save(step, state.values));
+    SHOAL_ASSIGN_OR_RETURN(out.metadata, handle.wait_committed());
+  }
   SHOAL_RETURN_IF_ERROR(checkpointer->close());
   out.tensors = state.tensors;
   out.objects = state.objects.size() - 1;

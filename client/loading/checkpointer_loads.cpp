@@ -272,6 +272,7 @@ Result<Metadata> Checkpointer::Impl::receive_load(uint32_t request_id, client::P
   SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(std::move(answer)));
   *ended = false;
   if (on_found) on_found(found.checkpoint);
+  load_counts.is_reading = true;
   SHOAL_RETURN_IF_ERROR(receive_pieces(request_id, placer, ended));
   return std::move(found.checkpoint);
 }
@@ -344,6 +345,7 @@ Result<client::BoundState> Checkpointer::Impl::bound_for_load(const StateDict& s
 
 Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   const Clock::time_point begun = Clock::now();
+  const client::LoadCounts::Scope counted(load_counts);
   const KeyPolicies& policies = wanted.options.policies;
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target, bound_for_load(wanted.state));
   // The saves of this rank must be decided before the node chooses the newest attempt.
@@ -374,6 +376,8 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   }
   for (const uint32_t entry : entries) SHOAL_RETURN_IF_ERROR(client::check_fillable(target.entry_of(entry)));
   client::Placer placer(target, std::move(entries));
+  placer.count_in(&load_counts.bytes_done);
+  load_counts.bytes_total = placer.bytes_wanted();
   if (target.uses_devices()) {
     SHOAL_RETURN_IF_ERROR(devices.check(target));
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<gpu::DeviceUpload> upload, devices.begin_upload());

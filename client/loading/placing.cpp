@@ -177,6 +177,7 @@ uint64_t Placer::copy(const local::StoredRange& range, uint64_t piece_offset, By
     const std::byte* source = bytes.data() + (*contiguous_offset(range.box, part) - begin) * element_bytes;
     for (uint32_t i = 0; i < held.size(); ++i) copied += copy_part(target, i, held[i], part, source);
   }
+  if (bytes_done_ != nullptr) bytes_done_->fetch_add(copied * element_bytes, std::memory_order_relaxed);
   return copied;
 }
 

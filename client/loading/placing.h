@@ -1,6 +1,7 @@
 // Placer: copies loaded ranges of stored pieces into the caller's tensors and objects.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,6 +29,9 @@ class Placer {
   void on_arrival(std::function<Status(const std::string& fqn)> notified) {
     on_verified_ = std::move(notified);
   }
+
+  // copy() adds the bytes that it copies to `bytes_done`, which must outlive the Placer.
+  void count_in(std::atomic<uint64_t>* bytes_done) { bytes_done_ = bytes_done; }
 
   local::LoadTargets targets() const;
   // Copies one range from the window into every local box that intersects it. Writes tensors in place, but
@@ -66,6 +70,7 @@ class Placer {
   std::map<uint32_t, std::string> objects_;  // the bytes that have arrived, by target
   std::function<Status(const std::string& fqn)> on_verified_;
   uint64_t bytes_placed_ = 0;
+  std::atomic<uint64_t>* bytes_done_ = nullptr;
   DamageList damaged_;
 };
 

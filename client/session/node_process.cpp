@@ -275,8 +275,24 @@ Status silent_at_attach(const local::LocalSocket& socket, const CheckpointerOpti
                   socket.peer_pid(), options.attach_timeout.count()));
 }
 
+namespace {
+
+// A node that serves another run refuses this client, and later answers nothing, until its own trainers have
+// detached. That node is neither stopped nor does it hang.
+Status in_use(const CheckpointerOptions& options, const Status& refusal) {
+  return Status(
+      Code::busy,
+      fmt::format("root {} is in use on this host, and was for {}: {}. Wait until the trainers of that "
+                  "job have ended, or end them. A job that only loads can open the root with read_only",
+                  options.root, human_seconds(static_cast<double>(options.attach_timeout.count()) / 1e3),
+                  refusal.message()));
+}
+
+}  // namespace
+
 Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& options) {
   const Clock::time_point deadline = Clock::now() + options.attach_timeout;
+  Status served_another;  // why a live node of another run has refused this client
   for (std::chrono::milliseconds pause = kFirstRetry;; pause = std::min(2 * pause, kLastRetry)) {
     Result<std::unique_ptr<local::LocalSocket>> socket = finder.try_once(true);
     bool is_refused = false;
@@ -287,6 +303,11 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
       failed = attached.status().with_context("cannot attach to the node of this host");
     } else if (!options.start_node && !finder.has_died()) {
       return failed;
+    }
+    if (is_refused && failed.code() == Code::unavailable) served_another = failed;
+    const bool is_silent = failed.code() == Code::unavailable || failed.code() == Code::deadline_exceeded;
+    if (!served_another.ok() && is_silent && Clock::now() >= deadline) {
+      return in_use(options, served_another);
     }
     // A node that is stopping reports that, or closes the connection. After its end the next node can serve.
     const bool may_follow = failed.code() == Code::unavailable && (options.start_node || !is_refused);

@@ -36,6 +36,7 @@ class NodeFinder {
   // A node that ended without notice has left its socket. What keeps it, such as shoal launch, starts the
   // next.
   bool has_died() const;
+  const std::string& socket_file() const { return socket_file_; }
   void found() { candidate_pause_ = {}; }  // the next search starts with the shortest interval
   // A node has served this client in that generation: candidates continue it.
   void rejoin(uint32_t generation) { generation_ = generation; }

@@ -23,6 +23,7 @@
 #include "gpu/device_stager.h"
 #include "local/socket/socket.h"
 #include "shoal/checkpointer.h"
+#include "shoal/progress.h"
 #include "shoal/save_plan.h"
 
 namespace shoal {
@@ -86,6 +87,9 @@ class Session {
   // OK while a node serves, or while the session looks for one within attach_timeout; otherwise the reason.
   // The session continues to look for a node, so an error may be temporary.
   Status status() const;
+
+  // Of the oldest undecided save; nullopt: there is none. Asks the node, on a connection of its own.
+  std::optional<Progress> save_progress() const;
 
   // Sets the layout for which the session plans. It makes the plan when it has both layout and roster.
   void set_layout(LayoutPtr layout);
@@ -276,7 +280,7 @@ class Session {
   const CheckpointerOptions options_;
   const uint32_t generation_;
   const std::shared_ptr<FailedSaves> failures_;
-  NodeFinder finder_;            // used by the receiving thread only
+  NodeFinder finder_;            // used by the receiving thread only, except for its socket file
   int silent_ticks_ = 0;         // likewise
   uint64_t bytes_received_ = 0;  // likewise
 

@@ -29,6 +29,7 @@
 #include "shoal/metadata.h"
 #include "shoal/node_settings.h"
 #include "shoal/passed_over.h"
+#include "shoal/progress.h"
 #include "shoal/read_damage.h"
 #include "shoal/save_plan.h"
 #include "shoal/state_dict.h"
@@ -266,6 +267,11 @@ class Checkpointer {
                           const SaveAttributes& attributes = {});
   // The handle of the last call of save that staged something; nullopt: no call has.
   std::optional<SaveHandle> last_save() const;
+  // The progress of the oldest undecided save, even while save runs. nullopt: no save is in flight. Any
+  // thread may call it. It sends a request to the node and takes at most 200 ms: it is meant for displays.
+  std::optional<Progress> save_progress() const;
+  // The progress of the load that another thread makes. nullopt: no load runs. Any thread may call it.
+  std::optional<Progress> load_progress() const;
   // Waits until all saves of this Checkpointer are decided. Returns the first failure that no call has
   // returned yet, with step and rank, and the number of further ones. Code::deadline_exceeded: some saves are
   // still undecided.

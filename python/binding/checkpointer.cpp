@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "python/binding/binding.h"
 #include "python/binding/state.h"
@@ -164,6 +166,16 @@ std::optional<Handle> last_save(const Client& client) {
   return handle_of(*save);
 }
 
+// (step, generation, attempt, phase, bytes done, bytes in all)
+using ProgressTuple = std::tuple<uint64_t, uint32_t, uint32_t, std::string, uint64_t, uint64_t>;
+
+std::optional<ProgressTuple> progress_tuple(const std::optional<Progress>& progress) {
+  if (!progress) return std::nullopt;
+  return ProgressTuple{progress->key.step,    progress->key.generation,
+                       progress->key.attempt, std::string(progress_phase_name(progress->phase)),
+                       progress->bytes_done,  progress->bytes_total};
+}
+
 using PolicyNames = std::map<std::string, std::string>;  // by subtree; "": the root
 
 KeyPolicies policies_of(const PolicyNames& names) {
@@ -277,6 +289,10 @@ void bind_checkpointer(nb::module_& module) {
       .def("save", &save, nb::arg("step"), nb::arg("state"), nb::arg("metadata"))
       .def("fail_save", &fail_save, nb::arg("step"), nb::arg("why"))
       .def("last_save", &last_save)
+      .def(
+          "save_progress",
+          [](const Client& it) { return progress_tuple(unlocked([&] { return it.get().save_progress(); })); })
+      .def("load_progress", [](const Client& it) { return progress_tuple(it.get().load_progress()); })
       .def(
           "prepare",
           [](const Client& it, const State& state) {

@@ -37,6 +37,7 @@ from ._errors import (
     VersionMismatch,
 )
 from ._handle import SaveHandle
+from ._progress import Progress
 from ._safetensors_export import SafetensorsExport
 from ._wrappers import PerRank, Replicated, RngState, per_rank, replicated
 
@@ -61,6 +62,7 @@ __all__ = [
     "NoSpace",
     "NotFound",
     "PerRank",
+    "Progress",
     "Refused",
     "Replicated",
     "RngState",

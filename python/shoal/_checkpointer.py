@@ -14,7 +14,7 @@ import weakref
 import numpy as np
 
 from . import _arguments, _arrays, _client, _handle, _process_group, _safetensors_export
-from . import _steady, _tree, _values
+from . import _progress, _steady, _tree, _values
 from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound, Refused
 from ._handle import SaveHandle
 from ._safetensors_export import SafetensorsExport
@@ -127,6 +127,7 @@ class Checkpointer:
         allow_pickle: bool = False,
         debug_torn: bool = False,
         node: typing.Mapping[str, typing.Any] | None = None,
+        progress: bool | typing.Callable[[_progress.Progress], object] = False,
         **options: typing.Any,
     ) -> None:
         """Finds the node of this host, or starts one, and attaches to it.
@@ -142,6 +143,8 @@ class Checkpointer:
             reads of the state. An array that is converted or gathered first, such as one that is not
             contiguous, is not verified.
         node: settings of the node that this process starts, such as {"keep_last": 5}.
+        progress: True shows a bar on rank 0 while a save or a load runs, if standard error is a terminal. A
+            function is called with a `shoal.Progress` several times a second, in a thread of Shoal.
         Further options have the names of CheckpointerOptions (include/shoal/checkpointer.h).
         """
         given = dict(
@@ -159,6 +162,7 @@ class Checkpointer:
             node=node,
         )
         settled = _options(root, given)
+        callback = _progress.callback_of(progress, int(settled.rank))
         _check_root(settled)
         self._allow_pickle = allow_pickle
         self._rank = int(settled.rank)  # of the launcher
@@ -171,6 +175,7 @@ class Checkpointer:
         self._in_flight: typing.List[SaveHandle] = []
         self._readers: "weakref.WeakSet[Checkpoint]" = weakref.WeakSet()
         self._client = _client.Checkpointer.open(settled)
+        self._watcher = _progress.Watcher(self._client, callback) if callback else None
         self._pid = os.getpid()
         _open.add(self)
 
@@ -246,13 +251,16 @@ class Checkpointer:
         """Saves a State of the client. Every way to save ends here."""
         with self._lock:
             self._warn_of_unchanged()
-            try:
-                handle = SaveHandle(self._client.save(step, state, texts))
-            except EarlierSaveFailed as error:
-                last = self._client.last_save()
-                if last is not None and last.step == step:
-                    error.handle = SaveHandle(last)
-                raise
+            with self._watcher.saving(step) if self._watcher else contextlib.nullcontext() as shown:
+                try:
+                    handle = SaveHandle(self._client.save(step, state, texts))
+                except EarlierSaveFailed as error:
+                    last = self._client.last_save()
+                    if last is not None and last.step == step:
+                        error.handle = SaveHandle(last)
+                    raise
+                if shown is not None:
+                    shown.bytes_total, shown.handle = handle.stats.bytes_staged, handle
             self._in_flight.append(handle)
         stats = handle.stats
         logger.info(
@@ -425,7 +433,8 @@ class Checkpointer:
                 settled[node.name] = "allow_missing"
             pending.add(node)
         try:
-            result = self._client.load(pending.state, step, settled, fallback, method)
+            with self._showing_load(step):
+                result = self._client.load(pending.state, step, settled, fallback, method)
         except KeyMismatch as error:
             error.report = self._client.load_report()
             result = self._load_resolved(walker, step, settled, fallback, allow_pickle)
@@ -519,6 +528,9 @@ class Checkpointer:
                 node.loaded = _tree.value_of_whole(whole, found)
             return result
 
+    def _showing_load(self, step: int | None) -> typing.ContextManager[None]:
+        return self._watcher.loading(step) if self._watcher else contextlib.nullcontext()
+
     @property
     def _position(self) -> int:
         """This rank as checkpoints number it: its position in the process group."""
@@ -598,10 +610,17 @@ class Checkpointer:
                 checkpoint.close()
             self._client.close(_arguments.timeout_s(timeout))
             self._warn_of_unchanged()
+            self._end_watcher()
             _open.discard(self)
+
+    def _end_watcher(self) -> None:
+        if self._watcher is not None and self._pid == os.getpid():
+            self._watcher.stop()
+            self._watcher = None
 
     def _abandon(self) -> None:
         """Ends without waiting: the node completes the saves that all ranks have staged."""
+        self._end_watcher()
         self._client.abandon()
         _open.discard(self)
 
@@ -714,7 +733,8 @@ class Checkpoint:
         pending = _tree.Pending(self._checkpointer._world, self._checkpointer._position, allow_pickle)
         with self._checkpointer._lock:
             root = _tree.whole(structure.root, "", pending, self, {})
-            self._reader.load(pending.state, {"": "allow_unexpected"})
+            with self._checkpointer._showing_load(self.step):
+                self._reader.load(pending.state, {"": "allow_unexpected"})
         pending.finish(())
         return typing.cast(
             "dict[str, typing.Any]", _tree.value_of_whole(typing.cast(_tree.Node, root), structure.root)

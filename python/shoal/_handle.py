@@ -31,6 +31,7 @@ class SaveHandle:
         self._lock = threading.Lock()
         self._callbacks: list[typing.Callable[[SaveHandle], object]] | None = None
         self._has_warned = False
+        self._has_logged = False
 
     @property
     def step(self) -> int:
@@ -82,6 +83,14 @@ class SaveHandle:
         `timeout` seconds. Ctrl-C interrupts the wait.
         """
         metadata = self._handle.wait_committed(_arguments.timeout_s(timeout))
+        if not self._has_logged:
+            self._has_logged = True
+            logger.info(
+                "step %d is committed: %.1f MiB of this rank, %.2f s after the call of save",
+                self.step,
+                self.stats.bytes_staged / 2**20,
+                self.seconds_to_decision,
+            )
         self.warn_if_unchanged()
         return metadata
 
