@@ -47,7 +47,7 @@ TEST(FailureSeeds, ViolateNoOracle) {
   }
   EXPECT_GT(committed, kSeeds / 2);  // else the seeds say nothing
   EXPECT_GT(aborted, kSeeds / 2);
-  EXPECT_EQ(kinds.size(), Failure::kKinds);
+  EXPECT_EQ(kinds.size(), Failure::kKinds - 1) << "all but job-restarts, which a rule must name";
 }
 
 // Outages of a few seconds: nodes that pause, that end on their own, and that are requested to stop, each
