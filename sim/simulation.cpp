@@ -80,6 +80,8 @@ SaveReport report_of(const TrainerTimings& times) {
 constexpr uint64_t kRecoveryMs = 15'000;
 // A save that no failure delays is decided in this time, beyond writing and the skew of its ranks.
 constexpr actors::TimeNs kPromptMs = 10'000;
+// How often storage is looked at between the last report and the last answer, beside once a rank's files.
+constexpr uint64_t kLooksOfASave = 64;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
@@ -207,7 +209,9 @@ class RunWatch {
     const actors::TimeNs skew_ms =
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
     const actors::TimeNs margin_ms = kSaveMarginMs + skew_ms;
-    facts.prompt_deadline = (kPromptMs + skew_ms) * actors::kMillisecond;
+    const uint64_t looks = kLooksOfASave + scenario_.ranks;  // one after the other
+    facts.prompt_deadline = (kPromptMs + skew_ms) * actors::kMillisecond +
+                            static_cast<actors::TimeNs>(looks * profile_.storage.look_ns);
     facts.save_deadline = (longest_wait_ms(scenario_, timeouts) + margin_ms) * actors::kMillisecond;
     facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
     facts.needs_no_abort = needs_no_abort(scenario_.failures, timeouts);
@@ -406,7 +410,6 @@ class JobRun {
   JobRun(EventHeap& events, const Profile& profile, Made made, const JobRun* before,
          const SimulationListeners& listeners)
       : events_(events),
-        profile_(profile),
         scenario_(std::move(made.scenario)),
         mesh_(made.mesh),
         generation_(before == nullptr ? kSimulatedGeneration : before->generation_ + 1),
@@ -540,7 +543,6 @@ class JobRun {
   }
 
   EventHeap& events_;
-  const Profile& profile_;
   const Scenario scenario_;
   const MeshShape mesh_;
   const uint32_t generation_;
