@@ -218,7 +218,7 @@ class Trainer {
   Status report_committed(const SavedStep& one) {
     SaveHandle handle = one.handle;
     auto metadata = handle.wait_committed(kCommitPatience);
-    if (!metadata.ok()) return metadata.status().with_context(fmt::format("step {}", one.step));
+    if (!metadata.ok()) return metadata.status();
     print("step {}: committed after {}: {} in {} files", one.step,
           human_seconds(handle.seconds_to_decision()), human_bytes(metadata->payload_bytes), metadata->files);
     const SaveStats& stats = handle.stats();
