@@ -58,8 +58,12 @@ class Campaign:
         self.audited: set[Attempt] = set()
         self.saves = self.commits = 0
         self.hits: dict[str, int] = {}
-        for number in range(options.hosts):
-            self.hosts.append(Host(number, folder, self.switch))
+        try:
+            for number in range(options.hosts):
+                self.hosts.append(Host(number, folder, self.switch))
+        except Exception:
+            self.close()
+            raise
 
     def close(self) -> None:
         for host in self.hosts:

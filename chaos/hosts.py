@@ -29,7 +29,10 @@ class CannotRun(Exception):
 
 def call(*command: str) -> str:
     """Runs a command to its end and returns what it printed. Raises CannotRun with its last line."""
-    end = subprocess.run(command, capture_output=True, text=True)
+    try:
+        end = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise CannotRun(f"{command[0]} is not installed") from error
     if end.returncode != 0:
         lines = (end.stderr or end.stdout).strip().splitlines() or [f"status {end.returncode}"]
         raise CannotRun(f"{' '.join(command)}: {lines[-1]}")
@@ -77,7 +80,10 @@ class Host:
             )
         self._first = self._find_first()
         space = ["nsenter", "-t", str(self._first), "-n"]
-        self._switch.attach(self.number, self._first)
+        try:
+            self._switch.attach(self.number, self._first)
+        except OSError as error:
+            raise CannotRun(f"/dev/net/tun: {error}") from error
         call(
             *space, "ip", "link", "set", "eth0", "address", f"02:00:00:00:00:{self.number:02x}", "mtu", "9000"
         )
