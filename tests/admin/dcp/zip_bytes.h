@@ -10,7 +10,7 @@
 namespace shoal::admin {
 
 inline void append_le(std::string* out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+  for (int i = 0; i < bytes; ++i, value >>= 8) out->push_back(static_cast<char>(value));
 }
 
 inline uint32_t crc32_of(std::string_view bytes) {
