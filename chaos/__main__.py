@@ -28,11 +28,11 @@ Afterwards the root is read by its documented format alone, with none of Shoal's
 checked:
 
   right-bytes   a committed checkpoint holds every element of its step, exactly
-  told          what any rank was told is committed is committed, until retention deletes it
+  told          a save that any rank was told is committed exists, until retention deletes it
   one-decision  no rank is told that a save is committed, and another that it is aborted
   latest        a load finds a checkpoint not older than the last one that was told to be committed
   same-load     all ranks of a job load the same checkpoint
-  ends          every call of a trainer ends within its deadline
+  ends          a job ends soon after its last failure: no call of a trainer waits for ever
   available     a save is committed if no failure should have prevented it
 
 A round with a violation leaves its folder: logs, protocol logs, the root. Rounds draw from the seed what they
