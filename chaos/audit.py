@@ -13,7 +13,7 @@ import struct
 MASK = (1 << 64) - 1
 ELEMENT_BYTES = {"F32": 4, "BF16": 2, "I64": 8, "U8": 1}
 RANDOM_STATE_BYTES = 5056
-COMMITTED, ABORTED, DELETED = 1, 2, 3  # states of a decision
+COMMITTED, ABORTED = 1, 2  # states of a decision; 3 is deleted
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -203,7 +203,6 @@ class Attack:
         self._job, self._hosts, self._switch, self._storage = job, hosts, switch, storage
         self._ends = threading.Event()
         self._lock = threading.Lock()
-        self._stopped: set[int] = set()
         self.log: list[str] = []
         self.done: set[str] = set()  # kinds
         self.power_is_off = False

@@ -44,7 +44,7 @@ class RankPresence {
     TimeNs since = 0;
     std::string host;         // "": not known
     std::string why;          // how the session ended; "": not known
-    bool never_came = false;  // only expected so far
+    bool never_came = false;  // no trainer of this rank has attached yet
   };
 
   // host_lost: how long a rank may be lost until next_loss and lost_by count it (host_lost_ms).

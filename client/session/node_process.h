@@ -33,8 +33,8 @@ class NodeFinder {
   // Code::unavailable: no node listens yet. The message names the socket, the pid of the process that holds
   // the lock, if there is one, and the log with its last line.
   Result<std::unique_ptr<local::LocalSocket>> try_once(bool may_start);
-  // A node that ended without notice has left its socket. What keeps it, such as shoal launch, starts the
-  // next.
+  // A node that was killed has left its socket behind. The program that supervises it, such as shoal launch,
+  // starts the next one.
   bool has_died() const;
   const std::string& socket_file() const { return socket_file_; }
   void found() { candidate_pause_ = {}; }  // the next search starts with the shortest interval

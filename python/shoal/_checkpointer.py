@@ -11,8 +11,6 @@ import threading
 import typing
 import weakref
 
-import numpy as np
-
 from . import _arguments, _arrays, _client, _handle, _process_group, _safetensors_export
 from . import _progress, _steady, _tree, _values
 from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound, Refused
