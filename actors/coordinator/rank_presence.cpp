@@ -19,6 +19,22 @@ std::string name_hosts(const std::set<std::string>& hosts) {
   return out;
 }
 
+using RanksByNode = base::PagedMap<NodeId, std::vector<Rank>>;
+
+std::vector<Rank> take_out(RanksByNode& ranks_of, NodeId node) {
+  const auto found = ranks_of.find(node);
+  if (found == ranks_of.end()) return {};
+  std::vector<Rank> ranks = std::move(found->second);
+  ranks_of.erase(found);
+  return ranks;
+}
+
+bool has_rank(const RanksByNode& ranks_of, Rank rank) {
+  return std::any_of(ranks_of.begin(), ranks_of.end(), [rank](const auto& each) {
+    return std::binary_search(each.second.begin(), each.second.end(), rank);
+  });
+}
+
 }  // namespace
 
 void RankPresence::reported(NodeId node, const std::vector<Rank>& ranks, const std::string& host) {
@@ -113,29 +129,14 @@ void RankPresence::lose_node(TimeNs now, NodeId node, const std::string& why) {
     host = std::move(named->second);
     host_of_.erase(named);
   }
-  const auto is_with_a_node = [&](Rank rank) {
-    return std::any_of(ranks_of_.begin(), ranks_of_.end(), [&](const auto& other) {
-      return std::binary_search(other.second.begin(), other.second.end(), rank);
-    });
-  };
-  if (auto known = ranks_of_.find(node); known != ranks_of_.end()) {
-    const std::vector<Rank> ranks = std::move(known->second);
-    ranks_reported_ -= ranks.size();
-    ranks_of_.erase(known);
-    for (Rank rank : ranks) {
-      if (!is_with_a_node(rank)) lost_.try_emplace(rank, Lost{now, host, why});
-    }
+  const std::vector<Rank> reported = take_out(ranks_of_, node), expected = take_out(expected_by_, node);
+  ranks_reported_ -= reported.size();
+  for (Rank rank : reported) {
+    if (!has_rank(ranks_of_, rank)) lost_.try_emplace(rank, Lost{now, host, why});
   }
-  if (auto awaited = expected_by_.find(node); awaited != expected_by_.end()) {
-    const std::vector<Rank> ranks = std::move(awaited->second);
-    expected_by_.erase(awaited);
-    const auto is_expected = [&](Rank rank) {
-      return std::any_of(expected_by_.begin(), expected_by_.end(), [&](const auto& other) {
-        return std::binary_search(other.second.begin(), other.second.end(), rank);
-      });
-    };
-    for (Rank rank : ranks) {
-      if (!is_with_a_node(rank) && !is_expected(rank)) lost_.try_emplace(rank, Lost{now, host, why, true});
+  for (Rank rank : expected) {
+    if (!has_rank(ranks_of_, rank) && !has_rank(expected_by_, rank)) {
+      lost_.try_emplace(rank, Lost{now, host, why, true});
     }
   }
 }
