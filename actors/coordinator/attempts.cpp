@@ -239,13 +239,27 @@ void Coordinator::commit(Attempt& attempt, const ExpectedPlans& under, EffectWri
     return abort(attempt, GiveUp::contradiction, "no rank holds anything to save", out);
   }
   attempt.on(AttemptTrigger::all_reported);
-  auto files = std::shared_ptr<const std::vector<storage::FileEntry>>(made, &manifest.files);
+  check_files(attempt.id(), std::move(made), out);
+}
+
+// Every rank has reported its files as durable. So a root that cannot be read now is no reason to abort.
+void Coordinator::check_files(const AttemptId& id, std::shared_ptr<const storage::DecisionBody> made,
+                              EffectWriter& out) {
+  auto files =
+      std::shared_ptr<const std::vector<storage::FileEntry>>(made, &std::get<storage::Manifest>(*made).files);
   operations_.start(
-      operation::CheckFiles{attempt.key(), std::move(files)}, out,
-      [this, id = attempt.id(), body = std::shared_ptr<const storage::DecisionBody>(std::move(made))](
-          TimeNs, Result<operation::Done> result, EffectWriter& then_out) {
+      operation::CheckFiles{id.key, std::move(files)}, out,
+      [this, id, body = std::move(made)](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
         with_attempt(id, [&](Attempt& checked) {
           if (Status status = result.status(); !status.ok()) {
+            const TimeNs again_at = checked.retries.next_at(now, status);
+            if (again_at != 0) {
+              then_out.warning(to_string(id.key) + ": its files cannot be checked: " + status.to_string());
+              timers_.set(again_at, then_out, [this, id, body](TimeNs, EffectWriter& retry_out) {
+                with_attempt(id, [&](Attempt&) { check_files(id, body, retry_out); });
+              });
+              return;
+            }
             checked.on(AttemptTrigger::files_differ);
             return publish_abort(id, GiveUp::files_differ, status.message(), then_out);
           }

@@ -124,13 +124,18 @@ void Coordinator::recover(EffectWriter& out) {
                       for (const auto& [node, join] : std::exchange(early_joins_, {}))
                         on_join(node, join, then_out);
                     });
+  list_attempts(out);
+}
+
+void Coordinator::list_attempts(EffectWriter& out) {
   operations_.start(operation::ListAttempts{}, out,
                     [this](TimeNs now, Result<storage::AttemptList> list, EffectWriter& then_out) {
-                      if (!list.ok()) {
-                        then_out.warning("cannot list the attempts: " + list.status().to_string());
-                        return;
+                      if (list.ok()) return clean_up(now, *list, then_out);
+                      then_out.warning("cannot list the attempts: " + list.status().to_string());
+                      if (!is_permanent(list.status())) {
+                        look_later(now, then_out,
+                                   [this](TimeNs, EffectWriter& later_out) { list_attempts(later_out); });
                       }
-                      clean_up(now, *list, then_out);
                     });
 }
 
@@ -164,19 +169,33 @@ void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectW
 }
 
 void Coordinator::decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  watch_.watch(now, key, config_.timeouts.abandoned_after_ms * kMillisecond,
-               "generation " + std::to_string(key.generation) + " ended before it was complete", out,
-               [this, key](TimeNs, Result<storage::AttemptInfo::State> state, EffectWriter& then_out) {
-                 if (!state.ok()) {
-                   then_out.warning(to_string(key) + ": " + state.status().to_string());
-                 } else if (*state == storage::AttemptInfo::State::committed) {
-                   then_out.warning(to_string(key) +
-                                    " is committed: its generation left it undecided, and it is complete");
-                 } else if (*state == storage::AttemptInfo::State::aborted) {
-                   then_out.info(to_string(key) + " is aborted: its generation left it undecided");
-                   sweeps_.sweep(key, then_out);
-                 }
-               });
+  watch_.watch(
+      now, key, config_.timeouts.abandoned_after_ms * kMillisecond,
+      "generation " + std::to_string(key.generation) + " ended before it was complete", out,
+      [this, key](TimeNs then_now, Result<storage::AttemptInfo::State> state, EffectWriter& then_out) {
+        if (!state.ok()) {
+          then_out.warning(to_string(key) + ": " + state.status().to_string());
+          if (is_permanent(state.status())) return;
+          look_later(then_now, then_out, [this, key](TimeNs later, EffectWriter& later_out) {
+            decide_earlier(later, key, later_out);
+          });
+        } else if (*state == storage::AttemptInfo::State::committed) {
+          then_out.warning(to_string(key) +
+                           " is committed: its generation left it undecided, and it is complete");
+        } else if (*state == storage::AttemptInfo::State::aborted) {
+          then_out.info(to_string(key) + " is aborted: its generation left it undecided");
+          sweeps_.sweep(key, then_out);
+        }
+      });
+}
+
+// After an error of the storage, which may be better then. Without another look, what earlier runs left
+// would stay until the next coordinator.
+void Coordinator::look_later(TimeNs now, EffectWriter& out, PendingTimers::Then look) {
+  timers_.set(now + config_.timeouts.abandoned_after_ms * kMillisecond, out,
+              [this, look = std::move(look)](TimeNs then_now, EffectWriter& then_out) {
+                if (!is_superseded()) look(then_now, then_out);
+              });
 }
 
 // --- messages and joining ---

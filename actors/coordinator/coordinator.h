@@ -97,6 +97,8 @@ class Coordinator final : public Role {
   void clean_up(TimeNs now, const storage::AttemptList& list, EffectWriter& out);
   // Decides an attempt of an earlier generation once nobody writes to it any more.
   void decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  void list_attempts(EffectWriter& out);
+  void look_later(TimeNs now, EffectWriter& out, PendingTimers::Then look);
 
   // --- epochs ---
   bool is_superseded() const { return term_.is(TermState::superseded); }
@@ -164,6 +166,8 @@ class Coordinator final : public Role {
   // Continues an attempt whose commit condition may be met now (Attempt::next).
   void consider(Attempt& attempt, EffectWriter& out);
   void commit(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
+  // Commits the attempt if its files exist as they were reported. Tries again while the root cannot be read.
+  void check_files(const AttemptId& id, std::shared_ptr<const storage::DecisionBody> made, EffectWriter& out);
   // Gives an attempt up if it is open: publishes a tombstone. If something did not come and the root proves
   // the attempt complete, publishes its manifest instead (actors/giving_up.h).
   void abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out);

@@ -539,6 +539,59 @@ TEST_F(ACoordinatorOfSmallMessages, RefusesARosterThatFitsIntoNoMessageNamingSiz
               HasSubstr("bytes, but a message takes at most 5000"));
 }
 
+// Else what earlier runs left undecided would stay until the next coordinator.
+TEST_F(ACoordinatorByItself, ListsTheAttemptsAgainIfTheRootCouldNotBeRead) {
+  RoleByItself again(make_coordinator(facts_of_one()));
+  again.answer<operation::ListAttempts>(Status(Code::io, "Input/output error"));
+  EXPECT_EQ(again.started<operation::ListAttempts>(), 0u) << "it waits";
+  again.pass(10'000 * kMillisecond);
+  storage::AttemptInfo left;
+  left.key = {0, 7, 1};
+  ASSERT_TRUE(again.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{{left}, {}})));
+  ASSERT_TRUE(again.answer<operation::InspectAttempt>(Status(Code::io, "Input/output error")));
+  EXPECT_EQ(again.started<operation::InspectAttempt>(), 0u) << "it waits";
+  again.pass(10'000 * kMillisecond);
+  EXPECT_EQ(again.started<operation::InspectAttempt>(), 1u);
+}
+
+// A hiccup of the storage that answers once with an error.
+TEST_F(ACoordinatorByItself, ChecksFilesAgainIfTheRootCouldNotBeRead) {
+  roster_exists();
+  const AttemptKey key{1, 5, 1};
+  role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+  role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.answer<operation::CheckFiles>(Status(Code::io, "Input/output error"));
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+  EXPECT_EQ(role_.started<operation::CheckFiles>(), 0u) << "it backs off";
+  role_.pass(10'000 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::CheckFiles>(OperationResult(operation::Done{})));
+  no_later_epoch();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_TRUE(std::holds_alternative<storage::Manifest>(*publish->body));
+}
+
+TEST_F(ACoordinatorByItself, AbortsIfTheRootCannotBeReadForLong) {
+  roster_exists();
+  const AttemptKey key{1, 5, 1};
+  role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+  role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  for (int i = 0; i < 1000 && role_.answer<operation::CheckFiles>(Status(Code::io, "Input/output error"));
+       ++i) {
+    role_.pass(10'000 * kMillisecond);
+  }
+  EXPECT_EQ(role_.started<operation::CheckFiles>(), 0u);
+  no_later_epoch();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  ASSERT_TRUE(std::holds_alternative<storage::Tombstone>(*publish->body));
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("Input/output error"));
+}
+
 class ASupersededCoordinator : public ACoordinatorByItself {
  protected:
   static storage::EpochRecord later() { return {2, "host9:7070", "job-1", {}}; }
