@@ -21,6 +21,9 @@ constexpr uint64_t kLooksBetweenThorough = 64;  // at least; else so many that a
 constexpr actors::TimeNs kLongestSave =
     static_cast<actors::TimeNs>(kMaxSimulatedSaveMs) * actors::kMillisecond;
 
+// Until a run has decided what an earlier one left undecided. The nodes of the earlier one may go on.
+constexpr actors::TimeNs kLongestUndecided = 360'000 * actors::kMillisecond;
+
 constexpr uint64_t kMaxAuditedBytes = uint64_t{1} << 30;  // of a root; the audit takes as long as reading all
 
 // How much counters have grown since the previous call.
@@ -79,7 +82,7 @@ SaveReport report_of(const TrainerTimings& times) {
 // Beyond the times after which lost hosts are given up: until all have reconnected.
 constexpr uint64_t kRecoveryMs = 15'000;
 // A save that no failure delays is decided in this time, beyond writing and the skew of its ranks.
-constexpr actors::TimeNs kPromptMs = 10'000;
+constexpr actors::TimeNs kPromptMs = 3'000;
 // How often storage is looked at between the last report and the last answer, beside once a rank's files.
 constexpr uint64_t kLooksOfASave = 64;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
@@ -595,8 +598,9 @@ class JobRuns {
       bool stops = false;
       for (const auto& run : runs_) stops = run->step() || stops;
       violation_ = current().overdue_load(failures_end_);
-      if (stops || violation_) break;
+      if (stops || violation_) return false;
     }
+    if (done() && failure().ok()) settle();
     return false;
   }
 
@@ -643,6 +647,26 @@ class JobRuns {
   }
   bool goes_on() { return is_restarting_ != 0 || current().goes_on(); }
 
+  // Attempts that the newest run found undecided, and that still are.
+  std::vector<AttemptKey> still_undecided() {
+    std::vector<AttemptKey> keys = current().cluster().root().undecided();
+    std::erase_if(
+        keys, [&](const AttemptKey& key) { return std::ranges::find(inherited_, key) == inherited_.end(); });
+    return keys;
+  }
+
+  // Runs on until the newest run has decided what earlier runs left undecided.
+  void settle() {
+    if (inherited_.empty() || current().checks().oracles() == nullptr) return;
+    const actors::TimeNs until = std::max(events_.now(), failures_end_) + kLongestUndecided;
+    while (!still_undecided().empty() && events_.now() < until && !events_.empty()) events_.run_next();
+    const std::vector<AttemptKey> left = still_undecided();
+    if (left.empty() || !current().cluster().any_alive()) return;
+    violation_ = Violation{"decides-in-time", events_.now(),
+                           to_string(left.front()) + " was undecided when generation " +
+                               std::to_string(current().generation()) + " began, and still is"};
+  }
+
   void begin(const Failure& failure) {
     // Trainers and nodes that end before they have attached are not modelled.
     if (const actors::TimeNs attached = current().attached_at(); events_.now() < attached) {
@@ -658,6 +682,7 @@ class JobRuns {
                        if (number != restarts_) return;  // the launcher has started the job again meanwhile
                        auto made = JobRun::make(restarted_job(scenario_, ranks), model_);
                        if (!made.ok()) return void(failure_ = made.status());
+                       inherited_ = current().cluster().root().undecided();
                        add_run(std::move(*made));
                        current().start();
                      });
@@ -669,6 +694,7 @@ class JobRuns {
   const SimulationListeners& listeners_;
   EventHeap events_;
   std::vector<std::unique_ptr<JobRun>> runs_;
+  std::vector<AttemptKey> inherited_;  // undecided when the newest run began
   uint64_t restarts_ = 0;
   uint32_t is_restarting_ = 0;  // restarts whose run has not begun
   actors::TimeNs failures_end_ = 0;

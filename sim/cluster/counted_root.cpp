@@ -96,18 +96,20 @@ uint64_t prefix_of(const actors::Operation& operation) {
 
 }  // namespace
 
-CountedRoot::Work CountedRoot::begin(const actors::Operation& operation, bool has_catalog, size_t node) {
-  Work work = work_of(operation, has_catalog, node);
+CountedRoot::Work CountedRoot::begin(const actors::Operation& operation, bool has_catalog, size_t node,
+                                     uint32_t generation) {
+  Work work = work_of(operation, has_catalog, node, generation);
   work.prefix = prefix_of(operation);
   return work;
 }
 
-CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool has_catalog, size_t node) {
+CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool has_catalog, size_t node,
+                                       uint32_t generation) {
   using namespace actors::operation;
   return std::visit(
       base::Overloaded{[&](const WriteShard& write) { return write_shard(write); },
                        [&](const RecordStaged& staged) { return record_staged(staged); },
-                       [&](const PublishDecision& publish) { return publish_decision(publish); },
+                       [&](const PublishDecision& publish) { return publish_decision(publish, generation); },
                        [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
                        [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
                        [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
@@ -200,6 +202,7 @@ CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& 
             if (!attempt.shards.contains(shard_of(rank, file)))
               attempt.payload_bytes += written.payload_bytes;
             attempt.shards[shard_of(rank, file)] = written.size;
+            attempt.written_at = clock_.now();
             if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
             return actors::OperationResult(written);
           }};
@@ -210,8 +213,9 @@ CountedRoot::Work CountedRoot::record_staged(const actors::operation::RecordStag
   add_create(steps, kSmallRecordBytes);
   return {std::move(steps), [this, staged]() -> Result<actors::OperationResult> {
             const std::pair record(staged.layout_id, staged.assignment_id);
-            auto [existing, is_new] = attempts_[staged.key].records.emplace(staged.rank, record);
-            if (is_new) record_bytes_ += kSmallRecordBytes;
+            Attempt& attempt = attempts_[staged.key];
+            auto [existing, is_new] = attempt.records.emplace(staged.rank, record);
+            if (is_new) record_bytes_ += kSmallRecordBytes, attempt.written_at = clock_.now();
             if (existing->second == record) return actors::OperationResult(actors::operation::Done{});
             return Status(Code::already_exists, "another record of this rank exists already");
           }};
@@ -236,7 +240,15 @@ Result<actors::OperationResult> CountedRoot::decide_proven(const AttemptKey& key
   return decide(std::move(decision), encoded.size());
 }
 
-CountedRoot::Work CountedRoot::publish_decision(const actors::operation::PublishDecision& publish) {
+// A run that was superseded may abort what is complete: a later run may have chosen an earlier checkpoint.
+void CountedRoot::note_abort(const AttemptKey& key, uint32_t generation) {
+  Attempt& attempt = attempts_[key];
+  if (attempt.decision || generation < epoch_.generation || !prove_complete(key).ok()) return;
+  attempt.complete_when_aborted = clock_.now() - std::max(attempt.written_at, rostered_at_[key.generation]);
+}
+
+CountedRoot::Work CountedRoot::publish_decision(const actors::operation::PublishDecision& publish,
+                                                uint32_t generation) {
   StorageSteps steps;
   const Attempt& attempt = attempts_[publish.key];
   // A run that was superseded leaves it to the later one to look.
@@ -256,7 +268,7 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   add_create(steps, bytes);
   made->unix_time_ns = 0;
   return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes,
-                             looks = publish.looks_first] {
+                             looks = publish.looks_first, generation] {
             // A complete set of rank manifests is committed, even if this operation wants to abort it.
             if (!made->committed() && attempts_[made->key].is_complete_set()) return merge(made->key);
             // What was not complete at the first look may be now.
@@ -265,6 +277,7 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
               if (auto proven = prove_complete(made->key); proven.ok())
                 return decide_proven(made->key, *proven);
             }
+            if (!made->committed()) note_abort(made->key, generation);
             return decide(made, bytes);
           }};
 }
@@ -296,6 +309,7 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::Pu
             if (!attempt.manifests[manifest->rank]) {
               attempt.manifests[manifest->rank] = manifest;
               ++attempt.published;
+              attempt.written_at = clock_.now();
               attempt.manifest_bytes += bytes;
               record_bytes_ += bytes;
             }
@@ -487,6 +501,19 @@ std::vector<AttemptKey> CountedRoot::committed() const {
   return keys;
 }
 
+std::vector<AttemptKey> CountedRoot::undecided() const {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, attempt] : attempts_) {
+    if (!attempt.decision && attempt.entries() != 0) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::optional<actors::TimeNs> CountedRoot::complete_when_aborted(const AttemptKey& key) const {
+  auto found = attempts_.find(key);
+  return found == attempts_.end() ? std::nullopt : found->second.complete_when_aborted;
+}
+
 std::optional<AttemptKey> CountedRoot::latest() const {
   const std::vector<AttemptKey> keys = committed();
   if (keys.empty()) return std::nullopt;
@@ -569,6 +596,7 @@ CountedRoot::Work CountedRoot::publish_roster(const actors::operation::PublishRo
             if (rosters_.try_emplace({generation, id}, Roster{record, bytes}).second) record_bytes_ += bytes;
             if (is_first) first_rosters_[generation] = id;
             add_roster(&rosters_of_[generation], record, is_first);
+            rostered_at_[generation] = clock_.now();
             return actors::OperationResult(rosters_.at({generation, id}).record);
           }};
 }

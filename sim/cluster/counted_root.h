@@ -18,6 +18,7 @@
 
 #include "actors/operation.h"
 #include "base/paged_map.h"
+#include "sim/basics/event_heap.h"
 #include "sim/cluster/shared_plans.h"
 #include "sim/failures/oracles.h"
 #include "sim/models/storage_model.h"
@@ -29,9 +30,14 @@ inline constexpr uint64_t kSimulatedObjectBytes = 5056;
 
 class CountedRoot final : public RootView {
  public:
-  CountedRoot(const StorageCosts& costs, uint64_t codec_bytes_per_s, const storage::EpochRecord& epoch,
-              std::shared_ptr<SharedPlans> plans)
-      : costs_(costs), codec_bytes_per_s_(codec_bytes_per_s), epoch_(epoch), plans_(std::move(plans)) {}
+  // `clock` outlives the root.
+  CountedRoot(const EventHeap& clock, const StorageCosts& costs, uint64_t codec_bytes_per_s,
+              const storage::EpochRecord& epoch, std::shared_ptr<SharedPlans> plans)
+      : clock_(clock),
+        costs_(costs),
+        codec_bytes_per_s_(codec_bytes_per_s),
+        epoch_(epoch),
+        plans_(std::move(plans)) {}
 
   struct Work {
     StorageSteps steps;  // storage requests of the operation, given the state of the root now
@@ -41,8 +47,8 @@ class CountedRoot final : public RootView {
     // finish returns what existed at begin, whatever is published until then.
     bool is_seen = false;
   };
-  Work begin(const actors::Operation& operation, bool has_catalog,
-             size_t node);  // has_catalog: true for the coordinator's node
+  // has_catalog: true for the coordinator's node. generation: of the run whose node asks.
+  Work begin(const actors::Operation& operation, bool has_catalog, size_t node, uint32_t generation);
 
   // From now on the root keeps what it needs to open each shard, so that a load can read it.
   void will_be_loaded() { keeps_heads_ = true; }
@@ -59,6 +65,8 @@ class CountedRoot final : public RootView {
   std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const override;
   std::optional<AttemptKey> latest() const override;
   std::vector<AttemptKey> committed() const override;
+  std::vector<AttemptKey> undecided() const override;
+  std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey& key) const override;
 
   bool has_roster() const override { return first_rosters_.contains(epoch_.generation); }
   // Bytes of all records (decisions, rosters, rank manifests) created so far.
@@ -73,8 +81,11 @@ class CountedRoot final : public RootView {
     std::map<Rank, std::pair<LayoutId, PlanId>> records;
     std::vector<std::shared_ptr<const storage::RankManifest>> manifests;  // by rank; null: missing
     uint32_t published = 0;
-    uint64_t payload_bytes = 0;   // of all shards
-    uint64_t manifest_bytes = 0;  // of all rank manifests
+    uint64_t payload_bytes = 0;     // of all shards
+    uint64_t manifest_bytes = 0;    // of all rank manifests
+    actors::TimeNs written_at = 0;  // when its newest file appeared
+    // If it was aborted although the root proved it complete: for how long it had been so.
+    std::optional<actors::TimeNs> complete_when_aborted;
     // Merged from a complete set of rank manifests; exists from the first look until the decision.
     std::optional<storage::Manifest> merged;
     uint64_t merged_bytes = 0;
@@ -91,10 +102,11 @@ class CountedRoot final : public RootView {
   // A result that is known at the start, and changes nothing.
   static Work answer(StorageSteps steps, Result<actors::OperationResult> result);
   static Work answer_seen(StorageSteps steps, Result<actors::OperationResult> result);
-  Work work_of(const actors::Operation& operation, bool has_catalog, size_t node);
+  Work work_of(const actors::Operation& operation, bool has_catalog, size_t node, uint32_t generation);
   Work write_shard(const actors::operation::WriteShard& write);
   Work record_staged(const actors::operation::RecordStaged& staged);
-  Work publish_decision(const actors::operation::PublishDecision& publish);
+  Work publish_decision(const actors::operation::PublishDecision& publish, uint32_t generation);
+  void note_abort(const AttemptKey& key, uint32_t generation);
   Work publish_rank_manifest(const actors::operation::PublishRankManifest& publish);
   Work complete_rank_local(const actors::operation::CompleteRankLocal& complete);
   Work list_missing_manifests(const actors::operation::ListMissingManifests& list);
@@ -147,6 +159,7 @@ class CountedRoot final : public RootView {
   void add_create(StorageSteps& steps, uint64_t bytes) const;  // steps that create a small object durably
   void add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const;
 
+  const EventHeap& clock_;
   const StorageCosts costs_;
   const uint64_t codec_bytes_per_s_;
   storage::EpochRecord epoch_;
@@ -156,6 +169,7 @@ class CountedRoot final : public RootView {
   std::map<uint32_t, RosterId> first_rosters_;               // by generation
   // By generation: its first roster, then later ones by id.
   std::map<uint32_t, std::vector<storage::RosterRecord>> rosters_of_;
+  std::map<uint32_t, actors::TimeNs> rostered_at_;  // by generation: when its newest roster appeared
   std::map<std::pair<LayoutId, size_t>, uint64_t> layout_manifest_bytes_;
   uint64_t record_bytes_ = 0;
   bool keeps_heads_ = false;

@@ -54,7 +54,7 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       items_(profile.items),
       root_(job.root ? job.root
                      : std::make_shared<CountedRoot>(
-                           profile.storage, profile.cpu.codec_bytes_per_s,
+                           events, profile.storage, profile.cpu.codec_bytes_per_s,
                            storage::EpochRecord{kEpoch, "node0", kJob, Nonce{}, job.generation}, plans_)),
       job_(std::move(job)),
       nodes_(job_.ranks_of_node.size()) {
@@ -472,7 +472,7 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& 
     return measure_writes(node, *measure);
   }
   if (operation_listener_) operation_listener_(node, operation);
-  CountedRoot::Work work = root_->begin(operation, is_coordinator(node), node);
+  CountedRoot::Work work = root_->begin(operation, is_coordinator(node), node, job_.generation);
   if (payload_ == nullptr) return work;
   uint64_t writes = 0;
   for (const StorageStep& step : work.steps) {

@@ -7,6 +7,7 @@
 // Node 0 is the coordinator at first. One thread. Equal calls give equal events and equal trace hashes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -119,6 +120,9 @@ class VirtualCluster {
   const RootView& root() const { return *root_; }
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
+  bool any_alive() const {
+    return std::ranges::any_of(nodes_, [](const Node& node) { return node.alive; });
+  }
   size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
   void set_items(const std::vector<uint32_t>& of_rank) {
     cpu_.set_items(of_rank);

@@ -19,6 +19,9 @@ std::string summary(const storage::Decision& decision) {
   return fmt::format("manifest of {} files, {} bytes", manifest.files.size(), manifest.payload_bytes);
 }
 
+// A party that gives up looks at the root first. Until its tombstone exists, files may still appear.
+constexpr actors::TimeNs kOverlooked = 1'000 * actors::kMillisecond;
+
 }  // namespace
 
 void Oracles::violated(std::string oracle, actors::TimeNs now, std::string what) {
@@ -77,6 +80,12 @@ void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::
                          answer.summary, existing ? fmt::format("'{}'", summary(*existing)) : "no decision"));
   }
   if (is_new) check_latest(now);
+  const auto complete_for = root_.complete_when_aborted(decision->key);
+  if (is_new && complete_for && *complete_for > kOverlooked) {
+    violated("complete-is-committed", now,
+             fmt::format("{} was aborted ('{}') when it had been complete for {} ms",
+                         to_string(decision->key), answer.summary, *complete_for / actors::kMillisecond));
+  }
 }
 
 void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {

@@ -11,9 +11,9 @@
 //   latest-goes-forward      the latest checkpoint never gets older within a generation
 //   bounds                   messages and slabs in use stay within their bounds
 //   needless-abort           no save is aborted if all failures are ones that a save must survive
-//   commits-again            a save that begins after all failures are over, in a job whose hosts and
-//   trainers all
-//                            live, is committed
+//   complete-is-committed    no attempt is aborted that has long been complete: all files of all ranks exist
+//   commits-again            a save that begins after all failures are over is committed, if all hosts and
+//                            trainers live
 //   ends-in-time             each living rank is notified of a save within its deadline, once failures stop
 //
 // The oracles do not check that equal seeds give equal traces: sim/replay.h compares two runs.
@@ -48,6 +48,10 @@ class RootView {
   virtual std::optional<uint64_t> file_bytes(const AttemptKey& key, Rank rank, uint32_t file) const = 0;
   virtual std::optional<AttemptKey> latest() const = 0;  // the checkpoint that a load would choose
   virtual std::vector<AttemptKey> committed() const = 0;
+  virtual std::vector<AttemptKey> undecided() const = 0;
+  // If this attempt was aborted by the newest run although the root proved it complete: for how long it had
+  // been complete.
+  virtual std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey& key) const = 0;
   virtual bool has_roster() const = 0;  // the first one of the run
 };
 

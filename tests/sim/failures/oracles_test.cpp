@@ -22,6 +22,8 @@ struct FakeRoot final : RootView {
   std::map<std::pair<Rank, uint32_t>, uint64_t> files;
   std::optional<AttemptKey> names_latest;
   bool roster = true;
+  std::vector<AttemptKey> open;
+  std::optional<actors::TimeNs> complete_for;
 
   std::shared_ptr<const storage::Decision> decision(const AttemptKey& key) const override {
     auto found = decisions.find(key);
@@ -40,6 +42,10 @@ struct FakeRoot final : RootView {
       if (decision->committed()) keys.push_back(key);
     }
     return keys;
+  }
+  std::vector<AttemptKey> undecided() const override { return open; }
+  std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey&) const override {
+    return complete_for;
   }
 };
 
@@ -160,6 +166,20 @@ TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
   abort(step(1), "host host3 is lost");
   all.notified(10, 2, step(1), Status(Code::aborted, "host host3 is lost"));
   expect(all, "needless-abort", "rank 2 was notified that step 1 (g1a1) is aborted: host host3 is lost");
+}
+
+TEST_F(AnOracle, SeesAnAbortOfWhatHasLongBeenComplete) {
+  Oracles oracles = this->oracles();
+  abort(step(1), "too late");
+  root_.complete_for = 500 * actors::kMillisecond;
+  oracles.answered(1, root_.decisions.at(step(1)));
+  EXPECT_FALSE(oracles.violation()) << "its last file came while the root was looked at";
+  abort(step(2), "too late");
+  root_.complete_for = 5000 * actors::kMillisecond;
+  oracles.answered(2, root_.decisions.at(step(2)));
+  ASSERT_TRUE(oracles.violation());
+  EXPECT_EQ(oracles.violation()->oracle, "complete-is-committed");
+  EXPECT_THAT(oracles.violation()->what, HasSubstr("complete for 5000 ms"));
 }
 
 TEST_F(AnOracle, SeesAJobThatDoesNotCommitAgainOnceAllFailuresAreOver) {
