@@ -61,6 +61,19 @@ void keep_those_after(actors::TimeNs since, Moments& moments) {
   if (since >= 0 && !kept.empty()) moments = std::move(kept);
 }
 
+// Half of the failures that are aimed at an operation of a node are failures of its disk, and half of those
+// aimed at a message are failures of links.
+constexpr const char* kDiskKinds = "mixed:count=1,until_ms=1,kinds=disk-slow/disk-fails/disk-full";
+constexpr const char* kLinkKinds = "mixed:count=1,until_ms=1,kinds=cut/loses/delays/doubles/reorders";
+
+std::string rules_for(AimedKinds kinds, const std::string& moment, Random& random) {
+  if (kinds == AimedKinds::restarts) return "mixed:count=1,until_ms=1,kinds=job-restarts";
+  const bool is_fitting = random.below(2) == 0;
+  if (is_fitting && moment.starts_with("node: ")) return kDiskKinds;
+  if (is_fitting && moment.find(": Received ") != std::string::npos) return kLinkKinds;
+  return "mixed:count=1,until_ms=1";
+}
+
 void aim(Failure& failure, const Moment& moment, const Scenario& scenario, Random& random) {
   const actors::TimeNs offset = kOffsets[random.below(kOffsets.size())];
   const actors::TimeNs at = std::max(kAttachedNs, moment.at + offset);
@@ -86,19 +99,16 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile,
                               const std::vector<AimedKinds>& aims, uint64_t seed, AimCounts* counts) {
   SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_failures(scenario));
   Random random(stream_seed(seed, Stream::aims));
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> mixed,
-                         parse_failure_rules("mixed:count=1,until_ms=1"));
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> restarts,
-                         parse_failure_rules("mixed:count=1,until_ms=1,kinds=job-restarts"));
   actors::TimeNs last = -1;  // when the failure before begins
   for (const AimedKinds kinds : aims) {
-    const std::vector<FailureRule>& rules = kinds == AimedKinds::restarts ? restarts : mixed;
     SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
-    SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
     if (moments.empty()) break;  // everything died before anything began
     if (random.below(2) == 0) keep_those_after(last, moments);
     const auto& [name, of_kind] = *std::next(moments.begin(), random.below(moments.size()));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> rules,
+                           parse_failure_rules(rules_for(kinds, name, random)));
+    SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
     aim(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
     last = time_of(drawn.front());
     ++(*counts)[{name, drawn.front().kind}];

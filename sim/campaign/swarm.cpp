@@ -37,14 +37,15 @@ Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
   job.payload = Payload::full;
   // Mostly few tensors, because a run then takes less time.
   job.optimizer = random.below(4) == 0 ? Optimizer::adam : Optimizer::none;
-  // With the least one, ranks write several files.
-  job.unit_bytes = random.below(4) == 0 ? 1024 : kDefaultUnitBytes;
   job.profile = kSwarmProfiles[random.below(std::size(kSwarmProfiles))];
   const SaveMode drawn = static_cast<SaveMode>(random.below(3));
   job.mode = limits.mode.value_or(drawn);
   job.ranks_per_host = one_of(std::array{1u, 2u, 4u}, random);
   job.ranks = job.ranks_per_host * static_cast<uint32_t>(1 + random.below(6));
   job.mesh = draw_mesh(job.ranks, random);
+  // With the least unit, ranks that share a tensor write several files.
+  const bool has_copies = job.mesh.find("dp_replicate") != std::string::npos;
+  if (random.below(4) == 0 || (has_copies && random.below(4) != 0)) job.unit_bytes = 1024;
   job.saves = static_cast<uint32_t>(2 + random.below(7));
   // From saves back to back to saves that find the job recovered from all failures.
   job.interval_ms = one_of(std::array<uint64_t, 6>{1, 20, 150, 600, 3'000, 30'000}, random);

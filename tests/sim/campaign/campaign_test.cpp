@@ -78,6 +78,39 @@ TEST(Swarm, DrawsEveryModeProfileAndKindOfFailure) {
   }
 }
 
+TEST(Swarm, HasRanksThatWriteSeveralFiles) {
+  size_t further_files = 0;
+  SimulationListeners listeners;
+  listeners.operation = [&](actors::TimeNs, size_t, const actors::Operation& operation) {
+    const auto* write = std::get_if<actors::operation::WriteShard>(&operation);
+    further_files += write != nullptr && write->file != 0;
+  };
+  SwarmLimits limits;
+  limits.most_failures = 0;
+  AimCounts counts;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const auto drawn = draw_case(seed, limits, profile_of, &counts);
+    ASSERT_TRUE(drawn.ok()) << drawn.status().to_string();
+    ASSERT_TRUE(simulate(*drawn, profile_of(drawn->profile), listeners).ok());
+  }
+  EXPECT_GT(further_files, 10u);
+}
+
+TEST(AimedFailures, FitTheEventsThatTheyAreAimedAt) {
+  AimCounts counts;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    ASSERT_TRUE(aim_failures(small_job(), profile_of("nvme"), {AimedKinds::mixed}, seed, &counts).ok());
+  }
+  uint64_t disks = 0, operations = 0;
+  for (const auto& [cell, times] : counts) {
+    if (!cell.first.starts_with("node: ")) continue;
+    operations += times;
+    disks += cell.second >= Failure::Kind::disk_slow && cell.second <= Failure::Kind::disk_full ? times : 0;
+  }
+  EXPECT_GT(2 * disks, operations) << "half of them, and a fifth of the others";
+  EXPECT_LT(disks, operations);
+}
+
 TEST(AimedFailures, HitRareEventsAsOftenAsCommonOnes) {
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
