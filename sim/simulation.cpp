@@ -490,9 +490,9 @@ class JobRun {
     if (checks_.oracles()) checks_.oracles()->superseded();
   }
   // Whether a load takes longer than it may. `failures_end`: when all failures are over.
-  std::optional<Violation> overdue_load(actors::TimeNs failures_end) const {
+  std::optional<Violation> overdue_load(actors::TimeNs failures_end) {
     const actors::TimeNs due = std::max(began_, failures_end) + kLongestLoad;
-    if (!is_loading_ || events_.now() < due) return std::nullopt;
+    if (!is_loading_ || events_.now() < due || launchers_give_up()) return std::nullopt;
     return Violation{"load-ends-in-time", events_.now(),
                      "the load of generation " + std::to_string(generation_) + " began at " +
                          std::to_string(began_ / actors::kMillisecond) + " ms, and has not ended"};
@@ -537,6 +537,19 @@ class JobRun {
   static constexpr actors::TimeNs kLongestLoad = 180'000 * actors::kMillisecond;
 
   static constexpr actors::TimeNs kAttachedNs = 100'000;
+
+  // Without a coordinator, a node cannot start again. Its launcher then gives up, and ends the trainers of
+  // the host. True: this has happened now.
+  bool launchers_give_up() {
+    if (cluster_.serves(cluster_.coordinator())) return false;
+    bool gives_up = false;
+    for (size_t host = 0; host < cluster_.nodes(); ++host) {
+      if (cluster_.serves(host) || !trainers_->has_living(host)) continue;
+      trainers_->lose_host(host);
+      gives_up = true;
+    }
+    return gives_up;
+  }
 
   bool has_loaded() const {
     for (Rank rank = 0; rank < scenario_.ranks; ++rank) {

@@ -120,6 +120,8 @@ class VirtualCluster {
   const RootView& root() const { return *root_; }
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
+  // Its node has joined. False for one that is dead, and for one that looks for a coordinator.
+  bool serves(size_t node) const { return nodes_[node].alive && nodes_[node].roles.front() != nullptr; }
   bool any_alive() const {
     return std::ranges::any_of(nodes_, [](const Node& node) { return node.alive; });
   }
