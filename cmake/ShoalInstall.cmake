@@ -88,6 +88,10 @@ install(
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/profiles"
   COMPONENT runtime)
 install(
+  FILES "${PROJECT_SOURCE_DIR}/sim/campaign/expected_figures.csv"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/fuzz"
+  COMPONENT runtime)
+install(
   DIRECTORY "${PROJECT_SOURCE_DIR}/chaos/"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/chaos"
   COMPONENT runtime

@@ -251,17 +251,18 @@ void Coordinator::check_files(const AttemptId& id, std::shared_ptr<const storage
       operation::CheckFiles{id.key, std::move(files)}, out,
       [this, id, body = std::move(made)](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
         with_attempt(id, [&](Attempt& checked) {
-          if (Status status = result.status(); !status.ok()) {
-            const TimeNs again_at = checked.retries.next_at(now, status);
+          const Status match = result.status();
+          if (!match.ok()) {
+            const TimeNs again_at = checked.retries.next_at(now, match);
             if (again_at != 0) {
-              then_out.warning(to_string(id.key) + ": its files cannot be checked: " + status.to_string());
+              then_out.warning(to_string(id.key) + ": its files cannot be checked: " + match.to_string());
               timers_.set(again_at, then_out, [this, id, body](TimeNs, EffectWriter& retry_out) {
                 with_attempt(id, [&](Attempt&) { check_files(id, body, retry_out); });
               });
               return;
             }
             checked.on(AttemptTrigger::files_differ);
-            return publish_abort(id, GiveUp::files_differ, status.message(), then_out);
+            return publish_abort(id, GiveUp::files_differ, match.message(), then_out);
           }
           checked.on(AttemptTrigger::files_match);
           if_not_superseded(then_out, [this, id, body](TimeNs, EffectWriter& last_out) {

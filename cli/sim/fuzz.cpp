@@ -13,6 +13,7 @@
 #include "base/crash_report.h"
 #include "base/helper_threads.h"
 #include "cli/commands.h"
+#include "cli/installed_files.h"
 #include "cli/interrupt.h"
 #include "cli/json_text.h"
 #include "cli/progress.h"
@@ -20,6 +21,8 @@
 #include "cli/sim/seeds.h"
 #include "cli/text_file.h"
 #include "shoal/bytes.h"
+#include "sim/basics/toml_tree.h"
+#include "sim/campaign/figures.h"
 #include "sim/campaign/shrink.h"
 #include "sim/campaign/swarm.h"
 
@@ -30,6 +33,7 @@ namespace {
 struct FuzzOptions {
   std::string seeds = "1..1000";
   std::string mode;
+  std::string figures;  // where they are written; "": nowhere
   uint32_t most_failures = 6;
   unsigned jobs = 0;  // 0: as many as there are processors
   bool json = false, coverage = false, keep_going = false, progress = false;
@@ -43,6 +47,10 @@ constexpr const char* kFuzzFooter =
     "simulator.md lists them. A violation is cut down to the failures that it needs, and written as a file\n"
     "for 'shoal replay'.\n"
     "\n"
+    "At the end, figures of all runs are compared with recorded ones: how many saves were aborted, how long\n"
+    "ranks waited, and what a save cost, for each mode and kind of failure. A figure that has risen by more\n"
+    "than chance explains is a find. A few hundred seeds are needed for that.\n"
+    "\n"
     "Examples:\n"
     "  shoal fuzz\n"
     "  shoal fuzz --seeds 1..100000 --mode rank-local\n"
@@ -55,12 +63,14 @@ constexpr const char* kFuzzFooter =
 struct FuzzTally {
   uint64_t seeds = 0, failures = 0, saves = 0, committed = 0, loads = 0, events = 0;
   sim::AimCounts aimed;
+  sim::CampaignFigures figures;
 
   void take(const sim::SimulationReport& report) {
     ++seeds;
     failures += report.scenario.failures.size();
     events += report.events;
     loads += report.loads.size();
+    figures.take(report);
     for (const sim::SaveReport& save : report.saves) {
       ++saves;
       committed += save.is_committed() ? 1 : 0;
@@ -183,7 +193,23 @@ std::string coverage_text(const sim::AimCounts& aimed) {
   return out.empty() ? out : out + "\n";
 }
 
-nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, double seconds) {
+Result<sim::CampaignFigures> recorded_figures() {
+  const std::string file = shared_folder() + "/fuzz/expected_figures.csv";
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, sim::read_text(file));
+  auto figures = sim::CampaignFigures::parse(text);
+  if (!figures.ok()) return figures.status().with_context(file);
+  return figures;
+}
+
+// The figures that have risen. A campaign with other failures than those recorded has no such figures.
+Result<std::vector<sim::Rise>> find_rises(const FuzzOptions& options, const FuzzTally& tally) {
+  if (options.most_failures != FuzzOptions().most_failures) return std::vector<sim::Rise>();
+  SHOAL_ASSIGN_OR_RETURN(const sim::CampaignFigures recorded, recorded_figures());
+  return sim::find_rises(recorded, tally.figures);
+}
+
+nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, const std::vector<sim::Rise>& rises,
+                                 double seconds) {
   const FuzzTally& tally = fuzzing.tally();
   nlohmann::ordered_json out = {{"seeds", tally.seeds},
                                 {"seconds", seconds},
@@ -195,6 +221,15 @@ nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, double seconds) {
   out["found"] = nlohmann::ordered_json::array();
   for (const Found& found : fuzzing.found()) {
     out["found"].push_back({{"seed", found.seed}, {"what", found.what}, {"file", found.file}});
+  }
+  out["rises"] = nlohmann::ordered_json::array();
+  for (const sim::Rise& rise : rises) {
+    out["rises"].push_back({{"mode", mode_name(rise.key.mode)},
+                            {"failures", rise.key.failures},
+                            {"figure", sim::figure_name(rise.key.figure)},
+                            {"recorded", rise.recorded},
+                            {"seen", rise.seen},
+                            {"standard_errors", rise.standard_errors}});
   }
   out["aimed"] = nlohmann::ordered_json::array();
   for (const auto& [cell, times] : tally.aimed) {
@@ -236,8 +271,16 @@ int run_fuzz(const FuzzOptions& options) {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const FuzzTally& tally = fuzzing.tally();
+  if (!options.figures.empty()) {
+    if (Status written = write_text(options.figures, tally.figures.csv()); !written.ok()) {
+      return report_unusable(written);
+    }
+  }
+  const auto rises = find_rises(options, tally);
+  if (!rises.ok()) return report_unusable(rises.status());
+  for (const sim::Rise& rise : *rises) fmt::print(stderr, "shoal: has risen: {}\n", rise.text());
   if (options.json) {
-    fmt::print("{}\n", json_text(fuzz_json(fuzzing, took.count())));
+    fmt::print("{}\n", json_text(fuzz_json(fuzzing, *rises, took.count())));
   } else {
     if (options.coverage) fmt::print("{}\n", coverage_text(tally.aimed));
     fmt::print("{} seeds: {} failures, {} saves, {} of them committed, {} loads, {} events; {} found\n",
@@ -250,7 +293,7 @@ int run_fuzz(const FuzzOptions& options) {
     fmt::print(stderr, "shoal: interrupted after {} of {} seeds\n", tally.seeds, fuzzing.total());
     return 128 + signal;
   }
-  return fuzzing.found().empty() ? kExitOk : kExitFailed;
+  return fuzzing.found().empty() && rises->empty() ? kExitOk : kExitFailed;
 }
 
 }  // namespace
@@ -268,6 +311,8 @@ void add_fuzz_command(CLI::App& app, Command* chosen) {
   command->add_flag("--coverage", options->coverage, "Print which failures were aimed at which events");
   command->add_option("--jobs", options->jobs, "Number of parallel simulations (number of processors)")
       ->type_name("N");
+  command->add_option("--figures", options->figures, "Write the figures of all runs to this file, as CSV")
+      ->type_name("FILE");
   command->add_flag("--progress", options->progress,
                     "Print progress to stderr even if it is not a terminal, one line a second");
   command->add_flag("--json", options->json, "One JSON object, with the coverage");
