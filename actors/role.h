@@ -16,14 +16,14 @@
 #include "actors/effect.h"
 #include "actors/event.h"
 #include "actors/ids.h"
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
 // How often a role took each row of one of its tables of states (docs/reference/states.md).
 struct TransitionsTaken {
   std::string_view machine;
-  std::vector<TransitionCount> rows;
+  std::vector<base::TransitionCount> rows;
 };
 
 class Role {

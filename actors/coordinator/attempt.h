@@ -17,8 +17,8 @@
 #include "actors/coordinator/plan_gather.h"
 #include "actors/coordinator/rank_presence.h"
 #include "actors/publishing.h"
-#include "actors/state_machine.h"
 #include "base/paged_map.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -58,7 +58,7 @@ enum class AttemptTrigger : uint8_t {
 inline constexpr auto kAttemptTransitions = [] {
   using S = AttemptState;
   using T = AttemptTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::reading_decision, T::no_decision_found, S::gathering},
       {S::reading_decision, T::given_up, S::aborting},
       {S::reading_decision, T::committed, S::committed},
@@ -97,7 +97,7 @@ inline constexpr auto kAttemptTransitions = [] {
       {S::aborting, T::superseded, S::left},
   });
 }();
-using AttemptMachine = StateMachine<kAttemptTransitions>;
+using AttemptMachine = base::StateMachine<kAttemptTransitions>;
 
 // A coordinator that hands an attempt over may open it again. Then the number differs, so that an operation
 // of the closed one does not change the open one.

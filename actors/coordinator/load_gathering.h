@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "actors/loader/load_choice.h"
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -35,7 +35,7 @@ enum class GatheringTrigger : uint8_t {
 inline constexpr auto kGatheringTransitions = [] {
   using S = GatheringState;
   using T = GatheringTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::gathering, T::chose, S::chosen},
       {S::gathering, T::cannot_choose, S::answered},
       {S::gathering, T::all_joined, S::gathered},
@@ -44,7 +44,7 @@ inline constexpr auto kGatheringTransitions = [] {
       {S::gathered, T::cannot_choose, S::answered},
   });
 }();
-using GatheringMachine = StateMachine<kGatheringTransitions>;
+using GatheringMachine = base::StateMachine<kGatheringTransitions>;
 
 class LoadGathering {
  public:

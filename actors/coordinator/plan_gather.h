@@ -11,7 +11,7 @@
 
 #include "actors/ids.h"
 #include "actors/messages/messages.h"
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -28,13 +28,13 @@ enum class PlanGatherTrigger : uint8_t {
 inline constexpr auto kPlanGatherTransitions = [] {
   using S = PlanGatherState;
   using T = PlanGatherTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::gathering, T::all_offered, S::planning},
       {S::gathering, T::plans_made, S::made},
       {S::planning, T::plans_made, S::made},
   });
 }();
-using PlanGatherMachine = StateMachine<kPlanGatherTransitions>;
+using PlanGatherMachine = base::StateMachine<kPlanGatherTransitions>;
 
 class PlanGather {
  public:

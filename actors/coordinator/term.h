@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "actors/ids.h"
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -29,13 +29,13 @@ enum class TermTrigger : uint8_t {
 inline constexpr auto kTermTransitions = [] {
   using S = TermState;
   using T = TermTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::starting, T::started, S::deciding},
       {S::starting, T::started_read_only, S::serving_loads},
       {S::deciding, T::later_epoch_exists, S::superseded},
   });
 }();
-using TermMachine = StateMachine<kTermTransitions>;
+using TermMachine = base::StateMachine<kTermTransitions>;
 
 // --- whether there is a roster ---
 
@@ -56,7 +56,7 @@ enum class FirstRosterTrigger : uint8_t {
 inline constexpr auto kFirstRosterTransitions = [] {
   using S = FirstRosterState;
   using T = FirstRosterTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::reading, T::none_found, S::gathering},
       {S::reading, T::known, S::known},
       {S::reading, T::refused, S::refused},
@@ -68,7 +68,7 @@ inline constexpr auto kFirstRosterTransitions = [] {
       {S::known, T::refused, S::refused},
   });
 }();
-using FirstRosterMachine = StateMachine<kFirstRosterTransitions>;
+using FirstRosterMachine = base::StateMachine<kFirstRosterTransitions>;
 
 // --- how far it is with stopping ---
 
@@ -95,7 +95,7 @@ enum class ShutdownTrigger : uint8_t {
 inline constexpr auto kShutdownTransitions = [] {
   using S = ShutdownState;
   using T = ShutdownTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::running, T::stop_requested, S::stopping},
       {S::running, T::stop_requested_with_trainers, S::stopping_with_trainers},
       {S::running, T::drain_requested, S::finishing},
@@ -110,7 +110,7 @@ inline constexpr auto kShutdownTransitions = [] {
       {S::handing_over, T::nothing_in_flight, S::handed_over},
   });
 }();
-using ShutdownMachine = StateMachine<kShutdownTransitions>;
+using ShutdownMachine = base::StateMachine<kShutdownTransitions>;
 
 class Shutdown {
  public:

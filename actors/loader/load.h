@@ -15,7 +15,7 @@
 #include "actors/loader/sharing/busy_time.h"
 #include "actors/loader/window_budget.h"
 #include "actors/messages/messages.h"
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -57,7 +57,7 @@ enum class LoadTrigger : uint8_t {
 inline constexpr auto kLoadTransitions = [] {
   using S = LoadState;
   using T = LoadTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::opening, T::shares, S::in_round},
       {S::opening, T::chooses, S::choosing},
       {S::opening, T::chosen, S::pinning},
@@ -104,7 +104,7 @@ inline constexpr auto kLoadTransitions = [] {
       {S::failing, T::client_left, S::left},
   });
 }();
-using LoadMachine = StateMachine<kLoadTransitions>;
+using LoadMachine = base::StateMachine<kLoadTransitions>;
 
 // One load among all that a client ever requests: a client may use a request id again, and an operation of
 // the earlier load must not touch the later one.

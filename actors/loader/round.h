@@ -40,7 +40,7 @@ enum class RoundTrigger : uint8_t {
 inline constexpr auto kRoundTransitions = [] {
   using S = RoundState;
   using T = RoundTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::gathering, T::gathered, S::asking},
       {S::gathering, T::gathered_to_share, S::opening_address},
       {S::opening_address, T::address_known, S::asking},
@@ -54,7 +54,7 @@ inline constexpr auto kRoundTransitions = [] {
       {S::awaiting_memory, T::memory_granted, S::exchanging},
   });
 }();
-using RoundMachine = StateMachine<kRoundTransitions>;
+using RoundMachine = base::StateMachine<kRoundTransitions>;
 
 class Round {
  public:

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -25,7 +25,7 @@ enum class JoiningTrigger : uint8_t {
 inline constexpr auto kJoiningTransitions = [] {
   using S = JoiningState;
   using T = JoiningTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::idle, T::layout_declared, S::joining},
       {S::idle, T::roster, S::known},
       {S::idle, T::refused, S::refused},
@@ -44,6 +44,6 @@ inline constexpr auto kJoiningTransitions = [] {
       {S::refused, T::refused, S::refused},
   });
 }();
-using JoiningMachine = StateMachine<kJoiningTransitions>;
+using JoiningMachine = base::StateMachine<kJoiningTransitions>;
 
 }  // namespace shoal::actors

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -28,7 +28,7 @@ enum class NodeDrainTrigger : uint8_t {
 inline constexpr auto kNodeDrainTransitions = [] {
   using S = NodeDrainState;
   using T = NodeDrainTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::serving, T::requested, S::draining},
       {S::draining, T::requested, S::draining},
       {S::draining, T::patience_over, S::ranks_ended},
@@ -52,7 +52,7 @@ inline constexpr auto kNodeDrainTransitions = [] {
 
 class NodeDrain {
  public:
-  using Machine = StateMachine<kNodeDrainTransitions>;
+  using Machine = base::StateMachine<kNodeDrainTransitions>;
 
   NodeDrainState state() const { return state_.state(); }
   void on(NodeDrainTrigger trigger) { state_.on(trigger, counts_); }
@@ -67,7 +67,7 @@ class NodeDrain {
   bool have_ranks_ended() const {
     return state_.is_one_of(NodeDrainState::ranks_ended, NodeDrainState::stopped);
   }
-  std::vector<TransitionCount> transitions() const { return counts_.list(); }
+  std::vector<base::TransitionCount> transitions() const { return counts_.list(); }
 
  private:
   Machine state_{NodeDrainState::serving};

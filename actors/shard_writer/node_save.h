@@ -38,7 +38,7 @@ enum class NodeSaveTrigger : uint8_t {
 inline constexpr auto kNodeSaveTransitions = [] {
   using S = NodeSaveState;
   using T = NodeSaveTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::open, T::rank_failed, S::failed},
       {S::open, T::given_up, S::deciding},
       {S::open, T::committed, S::committed},
@@ -58,7 +58,7 @@ inline constexpr auto kNodeSaveTransitions = [] {
       {S::undecidable, T::left, S::unknown},
   });
 }();
-using NodeSaveMachine = StateMachine<kNodeSaveTransitions>;
+using NodeSaveMachine = base::StateMachine<kNodeSaveTransitions>;
 
 // The plan gather at one node: planners that make a global plan, before a collective save. The coordinator
 // has a state of its own for it (actors/coordinator/plan_gather.h).
@@ -76,7 +76,7 @@ enum class LocalGatherTrigger : uint8_t {
 inline constexpr auto kLocalGatherTransitions = [] {
   using S = LocalGatherState;
   using T = LocalGatherTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::gathering, T::all_gathered, S::planning},
       {S::gathering, T::made, S::made},
       {S::gathering, T::offered_again, S::gathering},
@@ -86,7 +86,7 @@ inline constexpr auto kLocalGatherTransitions = [] {
       {S::made, T::offered_again, S::gathering},
   });
 }();
-using LocalGatherMachine = StateMachine<kLocalGatherTransitions>;
+using LocalGatherMachine = base::StateMachine<kLocalGatherTransitions>;
 
 struct LocalGather {
   Rank coordinator_rank = 0;

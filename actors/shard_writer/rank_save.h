@@ -12,7 +12,7 @@
 #include "actors/ids.h"
 #include "actors/messages/messages.h"
 #include "actors/operation.h"
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 #include "local/messages/messages.h"
 #include "shoal/save_plan.h"
 
@@ -54,7 +54,7 @@ enum class RankSaveTrigger : uint8_t {
 inline constexpr auto kRankSaveTransitions = [] {
   using S = RankSaveState;
   using T = RankSaveTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::planning, T::offered_plan, S::gathering},
       {S::planning, T::requested_plan, S::awaiting_plan},
       {S::planning, T::staged_by_plan, S::staged},
@@ -83,7 +83,7 @@ inline constexpr auto kRankSaveTransitions = [] {
       {S::written, T::manifest_published, S::published},
   });
 }();
-using RankSaveMachine = StateMachine<kRankSaveTransitions>;
+using RankSaveMachine = base::StateMachine<kRankSaveTransitions>;
 
 class RankSave {
  public:

@@ -108,7 +108,7 @@ class RoleByItself {
   uint64_t taken(std::string_view machine, std::string_view from, std::string_view on) const {
     for (const TransitionsTaken& table : role_->transitions()) {
       if (table.machine != machine) continue;
-      for (const TransitionCount& row : table.rows) {
+      for (const base::TransitionCount& row : table.rows) {
         if (row.from == from && row.on == on) return row.count;
       }
     }

@@ -14,7 +14,7 @@
 #include "actors/shard_writer/node_drain.h"
 #include "actors/shard_writer/node_save.h"
 #include "actors/shard_writer/rank_save.h"
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 namespace {
@@ -28,9 +28,9 @@ void expect_on_page(const std::string& heading, const Table& table) {
   ASSERT_NE(section, std::string::npos) << "docs/reference/states.md has no section: " << heading;
   const size_t next = page.find("\n## ", section + 1);
   const std::string body = page.substr(section, next == std::string::npos ? next : next - section);
-  EXPECT_NE(body.find("\n" + transitions_as_markdown(table)), std::string::npos)
+  EXPECT_NE(body.find("\n" + base::transitions_as_markdown(table)), std::string::npos)
       << "docs/reference/states.md, " << heading << ": write the table again:\n"
-      << transitions_as_markdown(table);
+      << base::transitions_as_markdown(table);
 }
 
 TEST(StateTables, AreThoseOfThePage) {

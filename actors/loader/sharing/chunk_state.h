@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
 namespace shoal::actors {
 
@@ -33,7 +33,7 @@ enum class ChunkTrigger : uint8_t {
 inline constexpr auto kChunkTransitions = [] {
   using S = ChunkState;
   using T = ChunkTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::waiting, T::request_sent, S::requested},
       {S::waiting, T::header_missing, S::needs_header},
       {S::waiting, T::read_begun, S::reading},
@@ -52,7 +52,7 @@ inline constexpr auto kChunkTransitions = [] {
       {S::here, T::released, S::gone},
   });
 }();
-using ChunkMachine = StateMachine<kChunkTransitions>;
+using ChunkMachine = base::StateMachine<kChunkTransitions>;
 
 enum class TrialState : uint8_t {
   trying,   // The node reads the chunks of the trial, and requests none from peers.
@@ -74,7 +74,7 @@ enum class TrialTrigger : uint8_t {
 inline constexpr auto kTrialTransitions = [] {
   using S = TrialState;
   using T = TrialTrigger;
-  return std::to_array<Transition<S, T>>({
+  return std::to_array<base::Transition<S, T>>({
       {S::trying, T::tried, S::warming},
       {S::trying, T::given_up, S::over},
       {S::warming, T::all_send, S::sharing},
@@ -88,7 +88,7 @@ inline constexpr auto kTrialTransitions = [] {
       {S::over, T::given_up, S::over},
   });
 }();
-using TrialMachine = StateMachine<kTrialTransitions>;
+using TrialMachine = base::StateMachine<kTrialTransitions>;
 
 // Counters of the states of all exchanges of a Loader.
 struct ExchangeCounts {

@@ -9,7 +9,7 @@
 #include "actors/coordinator/attempt.h"
 #include "actors/coordinator/term.h"
 #include "tests/actors/coordinator/coordinator_by_itself.h"
-#include "tests/actors/state_tables.h"
+#include "tests/base/state_tables.h"
 
 namespace shoal::actors {
 namespace {
@@ -17,16 +17,17 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(TheTablesOfTheCoordinator, ReachEveryStateFromTheFirst) {
-  EXPECT_TRUE(reaches_all(kAttemptTransitions, std::vector{AttemptState::reading_decision}));
-  EXPECT_TRUE(reaches_all(kPlanGatherTransitions, std::vector{PlanGatherState::gathering}));
-  EXPECT_TRUE(reaches_all(kTermTransitions, std::vector{TermState::starting}));
-  EXPECT_TRUE(reaches_all(kFirstRosterTransitions, std::vector{FirstRosterState::reading}));
-  EXPECT_TRUE(reaches_all(kShutdownTransitions, std::vector{ShutdownState::running}));
+  EXPECT_TRUE(base::reaches_all(kAttemptTransitions, std::vector{AttemptState::reading_decision}));
+  EXPECT_TRUE(base::reaches_all(kPlanGatherTransitions, std::vector{PlanGatherState::gathering}));
+  EXPECT_TRUE(base::reaches_all(kTermTransitions, std::vector{TermState::starting}));
+  EXPECT_TRUE(base::reaches_all(kFirstRosterTransitions, std::vector{FirstRosterState::reading}));
+  EXPECT_TRUE(base::reaches_all(kShutdownTransitions, std::vector{ShutdownState::running}));
 }
 
 TEST(TheTableOfAttempts, LeavesNoStateWithoutAWayToAnEnd) {
   for (const auto& row : kAttemptTransitions) {
-    EXPECT_TRUE(AttemptMachine(row.from).may(AttemptTrigger::superseded)) << name_of_enumerator(row.from);
+    EXPECT_TRUE(AttemptMachine(row.from).may(AttemptTrigger::superseded))
+        << base::name_of_enumerator(row.from);
   }
 }
 
@@ -202,7 +203,7 @@ class AnAttemptInState : public StatesOfACoordinator, public ::testing::WithPara
   }
 };
 std::string state_name(const ::testing::TestParamInfo<AttemptState>& each) {
-  return std::string(name_of_enumerator(each.param));
+  return std::string(base::name_of_enumerator(each.param));
 }
 
 class AnOpenAttempt : public AnAttemptInState {};
@@ -210,7 +211,7 @@ class AnOpenAttempt : public AnAttemptInState {};
 TEST_P(AnOpenAttempt, IsLeftToTheCoordinatorOfALaterEpoch) {
   reach(GetParam());
   supersede();
-  EXPECT_EQ(taken("attempt", name_of_enumerator(GetParam()), "superseded"), 1u);
+  EXPECT_EQ(taken("attempt", base::name_of_enumerator(GetParam()), "superseded"), 1u);
   EXPECT_EQ(taken("term", "deciding", "later_epoch_exists"), 1u);
 }
 
@@ -229,7 +230,7 @@ TEST_P(AnAttemptWithoutADecision, IsHandedOverOncePatienceIsOver) {
   role_.handle(event::Drain{true, true});
   EXPECT_FALSE(role_.drained);
   role_.pass(6'000 * kMillisecond);
-  EXPECT_EQ(taken("attempt", name_of_enumerator(GetParam()), "handed_over"), 1u);
+  EXPECT_EQ(taken("attempt", base::name_of_enumerator(GetParam()), "handed_over"), 1u);
   EXPECT_EQ(taken("shutdown", "handing_over", "nothing_in_flight"), 1u);
   EXPECT_TRUE(role_.drained);
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);

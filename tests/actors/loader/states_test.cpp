@@ -8,41 +8,41 @@
 #include "actors/loader/round.h"
 #include "actors/loader/sharing/chunk_state.h"
 #include "actors/planner/joining.h"
-#include "tests/actors/state_tables.h"
+#include "tests/base/state_tables.h"
 
 namespace shoal::actors {
 namespace {
 
 TEST(TheTablesOfTheLoader, ReachEveryState) {
-  EXPECT_TRUE(reaches_all(kLoadTransitions, std::vector{LoadState::opening}));
-  EXPECT_TRUE(reaches_all(kRoundTransitions, std::vector{RoundState::gathering}));
-  EXPECT_TRUE(reaches_all(kJoiningTransitions, std::vector{JoiningState::idle}));
-  EXPECT_TRUE(reaches_all(kChunkTransitions, std::vector{ChunkState::waiting}));
-  EXPECT_TRUE(reaches_all(kTrialTransitions, std::vector{TrialState::trying}));
+  EXPECT_TRUE(base::reaches_all(kLoadTransitions, std::vector{LoadState::opening}));
+  EXPECT_TRUE(base::reaches_all(kRoundTransitions, std::vector{RoundState::gathering}));
+  EXPECT_TRUE(base::reaches_all(kJoiningTransitions, std::vector{JoiningState::idle}));
+  EXPECT_TRUE(base::reaches_all(kChunkTransitions, std::vector{ChunkState::waiting}));
+  EXPECT_TRUE(base::reaches_all(kTrialTransitions, std::vector{TrialState::trying}));
 }
 
 // Otherwise its users and peers would wait for ever.
 TEST(AChunk, EndsOnlyInTheStateInWhichNobodyWaitsForIt) {
   for (const auto& row : kChunkTransitions)
-    EXPECT_NE(row.from, ChunkState::gone) << name_of_enumerator(row.on);
+    EXPECT_NE(row.from, ChunkState::gone) << base::name_of_enumerator(row.on);
   for (const auto& row : kChunkTransitions) {
     if (row.to == ChunkState::gone) continue;
     EXPECT_TRUE(std::any_of(kChunkTransitions.begin(), kChunkTransitions.end(), [&](const auto& next) {
       return next.from == row.to;
-    })) << name_of_enumerator(row.to);
+    })) << base::name_of_enumerator(row.to);
   }
 }
 
 TEST(AStorageTrial, MayBeGivenUpAtAnyTime) {
   for (const auto& row : kTrialTransitions) {
-    EXPECT_TRUE(TrialMachine(row.from).may(TrialTrigger::given_up)) << name_of_enumerator(row.from);
+    EXPECT_TRUE(TrialMachine(row.from).may(TrialTrigger::given_up)) << base::name_of_enumerator(row.from);
   }
 }
 
 TEST(ALoad, MayFailInEveryStateBeforeItsEnd) {
   for (const auto& row : kLoadTransitions) {
     if (row.from == LoadState::failing) continue;
-    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::failed)) << name_of_enumerator(row.from);
+    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::failed)) << base::name_of_enumerator(row.from);
   }
 }
 
@@ -50,13 +50,13 @@ TEST(ALoad, MayFailInEveryStateBeforeItsEnd) {
 TEST(ALoad, LosesItsClientInEveryStateThatLasts) {
   for (const auto& row : kLoadTransitions) {
     if (row.from == LoadState::opening || row.from == LoadState::planning) continue;
-    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::client_left)) << name_of_enumerator(row.from);
+    EXPECT_TRUE(LoadMachine(row.from).may(LoadTrigger::client_left)) << base::name_of_enumerator(row.from);
   }
 }
 
 TEST(ALoad, EndsInNoStateThatGoesOn) {
   for (LoadState end : {LoadState::done, LoadState::failed, LoadState::left}) {
-    for (const auto& row : kLoadTransitions) EXPECT_NE(row.from, end) << name_of_enumerator(row.on);
+    for (const auto& row : kLoadTransitions) EXPECT_NE(row.from, end) << base::name_of_enumerator(row.on);
   }
 }
 

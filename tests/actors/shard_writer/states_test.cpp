@@ -8,32 +8,32 @@
 #include "actors/shard_writer/node_save.h"
 #include "actors/shard_writer/rank_save.h"
 #include "tests/actors/role_by_itself.h"
-#include "tests/actors/state_tables.h"
+#include "tests/base/state_tables.h"
 
 namespace shoal::actors {
 namespace {
 
 TEST(TheTablesOfTheShardWriter, ReachEveryState) {
-  EXPECT_TRUE(
-      reaches_all(kRankSaveTransitions,
-                  std::vector{RankSaveState::planning, RankSaveState::asking_root, RankSaveState::staged}));
-  EXPECT_TRUE(reaches_all(kNodeSaveTransitions, std::vector{NodeSaveState::open}));
-  EXPECT_TRUE(reaches_all(kLocalGatherTransitions, std::vector{LocalGatherState::gathering}));
-  EXPECT_TRUE(reaches_all(kNodeDrainTransitions, std::vector{NodeDrainState::serving}));
+  EXPECT_TRUE(base::reaches_all(
+      kRankSaveTransitions,
+      std::vector{RankSaveState::planning, RankSaveState::asking_root, RankSaveState::staged}));
+  EXPECT_TRUE(base::reaches_all(kNodeSaveTransitions, std::vector{NodeSaveState::open}));
+  EXPECT_TRUE(base::reaches_all(kLocalGatherTransitions, std::vector{LocalGatherState::gathering}));
+  EXPECT_TRUE(base::reaches_all(kNodeDrainTransitions, std::vector{NodeDrainState::serving}));
 }
 
 TEST(ASaveOfANode, CanEndFromEveryStateInEachWay) {
   for (const auto& row : kNodeSaveTransitions) {
     const NodeSaveMachine save(row.from);
-    EXPECT_TRUE(save.may(NodeSaveTrigger::committed)) << name_of_enumerator(row.from);
-    EXPECT_TRUE(save.may(NodeSaveTrigger::aborted)) << name_of_enumerator(row.from);
-    EXPECT_TRUE(save.may(NodeSaveTrigger::left)) << name_of_enumerator(row.from);
+    EXPECT_TRUE(save.may(NodeSaveTrigger::committed)) << base::name_of_enumerator(row.from);
+    EXPECT_TRUE(save.may(NodeSaveTrigger::aborted)) << base::name_of_enumerator(row.from);
+    EXPECT_TRUE(save.may(NodeSaveTrigger::left)) << base::name_of_enumerator(row.from);
   }
 }
 
 TEST(ASaveOfANode, IsClosedOnce) {
   for (NodeSaveState end : {NodeSaveState::committed, NodeSaveState::aborted, NodeSaveState::unknown}) {
-    for (const auto& row : kNodeSaveTransitions) EXPECT_NE(row.from, end) << name_of_enumerator(row.on);
+    for (const auto& row : kNodeSaveTransitions) EXPECT_NE(row.from, end) << base::name_of_enumerator(row.on);
   }
 }
 
@@ -41,7 +41,7 @@ TEST(ASaveOfARank, IsWrittenOnlyAfterItWasStaged) {
   for (const auto& row : kRankSaveTransitions) {
     if (row.to != RankSaveState::writing) continue;
     RankSaveMachine::Counts counts;
-    EXPECT_TRUE(RankSave(row.from, counts).is_unplanned()) << name_of_enumerator(row.from);
+    EXPECT_TRUE(RankSave(row.from, counts).is_unplanned()) << base::name_of_enumerator(row.from);
   }
 }
 
@@ -50,7 +50,7 @@ TEST(ASaveOfARank, KeepsWhatIsDurable) {
     RankSaveMachine::Counts counts;
     if (!RankSave(row.from, counts).is_written()) continue;
     EXPECT_TRUE(RankSave(row.to, counts).is_written())
-        << name_of_enumerator(row.from) << ": " << name_of_enumerator(row.on);
+        << base::name_of_enumerator(row.from) << ": " << base::name_of_enumerator(row.on);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace shoal::actors {
+namespace shoal::base {
 
 // Whether the rows of the table lead from one of `first` to every state that the table names.
 template <class Table, class State>
@@ -22,4 +22,4 @@ bool reaches_all(const Table& table, std::vector<State> first) {
                      [&](const auto& row) { return has(row.from) && has(row.to); });
 }
 
-}  // namespace shoal::actors
+}  // namespace shoal::base

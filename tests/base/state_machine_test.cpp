@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "actors/state_machine.h"
+#include "base/state_machine.h"
 
-namespace shoal::actors {
+namespace shoal::base {
 namespace {
 
 enum class DoorState : uint8_t { open, shut, locked };
@@ -70,4 +70,4 @@ TEST(StateMachine, FindsATableThatContradictsItself) {
 }
 
 }  // namespace
-}  // namespace shoal::actors
+}  // namespace shoal::base

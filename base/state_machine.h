@@ -10,7 +10,7 @@
 //   StateMachine<kLampTransitions> lamp{LampState::off};
 //
 // docs/reference/states.md shows every table; a test compares page and table. The values of both enumerations
-// count up from 0. Their names are those of their enumerators (actors/enumerator_names.h).
+// count up from 0. Their names are those of their enumerators (base/enumerator_names.h).
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "actors/enumerator_names.h"
+#include "base/enumerator_names.h"
 #include "shoal/check.h"
 
-namespace shoal::actors {
+namespace shoal::base {
 
 // In state `from`, `on` happens: the state is `to` from then on.
 template <class S, class T>
@@ -123,4 +123,4 @@ std::string transitions_as_markdown(const Table& table) {
   return text;
 }
 
-}  // namespace shoal::actors
+}  // namespace shoal::base

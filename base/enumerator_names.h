@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace shoal::actors {
+namespace shoal::base {
 
 // "" if no enumerator has this value.
 template <auto kValue>
@@ -42,4 +42,4 @@ constexpr std::string_view name_of_enumerator(E value) {
   return kEnumeratorNames<E>[static_cast<size_t>(value)];
 }
 
-}  // namespace shoal::actors
+}  // namespace shoal::base
