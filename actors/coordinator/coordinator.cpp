@@ -41,7 +41,8 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
 std::vector<TransitionsTaken> Coordinator::transitions() const {
   return {{"attempt", attempt_counts_.list()},           {"plan gather", plan_gather_counts_.list()},
           {"load gathering", loads_.counts().list()},    {"term", term_counts_.list()},
-          {"first roster", first_roster_counts_.list()}, {"shutdown", shutdown_counts_.list()}};
+          {"first roster", first_roster_counts_.list()}, {"shutdown", shutdown_counts_.list()},
+          {"retention", retention_.counts().list()}};
 }
 
 void Coordinator::on_start(TimeNs now, EffectWriter& out) {

@@ -5,22 +5,23 @@
 namespace shoal::actors {
 
 void RetentionDuty::committed(EffectWriter& out) {
-  if (config_.retention.any()) start_pass(out);
+  if (config_.retention.any()) request_pass(out);
+}
+
+void RetentionDuty::request_pass(EffectWriter& out) {
+  const bool is_idle = state_.is(RetentionState::idle);
+  state_.on(RetentionTrigger::requested, counts_);
+  if (is_idle) start_pass(out);
 }
 
 void RetentionDuty::start_pass(EffectWriter& out) {
-  if (is_running_) {
-    is_due_ = true;
-    return;
-  }
-  is_running_ = true;
   must_look_again_ = false;
   operations_.start(
       operation::PlanRetention{config_.retention}, out,
       [this](TimeNs now, Result<std::shared_ptr<const storage::RetentionPlan>> plan, EffectWriter& then_out) {
         if (plan.ok()) return planned(now, **plan, then_out);
         then_out.warning("retention: " + plan.status().to_string());
-        end_pass(now, then_out);
+        end_pass(now, RetentionTrigger::could_not_plan, then_out);
       });
 }
 
@@ -37,13 +38,14 @@ void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, Effe
   doomed_.assign(plan.remove.begin(), plan.remove.end());
   for (const AttemptKey& key : plan.finish) doomed_.push_back({key, "an earlier deletion was not finished"});
   remains_.assign(plan.remains.begin(), plan.remains.end());
+  state_.on(RetentionTrigger::planned, counts_);
   pump(now, out);
 }
 
 void RetentionDuty::pump(TimeNs now, EffectWriter& out) {
   while (in_flight_ < kMaxDeletionsInFlight && !doomed_.empty()) start_deletion(out);
   while (in_flight_ < kMaxDeletionsInFlight && !remains_.empty()) start_removal(out);
-  if (in_flight_ == 0) end_pass(now, out);
+  if (in_flight_ == 0) end_pass(now, RetentionTrigger::deleted, out);
 }
 
 void RetentionDuty::start_deletion(EffectWriter& out) {
@@ -82,14 +84,14 @@ void RetentionDuty::finished(TimeNs now, EffectWriter& out) {
   pump(now, out);
 }
 
-void RetentionDuty::end_pass(TimeNs now, EffectWriter& out) {
-  is_running_ = false;
-  if (std::exchange(is_due_, false)) return start_pass(out);
+void RetentionDuty::end_pass(TimeNs now, RetentionTrigger trigger, EffectWriter& out) {
+  state_.on(trigger, counts_);
+  if (!state_.is(RetentionState::idle)) return start_pass(out);
   if (!must_look_again_ || next_look_ != 0) return;
   next_look_ = timers_.set(now + config_.timeouts.lease_ttl_ms * kMillisecond / 2, out,
                            [this](TimeNs, EffectWriter& then_out) {
                              next_look_ = 0;
-                             start_pass(then_out);
+                             request_pass(then_out);
                            });
 }
 

@@ -3,16 +3,52 @@
 // docs/explanation/retention.md.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <string>
 
 #include "actors/continuations.h"
+#include "base/state_machine.h"
 #include "storage/retention/retention.h"
 
 namespace shoal::actors {
 
 inline constexpr size_t kMaxDeletionsInFlight = 2;
+
+enum class RetentionState : uint8_t {
+  idle,            // No pass runs. A timer may be set for the next one.
+  planning,        // The node reads from the root what no rule keeps.
+  planning_again,  // Like `planning`. Another pass follows, because one was requested meanwhile.
+  deleting,        // The node deletes checkpoints, and what deletions left behind.
+  deleting_again,  // Like `deleting`. Another pass follows, because one was requested meanwhile.
+};
+enum class RetentionTrigger : uint8_t {
+  requested,       // a coordinator begins, a checkpoint is committed, or the timer of the last pass ends
+  planned,         // the plan of this pass is here
+  could_not_plan,  // the root could not be read: the pass ends
+  deleted,         // nothing remains to be deleted: the pass ends
+};
+
+inline constexpr auto kRetentionTransitions = [] {
+  using S = RetentionState;
+  using T = RetentionTrigger;
+  return std::to_array<base::Transition<S, T>>({
+      {S::idle, T::requested, S::planning},
+      {S::planning, T::requested, S::planning_again},
+      {S::planning, T::planned, S::deleting},
+      {S::planning, T::could_not_plan, S::idle},
+      {S::planning_again, T::requested, S::planning_again},
+      {S::planning_again, T::planned, S::deleting_again},
+      {S::planning_again, T::could_not_plan, S::planning},
+      {S::deleting, T::requested, S::deleting_again},
+      {S::deleting, T::deleted, S::idle},
+      {S::deleting_again, T::requested, S::deleting_again},
+      {S::deleting_again, T::deleted, S::planning},
+  });
+}();
+using RetentionMachine = base::StateMachine<kRetentionTransitions>;
 
 class RetentionDuty {
  public:
@@ -20,23 +56,26 @@ class RetentionDuty {
       : operations_(operations), timers_(timers), config_(config) {}
 
   // Called when a coordinator begins: completes deletions that were interrupted, whatever the policy.
-  void begin(EffectWriter& out) { start_pass(out); }
+  void begin(EffectWriter& out) { request_pass(out); }
   void committed(EffectWriter& out);  // called after each commit
+  const RetentionMachine::Counts& counts() const { return counts_; }
 
  private:
+  void request_pass(EffectWriter& out);
   void start_pass(EffectWriter& out);
   void planned(TimeNs now, const storage::RetentionPlan& plan, EffectWriter& out);
   void pump(TimeNs now, EffectWriter& out);
   void start_deletion(EffectWriter& out);
   void start_removal(EffectWriter& out);
   void finished(TimeNs now, EffectWriter& out);
-  void end_pass(TimeNs now, EffectWriter& out);
+  void end_pass(TimeNs now, RetentionTrigger trigger, EffectWriter& out);
 
   PendingOperations& operations_;
   PendingTimers& timers_;
   const NodeConfig& config_;
   storage::LeaseWatch leases_;
-  bool is_running_ = false, is_due_ = false;  // a pass runs; another must follow it
+  RetentionMachine state_{RetentionState::idle};
+  RetentionMachine::Counts counts_;
   bool must_look_again_ = false;  // files of a deleted checkpoint are still in use, or a lease is watched
   TimerId next_look_ = 0;
   std::deque<storage::RetentionPlan::Item> doomed_;

@@ -6,6 +6,8 @@
 
 #include "actors/coordinator/attempt.h"
 #include "actors/coordinator/load_gathering.h"
+#include "actors/coordinator/plan_gather.h"
+#include "actors/coordinator/retention_duty.h"
 #include "actors/coordinator/term.h"
 #include "actors/loader/load.h"
 #include "actors/loader/round.h"
@@ -49,6 +51,7 @@ TEST(StateTables, AreThoseOfThePage) {
   expect_on_page("Chunk (Loader)", kChunkTransitions);
   expect_on_page("Storage trial (Loader)", kTrialTransitions);
   expect_on_page("Load gathering (Coordinator)", kGatheringTransitions);
+  expect_on_page("Retention (Coordinator)", kRetentionTransitions);
   expect_on_page("Joining (Planner)", kJoiningTransitions);
 }
 

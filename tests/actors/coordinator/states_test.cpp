@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "actors/coordinator/attempt.h"
+#include "actors/coordinator/load_gathering.h"
+#include "actors/coordinator/retention_duty.h"
 #include "actors/coordinator/term.h"
 #include "tests/actors/coordinator/coordinator_by_itself.h"
 #include "tests/base/state_tables.h"
@@ -22,6 +24,8 @@ TEST(TheTablesOfTheCoordinator, ReachEveryStateFromTheFirst) {
   EXPECT_TRUE(base::reaches_all(kTermTransitions, std::vector{TermState::starting}));
   EXPECT_TRUE(base::reaches_all(kFirstRosterTransitions, std::vector{FirstRosterState::reading}));
   EXPECT_TRUE(base::reaches_all(kShutdownTransitions, std::vector{ShutdownState::running}));
+  EXPECT_TRUE(base::reaches_all(kGatheringTransitions, std::vector{GatheringState::gathering}));
+  EXPECT_TRUE(base::reaches_all(kRetentionTransitions, std::vector{RetentionState::idle}));
 }
 
 TEST(TheTableOfAttempts, LeavesNoStateWithoutAWayToAnEnd) {
@@ -60,9 +64,9 @@ class StatesOfACoordinator : public ACoordinatorByItself {
     role_.handle(event::Drain{true, true});
     role_.pass(6'000 * kMillisecond);
   }
-  static OperationResult committed() {
+  static OperationResult committed(const AttemptKey& key = kAttempt) {
     storage::Decision decision;
-    decision.key = kAttempt;
+    decision.key = key;
     decision.body = storage::Manifest{};
     return std::make_shared<const storage::Decision>(std::move(decision));
   }
@@ -325,6 +329,71 @@ TEST_F(StatesOfACoordinator, ARepeatedRequestToStopChangesNothing) {
   role_.handle(event::Drain{true, true});
   EXPECT_EQ(taken("shutdown", "handing_over", "nothing_in_flight"), 1u);
   EXPECT_FALSE(role_.drained) << "it drains once";
+}
+
+// --- retention ---
+
+NodeConfig facts_of_one_that_deletes() {
+  NodeConfig config = facts_of_one();
+  config.retention.keep_last = 1;
+  return config;
+}
+
+class StatesOfRetention : public StatesOfACoordinator {
+ protected:
+  StatesOfRetention() : StatesOfACoordinator(facts_of_one_that_deletes()) { roster_exists(); }
+
+  void commit(const AttemptKey& key) {
+    both_report(key);
+    ASSERT_TRUE(role_.answer<operation::PublishDecision>(committed(key)));
+    ASSERT_TRUE(role_.answer<operation::RecordDecision>(OperationResult(operation::Done{})));
+  }
+  // What no rule keeps is one checkpoint.
+  void plan_one_deletion() {
+    storage::RetentionPlan plan;
+    plan.remove.push_back({{1, 1, 1}, "a later one was committed"});
+    ASSERT_TRUE(role_.answer<operation::PlanRetention>(
+        OperationResult(std::make_shared<const storage::RetentionPlan>(plan))));
+    ASSERT_EQ(role_.started<operation::DeleteCheckpoint>(), 1u);
+  }
+};
+
+TEST_F(StatesOfRetention, APassThatFailsIsFollowedByTheOneThatCommitsRequested) {
+  commit({1, 5, 1});
+  EXPECT_EQ(taken("retention", "planning", "requested"), 1u) << "the pass of the start still runs";
+  commit({1, 6, 1});
+  EXPECT_EQ(taken("retention", "planning_again", "requested"), 1u);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 1u) << "never two at once";
+  role_.answer<operation::PlanRetention>(Status(Code::unavailable, "the root hangs"));
+  EXPECT_EQ(taken("retention", "planning_again", "could_not_plan"), 1u);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 1u) << "one pass for both commits";
+  role_.answer<operation::PlanRetention>(Status(Code::unavailable, "the root hangs"));
+  EXPECT_EQ(taken("retention", "planning", "could_not_plan"), 1u);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
+}
+
+TEST_F(StatesOfRetention, ACommitWhileCheckpointsAreDeletedRequestsAnotherPass) {
+  plan_one_deletion();
+  commit({1, 5, 1});
+  EXPECT_EQ(taken("retention", "deleting", "requested"), 1u);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
+  role_.answer<operation::DeleteCheckpoint>(OperationResult(storage::DeletionResult{}));
+  EXPECT_EQ(taken("retention", "deleting_again", "deleted"), 1u);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 1u);
+}
+
+TEST_F(StatesOfRetention, APassThatWasRequestedTwiceWhileItRanIsFollowedByOne) {
+  commit({1, 5, 1});
+  plan_one_deletion();
+  EXPECT_EQ(taken("retention", "planning_again", "planned"), 1u);
+  commit({1, 6, 1});
+  EXPECT_EQ(taken("retention", "deleting_again", "requested"), 1u);
+  role_.answer<operation::DeleteCheckpoint>(OperationResult(storage::DeletionResult{}));
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 1u);
+  plan_one_deletion();
+  role_.answer<operation::DeleteCheckpoint>(OperationResult(storage::DeletionResult{}));
+  EXPECT_EQ(taken("retention", "deleting", "deleted"), 1u);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
 }
 
 }  // namespace
