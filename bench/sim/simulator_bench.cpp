@@ -118,7 +118,7 @@ int run_all(const Profile& profile) {
   }
   print_row(1 << 20, SaveMode::collective_free, simulated(1 << 20, SaveMode::collective_free, profile), 60,
             8);
-  fmt::print("\n| ranks | collective-free | a rank, by log2 of the ranks |\n|---|---|---|\n");
+  fmt::print("\n| ranks | collective-free | time / (ranks × log2 ranks) |\n|---|---|---|\n");
   double first = 0;
   for (uint32_t ranks = 1024; ranks <= 1u << 20; ranks *= 4) {
     const Figures f = simulated(ranks, SaveMode::collective_free, profile);
