@@ -23,7 +23,7 @@ Session::Session(HandshakeRole role, const SessionSettings& settings, const Hand
 }
 
 void Session::on_handshake_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
-  if (phase_ != Phase::handshaking && phase_ != Phase::attaching) return;
+  if (!is_beginning()) return;
   auto header = decode_frame_header(header_bytes);
   Status fits = header.status();
   if (fits.ok() && (header->kind != FrameKind::handshake || header->tag != 0)) {
@@ -36,43 +36,38 @@ void Session::on_handshake_frame(ByteView header_bytes, ByteView payload, uint64
     return;
   }
   last_received_ms_ = now_ms;
-  if (phase_ == Phase::handshaking) return on_handshake(payload);
-  was_refused_ = true;  // no reason is sent back to the peer
-  finish(decode_refusal(payload).with_context("the handshake was rejected"));
+  if (state_.is(SessionState::handshaking)) return on_handshake(payload);
+  // No reason is sent back to the peer.
+  finish(SessionTrigger::refused, decode_refusal(payload).with_context("the handshake was rejected"));
 }
 
 void Session::on_handshake(ByteView payload) {
   Handshake::Answer answer = handshake_.on_frame(payload);
   if (!answer.reply.empty()) push_frame(FrameKind::handshake, std::move(answer.reply));
   if (!answer.failure.ok()) {
-    was_refused_ = true;
-    finish(answer.failure.with_context("the handshake was rejected"));
+    finish(SessionTrigger::refused, answer.failure.with_context("the handshake was rejected"));
   } else if (answer.proven) {
     on_proven();
   }
 }
 
 void Session::on_proven() {
-  phase_ = Phase::attaching;
   const FrameTags& tags = handshake_.tags();
-  bool is_connector = role_ == HandshakeRole::connector;
+  const bool is_connector = role_ == HandshakeRole::connector;
+  state_.on(is_connector ? SessionTrigger::proven_to_connector : SessionTrigger::proven_to_listener);
   outgoing_tag_ = is_connector ? tags.connector : tags.listener;
   incoming_tag_ = is_connector ? tags.listener : tags.connector;
   if (!peer().name.empty()) remote_ = fmt::format("{} ({})", peer().name, remote_);
-  if (is_connector) {
-    push_frame(FrameKind::attach, Bytes());
-  } else {
-    wants_data_port_ = true;
-  }
+  if (is_connector) push_frame(FrameKind::attach, Bytes());
 }
 
 void Session::offer_data_port(uint16_t port) {
-  SHOAL_CHECK(std::exchange(wants_data_port_, false));
+  state_.on(SessionTrigger::port_offered);
   push_frame(FrameKind::handshake, handshake_.welcome(port));
 }
 
 bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms) {
-  if (phase_ == Phase::ended) return false;
+  if (has_ended()) return false;
   auto header = decode_frame_header(header_bytes);
   // Only the peer knows the tag. A frame without it may come from anyone, and is dropped without effect on
   // the session.
@@ -88,12 +83,11 @@ bool Session::on_frame(ByteView header_bytes, ByteView payload, uint64_t now_ms)
   }
   switch (header->kind) {
     case FrameKind::attach:
-      phase_ = Phase::up;
-      was_up_ = true;
+      state_.on(SessionTrigger::attached);
       if (role_ == HandshakeRole::listener) push_frame(FrameKind::attach, Bytes());
       break;
     case FrameKind::closing:
-      finish(decode_refusal(payload).with_context("closed by the peer"));
+      finish(SessionTrigger::ended, decode_refusal(payload).with_context("closed by the peer"));
       break;
     case FrameKind::message:
       ++next_in_;
@@ -111,26 +105,25 @@ Status Session::accept_frame(const FrameHeader& header, ByteView payload) const 
   SHOAL_RETURN_IF_ERROR(check_frame(header, payload.size(), false));
   if (header.kind == FrameKind::handshake)
     return Status(Code::corrupt, "a handshake frame came after the handshake");
-  bool attaches = header.kind == FrameKind::attach;
-  if (attaches != (phase_ == Phase::attaching)) {
-    return Status(Code::corrupt,
-                  attaches ? "a second attach came" : "a frame came before the connection was attached");
+  if (header.kind == FrameKind::attach) {
+    if (state_.is(SessionState::attaching)) return ok_status();
+    return Status(Code::corrupt, is_up() ? "a second attach came" : "an attach came before the welcome");
   }
+  if (!is_up()) return Status(Code::corrupt, "a frame came before the connection was attached");
   if (header.kind != FrameKind::message) return ok_status();
   SHOAL_RETURN_IF_ERROR(check_order(header));
   return check_segment_table(payload);
 }
 
 bool Session::on_announced(ByteView header_bytes, uint64_t payload_bytes, uint64_t now_ms) {
-  if (phase_ == Phase::ended) return false;
+  if (has_ended()) return false;
   auto header = decode_frame_header(header_bytes);
   if (!header.ok() || incoming_tag_ == 0 || header->tag != incoming_tag_) {
     ++malformed_frames_;
     return false;
   }
   Status fits;
-  if (phase_ != Phase::up)
-    fits = Status(Code::corrupt, "a rendezvous came before the connection was attached");
+  if (!is_up()) fits = Status(Code::corrupt, "a rendezvous came before the connection was attached");
   if (fits.ok()) fits = check_frame(*header, payload_bytes, true);
   if (fits.ok()) fits = check_order(*header);
   if (!fits.ok()) {
@@ -173,7 +166,7 @@ MutableByteView Session::fetch_buffer(uint64_t now_ms) {
 void Session::on_fetched(uint64_t now_ms) {
   SHOAL_CHECK(is_fetching_);
   is_fetching_ = false;
-  if (phase_ != Phase::up) return;
+  if (!is_up()) return;
   last_received_ms_ = progressed_ms_ = now_ms;
   if (incoming_.size() < announced_.message_bytes) return;
   has_turn_ = false;
@@ -187,33 +180,32 @@ void Session::on_fetched(uint64_t now_ms) {
 }
 
 void Session::on_link_lost(const Status& why) {
-  if (phase_ == Phase::ended) return;
-  was_refused_ = phase_ == Phase::handshaking && why.code() == Code::refused;
-  finish(phase_ == Phase::attaching ? why.with_context("no data connection") : why);
+  if (has_ended()) return;
+  const bool is_refused = state_.is(SessionState::handshaking) && why.code() == Code::refused;
+  finish(is_refused ? SessionTrigger::refused : SessionTrigger::ended,
+         awaits_connection() ? why.with_context("no data connection") : why);
   handshake_frames_.clear();
   frames_.clear();
 }
 
 void Session::end(const Status& why) {
-  if (phase_ == Phase::ended) return;
-  was_refused_ = phase_ != Phase::up && why.code() != Code::unavailable;
-  push_frame(phase_ == Phase::up ? FrameKind::closing : FrameKind::handshake, encode_refusal(why));
-  finish(why);
+  if (has_ended()) return;
+  push_frame(is_up() ? FrameKind::closing : FrameKind::handshake, encode_refusal(why));
+  const bool is_refused = !is_up() && why.code() != Code::unavailable;
+  finish(is_refused ? SessionTrigger::refused : SessionTrigger::ended, why);
 }
 
-void Session::finish(const Status& why) {
-  phase_ = Phase::ended;
-  wants_data_port_ = false;
+void Session::finish(SessionTrigger trigger, const Status& why) {
+  state_.on(trigger);
   end_reason_ = why.with_context(remote_);
 }
 
 void Session::tick(uint64_t now_ms) {
-  bool is_beginning = phase_ == Phase::handshaking || phase_ == Phase::attaching;
-  if (is_beginning && now_ms - began_ms_ >= limits_.handshake_timeout_ms) {
-    const char* what = phase_ == Phase::handshaking ? "no answer" : "no data connection";
+  if (is_beginning() && now_ms - began_ms_ >= limits_.handshake_timeout_ms) {
+    const char* what = awaits_connection() ? "no data connection" : "no answer";
     end(Status(Code::unavailable, fmt::format("{} within {} ms", what, limits_.handshake_timeout_ms)));
   }
-  if (phase_ != Phase::up) return;
+  if (!is_up()) return;
   if (now_ms - last_received_ms_ >= limits_.peer_lost_after_ms) {
     end(Status(Code::unavailable,
                fmt::format("the peer has sent nothing for {} ms", now_ms - last_received_ms_)));
@@ -231,17 +223,10 @@ bool Session::is_stalled(uint64_t now_ms) const {
 }
 
 uint64_t Session::next_due_ms() const {
-  switch (phase_) {
-    case Phase::handshaking:
-    case Phase::attaching:
-      return began_ms_ + limits_.handshake_timeout_ms;
-    case Phase::up:
-      return std::min(last_received_ms_ + limits_.peer_lost_after_ms,
-                      last_sent_ms_ + limits_.heartbeat_interval_ms);
-    case Phase::ended:
-      break;
-  }
-  return UINT64_MAX;
+  if (has_ended()) return UINT64_MAX;
+  if (is_beginning()) return began_ms_ + limits_.handshake_timeout_ms;
+  return std::min(last_received_ms_ + limits_.peer_lost_after_ms,
+                  last_sent_ms_ + limits_.heartbeat_interval_ms);
 }
 
 void Session::push_frame(FrameKind kind, Bytes payload) {
@@ -254,7 +239,7 @@ void Session::push_frame(FrameKind kind, Bytes payload) {
 }
 
 FrameHeaderBytes Session::seal(size_t message_bytes, size_t offset, size_t bytes, bool chunk) {
-  SHOAL_CHECK(phase_ == Phase::up && offset + bytes <= message_bytes);
+  SHOAL_CHECK(is_up() && offset + bytes <= message_bytes);
   FrameHeader header;
   header.kind = chunk ? FrameKind::chunk : FrameKind::message;
   header.payload_bytes = static_cast<uint32_t>(bytes);

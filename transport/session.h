@@ -2,9 +2,9 @@
 // I/O. The engine (transport/live/) passes it received frames and the time, and sends its outgoing frames.
 //
 // A session begins with the handshake, in which only small handshake frames are accepted, so that a peer
-// without the token gets no further. Once both peers are proven, the
-// connector attaches. All later frames use the data connection: the same TCP connection, or a UCX connection
-// if the listener names a port.
+// without the token gets no further. Once both peers are proven, the connector attaches. All later frames use
+// the data connection: the same TCP connection, or a UCX connection if the listener names a port.
+// transport/session_state.h has the states.
 //
 // Times are milliseconds of a LivedClock (transport/lived_clock.h). Only std::bad_alloc may be thrown.
 #pragma once
@@ -19,6 +19,7 @@
 #include "transport/frame.h"
 #include "transport/handshake.h"
 #include "transport/limits.h"
+#include "transport/session_state.h"
 
 namespace shoal::transport {
 
@@ -30,26 +31,28 @@ struct SessionSettings {
 
 class Session {
  public:
-  enum class Phase { handshaking, attaching, up, ended };
-
   // `remote` names the peer in errors: the address that was connected to, or the peer's own. A connector's
   // hello frame is available from take_handshake_frames at once.
   Session(HandshakeRole role, const SessionSettings& settings, const HandshakeNonce& nonce,
           std::string remote, uint64_t now_ms);
 
-  Phase phase() const { return phase_; }
-  bool was_up() const { return was_up_; }
+  SessionState state() const { return state_.state(); }
+  bool is_up() const { return state_.is(SessionState::up); }
+  bool has_ended() const {
+    return state_.is_one_of(SessionState::lost, SessionState::refused, SessionState::failed);
+  }
+  bool was_up() const { return state_.is_one_of(SessionState::up, SessionState::lost); }
   bool is_receiving() const { return is_fetching_ || !incoming_.empty(); }  // a message in chunks
   const Identity& peer() const { return handshake_.peer(); }                // valid once the session was up
   const std::string& remote() const { return remote_; }
-  const Status& end_reason() const { return end_reason_; }  // not OK once ended
-  bool was_refused() const { return was_refused_; }         // ended during the handshake, by either peer
+  const Status& end_reason() const { return end_reason_; }               // not OK once ended
+  bool was_refused() const { return state_.is(SessionState::refused); }  // by either peer
 
   // Processes a handshake frame. A payload above kMaxHandshakeBytes may be omitted.
   void on_handshake_frame(ByteView header, ByteView payload, uint64_t now_ms);
   // True on a listener that is proven and waits for offer_data_port. Port 0: the session stays on its
   // connection.
-  bool wants_data_port() const { return wants_data_port_; }
+  bool wants_data_port() const { return state_.is(SessionState::choosing_port); }
   void offer_data_port(uint16_t port);
   // The port to which a welcomed connector must connect and attach. 0: it attaches on the existing
   // connection.
@@ -73,7 +76,7 @@ class Session {
   // Part of a frame arrived on the data connection, or this node does not read what is there. Either counts
   // as a sign of life.
   void on_received(uint64_t now_ms) {
-    if (phase_ == Phase::up) last_received_ms_ = now_ms;
+    if (is_up()) last_received_ms_ = now_ms;
   }
   // The connection broke, was rejected (Code::refused), or cannot be made. No more frames can be sent.
   void on_link_lost(const Status& why);
@@ -106,17 +109,20 @@ class Session {
   Status accept_frame(const FrameHeader& header, ByteView payload) const;
   Status check_order(const FrameHeader& header) const;
   void push_frame(FrameKind kind, Bytes payload);
-  void finish(const Status& why);
+  // Neither up nor ended.
+  bool is_beginning() const { return !was_up() && !has_ended(); }
+  // Both peers are proven, and the session is not up yet.
+  bool awaits_connection() const {
+    return state_.is_one_of(SessionState::choosing_port, SessionState::attaching);
+  }
+  void finish(SessionTrigger trigger, const Status& why);
 
   HandshakeRole role_;
   TransportLimits limits_;
   Handshake handshake_;
   std::string remote_;
-  Phase phase_ = Phase::handshaking;
+  SessionMachine state_{SessionState::handshaking};
   Status end_reason_;
-  bool was_up_ = false;
-  bool was_refused_ = false;
-  bool wants_data_port_ = false;
   uint64_t malformed_frames_ = 0;
 
   uint64_t began_ms_, last_received_ms_, last_sent_ms_;

@@ -1,4 +1,4 @@
-// docs/reference/states.md shows the tables by which the roles change their states.
+// docs/reference/states.md shows the tables by which the roles and the transport change their states.
 #include <fstream>
 #include <iterator>
 
@@ -17,6 +17,8 @@
 #include "actors/shard_writer/node_save.h"
 #include "actors/shard_writer/rank_save.h"
 #include "base/state_machine.h"
+#include "transport/live/peer_states.h"
+#include "transport/session_state.h"
 
 namespace shoal::actors {
 namespace {
@@ -53,6 +55,9 @@ TEST(StateTables, AreThoseOfThePage) {
   expect_on_page("Load gathering (Coordinator)", kGatheringTransitions);
   expect_on_page("Retention (Coordinator)", kRetentionTransitions);
   expect_on_page("Joining (Planner)", kJoiningTransitions);
+  expect_on_page("Session (transport)", transport::kSessionTransitions);
+  expect_on_page("Peer (transport)", transport::kPeerTransitions);
+  expect_on_page("Path (transport)", transport::kPathTransitions);
 }
 
 }  // namespace

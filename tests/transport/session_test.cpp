@@ -50,15 +50,15 @@ struct UpWire : Wire {
 };
 
 void expect_ended(const Session& session, Code code, const std::string& words) {
-  EXPECT_EQ(session.phase(), Session::Phase::ended);
+  EXPECT_TRUE(session.has_ended());
   EXPECT_EQ(session.end_reason().code(), code) << session.end_reason().to_string();
   EXPECT_THAT(session.end_reason().message(), HasSubstr(words));
 }
 
 TEST(Session, ComesUpOnBothSides) {
   UpWire wire;
-  EXPECT_EQ(wire.connector.phase(), Session::Phase::up);
-  EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
+  EXPECT_EQ(wire.connector.state(), SessionState::up);
+  EXPECT_EQ(wire.listener.state(), SessionState::up);
   EXPECT_EQ(wire.connector.remote(), "listener (there:1)");
   EXPECT_EQ(wire.connector.data_port(), 4711);
   EXPECT_EQ(wire.listener.incoming_tag() & 1, 1u);
@@ -191,7 +191,7 @@ TEST(Session, TakesNothingByUcxFromWhoeverIsNotProven) {
   EXPECT_FALSE(wire.listener.on_frame(encode_frame_header(header_of(FrameKind::message, 64)), message, 0));
   EXPECT_FALSE(
       wire.listener.on_announced(encode_frame_header(header_of(FrameKind::chunk, 1 << 20)), 1 << 20, 0));
-  EXPECT_EQ(wire.listener.phase(), Session::Phase::handshaking);
+  EXPECT_EQ(wire.listener.state(), SessionState::handshaking);
   EXPECT_EQ(wire.listener.take_malformed_frames(), 2u);
 }
 
@@ -212,7 +212,7 @@ TEST(Session, EndsForASecondAttach) {
 
 TEST(Session, EndsWhenNoDataConnectionComes) {
   Wire wire;
-  while (wire.listener.phase() == Session::Phase::handshaking)
+  while (wire.listener.state() == SessionState::handshaking)
     Wire::carry(wire.connector, wire.listener, 0), Wire::carry(wire.listener, wire.connector, 0);
   wire.listener.tick(kHandshakeTimeoutMs);
   expect_ended(wire.listener, Code::unavailable, "no data connection within 5000 ms");
@@ -237,14 +237,14 @@ TEST(Session, StaysUpWhileHeartbeatsPass) {
     wire.listener.tick(now);
     wire.exchange(now);
   }
-  EXPECT_EQ(wire.connector.phase(), Session::Phase::up);
-  EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
+  EXPECT_EQ(wire.connector.state(), SessionState::up);
+  EXPECT_EQ(wire.listener.state(), SessionState::up);
 }
 
 TEST(Session, IsLostWhenThePeerIsSilent) {
   UpWire wire;
   wire.listener.tick(kPeerLostAfterMs - 1);
-  EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
+  EXPECT_EQ(wire.listener.state(), SessionState::up);
   wire.listener.tick(kPeerLostAfterMs);
   expect_ended(wire.listener, Code::unavailable, "the peer has sent nothing for 2500 ms");
 }
@@ -261,10 +261,10 @@ TEST(Session, EndsWhenAMessageStalls) {
     }
   };
   pass_heartbeats(0, 2 * kMessageStallMs);
-  EXPECT_EQ(wire.listener.phase(), Session::Phase::up) << "it waits for its turn";
+  EXPECT_EQ(wire.listener.state(), SessionState::up) << "it waits for its turn";
   ASSERT_FALSE(wire.listener.fetch_buffer(2 * kMessageStallMs).empty());
   pass_heartbeats(2 * kMessageStallMs, 3 * kMessageStallMs);
-  EXPECT_EQ(wire.listener.phase(), Session::Phase::up);
+  EXPECT_EQ(wire.listener.state(), SessionState::up);
   wire.listener.tick(3 * kMessageStallMs);
   expect_ended(wire.listener, Code::unavailable, "a message of 8388608 bytes stalled at byte 0");
 }
@@ -274,6 +274,17 @@ TEST(Session, EndsWhenTheHandshakeTakesTooLong) {
   wire.connector.tick(kHandshakeTimeoutMs);
   expect_ended(wire.connector, Code::unavailable, "there:1: no answer within 5000 ms");
   EXPECT_FALSE(wire.connector.was_refused());
+}
+
+TEST(Session, EndsForAnAttachBeforeItsListenerHasWelcomedTheConnector) {
+  Wire wire;
+  while (!wire.listener.wants_data_port())
+    Wire::carry(wire.connector, wire.listener, 0), Wire::carry(wire.listener, wire.connector, 0);
+  FrameHeader header = header_of(FrameKind::attach, 0);
+  header.tag = wire.listener.incoming_tag();
+  wire.listener.on_frame(encode_frame_header(header), {}, 0);
+  expect_ended(wire.listener, Code::corrupt, "an attach came before the welcome");
+  EXPECT_FALSE(wire.listener.wants_data_port());
 }
 
 TEST(Session, TellsThePeerWhyItEnds) {

@@ -107,7 +107,7 @@ bool Engine::take_work() {
 }
 
 void Engine::put_out(Peer& peer, OutgoingQueues::Batch& batch) {
-  if (peer.is_over) return;
+  if (peer.is_over()) return;
   for (Bytes& message : batch.messages) peer.outbox.push_back(std::move(message));
   mark(peer);
 }
@@ -123,7 +123,7 @@ void Engine::carry_out(Command& command) {
     return;
   }
   Peer* peer = find(command.peer);
-  if (peer == nullptr || peer->is_over) return;
+  if (peer == nullptr || peer->is_over()) return;
   if (command.kind == Command::Kind::disconnect) {
     peer->session->end(command.status);
     mark(*peer);
@@ -143,8 +143,8 @@ void Engine::tick() {
     due = std::min(due, find(unproven_.front())->came_at_ms + options_.limits.unproven_life_max_ms);
   }
   for (auto& [id, peer] : peers_) {
-    if (peer->is_closing) continue;
-    if (peer->is_over) {
+    if (peer->is_closing()) continue;
+    if (peer->is_over()) {
       if (now_ms_ >= peer->cut_at_ms) mark(*peer);
       due = std::min(due, peer->cut_at_ms);
       continue;
@@ -192,7 +192,7 @@ bool Engine::has_stopped() {
   }
   if (in_time && !peers_.empty()) return false;
   for (auto& [id, peer] : peers_) {
-    if (!peer->is_closing) cut(*peer);
+    if (!peer->is_closing()) cut(*peer);
   }
   while (!unattached_.empty()) close_endpoint(*unattached_.back());
   accept_requests();
@@ -208,7 +208,7 @@ bool Engine::has_stopped() {
 void Engine::end_all(const Status& why) {
   shared_.refuse_all();
   for (auto& [id, peer] : peers_) {
-    if (peer->is_over) continue;
+    if (peer->is_over()) continue;
     peer->session->end(why);
     mark(*peer);
   }

@@ -24,6 +24,7 @@
 #include "base/owned_fd.h"
 #include "transport/inbound_turns.h"
 #include "transport/live/make_transport.h"
+#include "transport/live/peer_states.h"
 #include "transport/live/shared_internal.h"
 #include "transport/lived_clock.h"
 #include "transport/session.h"
@@ -57,18 +58,18 @@ class Engine final : private UcxEvents {
 
   struct Peer {
     PeerId id = 0;
+    PeerMachine life{PeerState::proving};
+    PathMachine path{PathState::undecided};
     std::unique_ptr<Session> session;
     bool is_connector = false;
     std::string address;           // as passed to connect()
     std::string host;              // address from which a listener's peer comes
     SocketAddress socket_address;  // to which the stream connects, or from which it comes
     std::optional<FrameStream> stream;
-    uint32_t stream_interest = 0;  // events registered with epoll
-    bool is_proven = false;        // both sides know the token
-    bool stays_on_stream = false;  // TransportKind::tcp, set once the listener has welcomed the connector
-    bool holds_spare = false;      // its socket uses the spare descriptor
-    bool goes_on = false;          // listed in again_
-    uint64_t came_at_ms = 0;       // set on a listener
+    uint32_t stream_interest = 0;                         // events registered with epoll
+    bool holds_spare = false;                             // its socket uses the spare descriptor
+    bool goes_on = false;                                 // listed in again_
+    uint64_t came_at_ms = 0;                              // set on a listener
     std::optional<std::list<PeerId>::iterator> unproven;  // on a listener, until it is proven
     Endpoint* endpoint = nullptr;
     // Worker of the endpoint, once there was one. UCX operations may outlive the endpoint.
@@ -94,12 +95,15 @@ class Engine final : private UcxEvents {
     size_t announced_bytes = 0;
     size_t reserved_bytes = 0;  // reserved of the inbound bound
 
-    bool is_expected = false;  // on a listener: proven and not yet attached
-    bool was_reported_up = false;
-    bool is_over = false;     // reported lost
-    uint64_t cut_at_ms = 0;   // once is_over: wait until then so that the peer can read the reason
-    bool is_closing = false;  // its connections are being closed
+    uint64_t cut_at_ms = 0;  // while parting: wait until then so that the peer can read the reason
     bool is_marked = false;
+
+    bool is_proven() const {
+      return life.is_one_of(PeerState::greeting, PeerState::up, PeerState::parting, PeerState::closing);
+    }
+    bool is_closing() const { return life.is_one_of(PeerState::closing, PeerState::dropped); }
+    bool is_over() const { return life.is(PeerState::parting) || is_closing(); }
+    bool stays_on_stream() const { return path.is(PathState::stream); }
   };
 
   struct Operation : UcxOperation {

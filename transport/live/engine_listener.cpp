@@ -205,8 +205,10 @@ void Engine::report_flood() {
 // Continues the TLS handshake. Once the peer is proven, a listener may send reasons that an unproven peer
 // must not learn.
 Status Engine::prove(Peer& peer) {
-  SHOAL_ASSIGN_OR_RETURN(peer.is_proven, peer.stream->tls().prove());
-  if (!peer.is_proven || peer.is_connector) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(const bool is_proven, peer.stream->tls().prove());
+  if (!is_proven) return ok_status();
+  peer.life.on(PeerTrigger::proven);
+  if (peer.is_connector) return ok_status();
   forget_unproven(peer);
   --strangers_;
   if (peer.holds_spare) {

@@ -64,22 +64,21 @@ void Engine::connect_stream(Peer& peer, const SocketAddress& address) {
 
 // Processes what happened to a peer: sends frames, calls the handler, ends the peer, sends messages.
 void Engine::service(Peer& peer) {
-  if (peer.is_closing) return;
+  if (peer.is_closing()) return;
   Session& session = *peer.session;
   if (!peer.link_error.ok()) session.on_link_lost(peer.link_error);
   if (uint64_t malformed = session.take_malformed_frames(); malformed != 0) {
     shared_.count([&](TransportStats& stats) { stats.malformed_frames += malformed; });
   }
   if (session.wants_data_port()) offer_data_port(peer);
-  if (session.phase() == Session::Phase::attaching && peer.is_connector && peer.endpoint == nullptr &&
-      !peer.stays_on_stream) {
+  if (session.state() == SessionState::attaching && peer.is_connector && peer.path.is(PathState::undecided)) {
     choose_data_path(peer);
   }
-  bool has_ended = session.phase() == Session::Phase::ended;
+  bool has_ended = session.has_ended();
   bool has_sent = send_control(peer);
   report(peer);
-  if (has_ended && !peer.is_over) end_peer(peer, has_sent);
-  if (!peer.is_over) {
+  if (has_ended && !peer.is_over()) end_peer(peer, has_sent);
+  if (!peer.is_over()) {
     if (peer.endpoint != nullptr) pump(peer);
     pump_stream(peer);
     next_due_ms_ = std::min(next_due_ms_, session.next_due_ms());
@@ -93,12 +92,12 @@ void Engine::service(Peer& peer) {
 // True if it sent anything, or if pump_stream will.
 bool Engine::send_control(Peer& peer) {
   bool any = false;
-  if (peer.stream && peer.is_proven && peer.link_error.ok()) {
+  if (peer.stream && peer.is_proven() && peer.link_error.ok()) {
     std::vector<OutgoingFrame> frames = peer.session->take_handshake_frames();
     for (const OutgoingFrame& frame : frames) peer.stream->push(frame.header, frame.payload);
     any = !frames.empty();
   }
-  if (!peer.stays_on_stream && peer.endpoint == nullptr) return any;
+  if (!peer.stays_on_stream() && peer.endpoint == nullptr) return any;
   for (OutgoingFrame& frame : peer.session->take_frames()) {
     if (!peer.link_error.ok()) return any;
     if (peer.endpoint != nullptr) {
@@ -112,15 +111,15 @@ bool Engine::send_control(Peer& peer) {
 }
 
 void Engine::report(Peer& peer) {
-  if (stage_ == Stage::parting || peer.is_over) return;
-  if (peer.session->was_up() && !peer.was_reported_up) report_up(peer);
+  if (stage_ == Stage::parting || peer.is_over()) return;
+  if (peer.session->was_up() && !peer.life.is(PeerState::up)) report_up(peer);
   for (Bytes& message : peer.session->take_messages()) handler_.on_message(peer.id, std::move(message));
   if (peer.sent_messages != 0) handler_.on_sent(peer.id, std::exchange(peer.sent_messages, 0));
 }
 
 void Engine::report_up(Peer& peer) {
-  peer.was_reported_up = true;
-  if (peer.is_connector && !peer.stays_on_stream) close_stream(peer);
+  peer.life.on(PeerTrigger::came_up);
+  if (peer.is_connector && !peer.stays_on_stream()) close_stream(peer);
   if (peer.endpoint != nullptr) peer.lanes = UcxWorker::lanes(peer.endpoint->handle);
   shared_.count([](TransportStats& stats) { ++stats.peers_up; });
   handler_.on_peer_up(peer.id, peer.session->peer());
@@ -129,7 +128,8 @@ void Engine::report_up(Peer& peer) {
 // Ends a peer. A listener's session that never came up belongs to an unknown peer: it is counted, and only
 // its refusal is reported.
 void Engine::end_peer(Peer& peer, bool reason_sent) {
-  peer.is_over = true;
+  const bool was_up = peer.life.is(PeerState::up);
+  peer.life.on(PeerTrigger::session_ended);
   forget_unproven(peer);
   if (peer.stream) peer.stream->ignore_rest();
   stop_waiting_for(peer);
@@ -139,7 +139,6 @@ void Engine::end_peer(Peer& peer, bool reason_sent) {
   if (peer.announced != nullptr) peer.worker->drop(std::exchange(peer.announced, nullptr));
   peer.cut_at_ms = reason_sent ? now_ms_ + options_.limits.farewell_ms : now_ms_;
   next_due_ms_ = std::min(next_due_ms_, peer.cut_at_ms);
-  bool was_up = peer.was_reported_up;
   bool was_refused = peer.session->was_refused();
   shared_.count([&](TransportStats& stats) {
     stats.peers_lost += was_up ? 1 : 0;
@@ -154,7 +153,7 @@ void Engine::end_peer(Peer& peer, bool reason_sent) {
 }
 
 void Engine::cut(Peer& peer) {
-  peer.is_closing = true;
+  if (peer.life.is(PeerState::parting)) peer.life.on(PeerTrigger::farewell_over);
   closing_.push_back(peer.id);
   close_stream(peer);
   if (peer.announced != nullptr) peer.worker->drop(std::exchange(peer.announced, nullptr));
@@ -172,7 +171,7 @@ void Engine::reap() {
     Peer& peer = *find(id);
     if (peer.endpoint != nullptr || peer.operations_in_progress != 0) return false;
     turns_.give_back(peer.reserved_bytes);
-    if (!peer.is_connector && !peer.is_proven) --strangers_;
+    if (!peer.is_connector && !peer.is_proven()) --strangers_;
     peers_.erase(id);
     return true;
   });

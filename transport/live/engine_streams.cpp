@@ -50,7 +50,7 @@ void Engine::close_stream(Peer& peer) {
 }
 
 void Engine::stay_on_stream(Peer& peer) {
-  peer.stays_on_stream = true;
+  peer.path.on(PathTrigger::stream_chosen);
   peer.lanes = kLanes;
 }
 
@@ -73,24 +73,24 @@ void Engine::go_on_with_streams() {
 // Reads from the stream; service() then writes.
 void Engine::progress_stream(Peer& peer) {
   mark(peer);
-  Status open = peer.is_proven ? ok_status() : prove(peer);
-  if (open.ok() && peer.is_proven) open = read_stream(peer);
+  Status open = peer.is_proven() ? ok_status() : prove(peer);
+  if (open.ok() && peer.is_proven()) open = read_stream(peer);
   if (open.ok()) return watch_stream(peer);
   forget_unproven(peer);
   close_stream(peer);
-  const bool goes_on_by_ucx = peer.session->was_up() && !peer.stays_on_stream;
+  const bool goes_on_by_ucx = peer.session->was_up() && !peer.stays_on_stream();
   if (!goes_on_by_ucx) break_link(peer, open);
 }
 
 Status Engine::read_stream(Peer& peer) {
   size_t budget = kBytesAtOnce;
   while (budget > 0) {
-    const size_t most = peer.stays_on_stream ? kMaxEagerBytes : kMaxHandshakeBytes;
+    const size_t most = peer.stays_on_stream() ? kMaxEagerBytes : kMaxHandshakeBytes;
     SHOAL_ASSIGN_OR_RETURN(FrameStream::Event event, peer.stream->read(most, &budget));
     if (event == FrameStream::Event::nothing) break;
     take_event(peer, event);
   }
-  if (budget < kBytesAtOnce && peer.stays_on_stream) peer.session->on_received(now_ms_);
+  if (budget < kBytesAtOnce && peer.stays_on_stream()) peer.session->on_received(now_ms_);
   // epoll does not see what TLS has buffered. With budget left, that is less than a record.
   if (budget == 0 && !peer.stream->awaits_room()) go_on(peer);
   return ok_status();
@@ -117,8 +117,8 @@ void Engine::take_event(Peer& peer, FrameStream::Event event) {
 void Engine::take_frame(Peer& peer, bool is_malformed) {
   Session& session = *peer.session;
   const ByteView header = peer.stream->header(), payload = peer.stream->payload();
-  const bool is_attaching = session.phase() == Session::Phase::attaching;
-  if (!peer.stays_on_stream || (is_attaching && is_of_kind(header, FrameKind::handshake))) {
+  const bool is_attaching = session.state() == SessionState::attaching;
+  if (!peer.stays_on_stream() || (is_attaching && is_of_kind(header, FrameKind::handshake))) {
     return session.on_handshake_frame(header, payload, now_ms_);
   }
   if (session.on_frame(header, payload, now_ms_)) count_received(peer, payload.size());
@@ -131,7 +131,7 @@ void Engine::take_frame(Peer& peer, bool is_malformed) {
 void Engine::take_announcement(Peer& peer) {
   Session& session = *peer.session;
   const ByteView header = peer.stream->header();
-  if (!peer.stays_on_stream) {
+  if (!peer.stays_on_stream()) {
     peer.stream->ignore_rest();
     return session.on_handshake_frame(header, {}, now_ms_);
   }
@@ -148,7 +148,7 @@ void Engine::take_announcement(Peer& peer) {
 }
 
 void Engine::fetch_from_stream(Peer& peer) {
-  if (!peer.stream || !peer.stream->awaits_room() || peer.session->phase() != Session::Phase::up) return;
+  if (!peer.stream || !peer.stream->awaits_room() || !peer.session->is_up()) return;
   MutableByteView room = peer.session->fetch_buffer(now_ms_);
   if (room.empty()) {
     peer.stream->ignore_rest();
@@ -177,10 +177,10 @@ void Engine::push_control(Peer& peer, const OutgoingFrame& frame) {
 }
 
 void Engine::pump_stream(Peer& peer) {
-  if (!peer.stream || !peer.is_proven) return;
+  if (!peer.stream || !peer.is_proven()) return;
   size_t budget = kBytesAtOnce;
   while (peer.link_error.ok()) {
-    if (peer.stays_on_stream) fill_stream(peer);
+    if (peer.stays_on_stream()) fill_stream(peer);
     if (!peer.stream->has_output()) break;
     Status flushed = peer.stream->flush(&budget);
     settle_sent(peer);
@@ -194,13 +194,13 @@ void Engine::pump_stream(Peer& peer) {
       break;
     }
   }
-  if (peer.is_over && !peer.stream->has_output()) peer.stream->tls().end_writing();
+  if (peer.is_over() && !peer.stream->has_output()) peer.stream->tls().end_writing();
   watch_stream(peer);
 }
 
 void Engine::fill_stream(Peer& peer) {
   Session& session = *peer.session;
-  while (session.phase() == Session::Phase::up && !peer.chunk_in_progress) {
+  while (session.is_up() && !peer.chunk_in_progress) {
     if (!peer.bulk.empty()) {
       const size_t bytes = std::min(kRendezvousChunkBytes, peer.bulk.size() - peer.bulk_offset);
       FrameHeaderBytes header = session.seal(peer.bulk.size(), peer.bulk_offset, bytes, true);

@@ -46,7 +46,7 @@ void Engine::offer_data_port(Peer& peer) {
   if (Status opened = open_data_port(peer); !opened.ok()) {
     return peer.session->end(opened.with_context("cannot open a port for data"));
   }
-  peer.is_expected = true;
+  peer.path.on(PathTrigger::port_offered);
   by_tag_[peer.session->incoming_tag()] = &peer;
   peer.session->offer_data_port(data_port_);
 }
@@ -82,7 +82,9 @@ Result<uint16_t> Engine::listen_for_data(SocketAddress address) {
 }
 
 void Engine::stop_waiting_for(Peer& peer) {
-  if (std::exchange(peer.is_expected, false)) by_tag_.erase(peer.session->incoming_tag());
+  if (!peer.path.is(PathState::expected)) return;
+  by_tag_.erase(peer.session->incoming_tag());
+  peer.path.on(PathTrigger::session_ended);
 }
 
 void Engine::connect_data(Peer& peer) {
@@ -104,6 +106,7 @@ void Engine::adopt(Result<ucp_ep_h> handle, std::unique_ptr<Endpoint> endpoint) 
   endpoint->handle = *handle;
   if (endpoint->peer != nullptr) {
     endpoint->peer->endpoint = endpoint.get();
+    endpoint->peer->path.on(PathTrigger::connected);
   } else {
     unattached_.push_back(endpoint.get());
   }
@@ -141,7 +144,8 @@ Engine::Peer* Engine::attach(Endpoint& endpoint, ByteView header) {
   auto found = by_tag_.find(decoded->tag);
   if (found == by_tag_.end()) return nullptr;
   Peer& peer = *found->second;
-  stop_waiting_for(peer);
+  by_tag_.erase(found);
+  peer.path.on(PathTrigger::connected);
   std::erase(unattached_, &endpoint);
   endpoint.peer = &peer;
   peer.endpoint = &endpoint;

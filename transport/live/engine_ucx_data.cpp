@@ -87,13 +87,13 @@ void Engine::submit(Operation::Kind kind, Peer& peer, const FrameHeaderBytes& he
 }
 
 bool Engine::is_idle(const Peer& peer) const {
-  const bool has_output = peer.stream && peer.stays_on_stream && peer.stream->has_output();
-  return peer.is_over ||
+  const bool has_output = peer.stream && peer.stays_on_stream() && peer.stream->has_output();
+  return peer.is_over() ||
          (peer.outbox.empty() && peer.bulk.empty() && peer.operations_in_progress == 0 && !has_output);
 }
 
 void Engine::pump(Peer& peer) {
-  while (peer.session->phase() == Session::Phase::up && peer.link_error.ok() && !peer.chunk_in_progress) {
+  while (peer.session->is_up() && peer.link_error.ok() && !peer.chunk_in_progress) {
     if (!peer.bulk.empty()) {
       send_chunk(peer);
       continue;
@@ -132,7 +132,7 @@ void Engine::start_fetches() {
     Peer& peer = *find(*turn);
     peer.reserved_bytes = peer.session->announced_message_bytes();
     mark(peer);
-    if (!peer.stays_on_stream) continue;
+    if (!peer.stays_on_stream()) continue;
     fetch_from_stream(peer);
     go_on(peer);
   }
