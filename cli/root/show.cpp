@@ -12,6 +12,7 @@
 #include "cli/json_text.h"
 #include "cli/root/choice_options.h"
 #include "cli/table.h"
+#include "plan/layout/sharding_text.h"
 #include "plan/saving/options_difference.h"
 
 namespace shoal::cli {
@@ -35,57 +36,6 @@ constexpr const char* kShowFooter =
     "\n"
     "Exit status: 0 success; 1 the decision is damaged; 2 the checkpoint or the root does not exist.";
 
-std::string mesh_text(const Mesh& mesh) {
-  if (mesh.size() == 1) return fmt::format("rank {}", mesh.ranks().front());
-  bool consecutive = mesh.is_affine();
-  uint64_t stride = 1;
-  for (size_t i = mesh.dims(); consecutive && i-- > 0;) {
-    consecutive = mesh.shape()[i] == 1 || mesh.strides()[i] == stride;
-    stride *= mesh.shape()[i];
-  }
-  std::string shape = fmt::format("{}", fmt::join(mesh.shape(), "x"));
-  if (consecutive) return fmt::format("{} ranks {}-{}", shape, mesh.base(), mesh.base() + mesh.size() - 1);
-  if (mesh.is_affine())
-    return fmt::format("{} ranks from {} by {}", shape, mesh.base(), fmt::join(mesh.strides(), ","));
-  return fmt::format("{} ranks, listed", shape);
-}
-
-std::string placement_text(const Placement& placement) {
-  switch (placement.kind) {
-    case Placement::Kind::replicate:
-      return "Replicate()";
-    case Placement::Kind::shard:
-      return fmt::format("Shard({})", placement.dim);
-    case Placement::Kind::strided_shard:
-      break;
-  }
-  return fmt::format("_StridedShard({}, sf={})", placement.dim, placement.split_factor);
-}
-
-std::string sharding_text(const Layout& layout, const LayoutEntry& entry) {
-  std::string replicated = entry.replicated ? ", declared replicated" : "";
-  if (const auto* mesh = std::get_if<MeshSharding>(&entry.sharding)) {
-    std::vector<std::string> placements;
-    for (const Placement& placement : mesh->placements) placements.push_back(placement_text(placement));
-    return fmt::format("[{}] on {}{}", fmt::join(placements, ", "), mesh_text(layout.meshes()[mesh->mesh]),
-                       replicated);
-  }
-  if (const auto* group = std::get_if<GroupSharding>(&entry.sharding)) {
-    return fmt::format("whole on {}{}", mesh_text(layout.meshes()[group->mesh]), replicated);
-  }
-  if (const auto* devices = std::get_if<DeviceSharding>(&entry.sharding)) {
-    const Mesh& mesh = layout.meshes()[devices->mesh];
-    return fmt::format("tiles {}{} of {} devices, {} a rank", fmt::join(mesh.shape(), "x"),
-                       mesh.dims() > entry.shape.size() ? " (the last replicates)" : "", mesh.size(),
-                       devices->devices_per_rank);
-  }
-  const auto& ranks = std::get<BoxSharding>(entry.sharding).ranks;
-  size_t boxes = 0;
-  for (const RankBoxes& one : ranks) boxes += one.boxes.size();
-  return fmt::format("{} on {}{}", admin::counted(boxes, "box", "boxes"),
-                     admin::counted(ranks.size(), "rank"), replicated);
-}
-
 struct ValueView {
   const LayoutEntry* entry = nullptr;
   std::vector<std::string> shardings;  // distinct shardings; several if layouts differ
@@ -103,7 +53,7 @@ std::map<std::string, ValueView> values_of(const World& world) {
       if (is_per_rank(entry)) continue;
       ValueView& value = values[entry.fqn];
       value.entry = &entry;
-      std::string text = sharding_text(*layout, entry);
+      std::string text = plan::describe_sharding(*layout, entry);
       auto& known = value.shardings;
       if (std::find(known.begin(), known.end(), text) == known.end()) known.push_back(std::move(text));
     }

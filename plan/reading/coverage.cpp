@@ -8,6 +8,7 @@
 
 #include "plan/layout/holdings.h"
 #include "plan/layout/layout_ranks.h"
+#include "plan/layout/sharding_text.h"
 #include "shoal/save_plan.h"
 
 namespace shoal {
@@ -28,8 +29,9 @@ Status check_mesh(plan::Holdings& holdings, const plan::Instance& instance) {
   Box box = placements.empty()
                 ? whole(instance.entry->shape)
                 : shards_at(instance.entry->shape, *instance.mesh, placements, *missing).boxes.at(0);
-  return Status(Code::invalid_argument, fmt::format("no rank holds {}, which rank {} of the mesh must hold",
-                                                    to_string(box), instance.rank_at(*missing)));
+  return Status(Code::invalid_argument,
+                fmt::format("no rank holds {}, which rank {} of the mesh ({}) must hold", to_string(box),
+                            instance.rank_at(*missing), plan::describe_mesh_of(instance)));
 }
 
 bool is_same_sharding(const World& world, plan::Site a, plan::Site b) {
@@ -41,12 +43,18 @@ bool is_same_sharding(const World& world, plan::Site a, plan::Site b) {
          of_a.meshes()[mesh_a->mesh] == of_b.meshes()[mesh_b->mesh];
 }
 
+std::string describe(const World& world, plan::Site site) {
+  const Layout& layout = *world.layouts[site.layout];
+  return plan::describe_sharding(layout, layout.entries()[site.entry]);
+}
+
 // Ranks that state the value with different meshes or placements; "" if all agree.
 std::string name_disagreement(const World& world, std::span<const plan::Site> sites) {
   for (const plan::Site& site : sites) {
     if (is_same_sharding(world, sites[0], site)) continue;
-    return fmt::format("; {} and {} state different meshes or placements of it",
-                       plan::name_ranks_of(world, sites[0].layout), plan::name_ranks_of(world, site.layout));
+    return fmt::format("; ranks state different meshes or placements of it: {} {}, and {} {}",
+                       plan::name_ranks_of(world, sites[0].layout), describe(world, sites[0]),
+                       plan::name_ranks_of(world, site.layout), describe(world, site));
   }
   return "";
 }

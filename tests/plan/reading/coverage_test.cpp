@@ -24,7 +24,21 @@ TEST(Coverage, NamesTheShardThatNobodyHolds) {
   LayoutPtr none = layout_with([](auto&) {});
   EXPECT_TRUE(check_coverage(world_of({full, full, full, full}), {}).ok());
   EXPECT_EQ(check_coverage(world_of({full, full, none, full}), {}).message(),
-            "'w': no rank holds [4:6, 0:2], which rank 2 of the mesh must hold");
+            "'w': no rank holds [4:6, 0:2], which rank 2 of the mesh (4 ranks 0-3) must hold");
+}
+
+// Regression: the error did not name the meshes.
+TEST(Coverage, NamesTheMeshesAndPlacementsThatRanksStateDifferently) {
+  LayoutPtr on_two = layout_with([&](auto& b) {
+    b.add_tensor("w", DType::f32, {8, 2}, Mesh::contiguous({2}), {kShard0});
+  });
+  LayoutPtr on_four = layout_with([&](auto& b) {
+    b.add_tensor("w", DType::f32, {8, 2}, Mesh::contiguous({2, 2}), {Placement::replicate(), kShard0});
+  });
+  LayoutPtr none = layout_with([](auto&) {});
+  EXPECT_THAT(check_coverage(world_of({on_two, none, on_four, none}), {}).message(),
+              HasSubstr("; ranks state different meshes or placements of it: rank 0 [Shard(0)] on 2 ranks "
+                        "0-1, and rank 2 [Replicate(), Shard(0)] on 2x2 ranks 0-3"));
 }
 
 TEST(Coverage, MissesNoShardThatIsEmptyOrHeldByAReplica) {
@@ -50,7 +64,7 @@ TEST(Coverage, NamesTheTileThatNobodyHolds) {
   LayoutPtr none = layout_with([](auto&) {});
   EXPECT_TRUE(check_coverage(world_of({full, full, full, full}), {}).ok());
   EXPECT_EQ(check_coverage(world_of({full, full, none, full}), {}).message(),
-            "'w': no rank holds [4:6, 0:2], which rank 2 of the mesh must hold");
+            "'w': no rank holds [4:6, 0:2], which rank 2 of the mesh (4x1x2 devices, 2 a rank) must hold");
   LayoutPtr x = layout_with([&](auto& b) {
     b.add_tensor("x", DType::f32, {8, 2}, *TileSharding::iota(devices, {4, 1, 2}, {2, 4}, {1, 0}, true));
   });
