@@ -77,8 +77,8 @@ Checkpointer::~Checkpointer() {
   }
   const std::optional<client::FailedSaves::Unreported> unreported = impl_->session->failures()->unreported();
   if (!unreported) return;
-  fmt::print(stderr, "shoal: {} (the trainer did not collect this outcome)\n",
-             client::describe_unreported(client::rank_in_world(impl_->options), *unreported));
+  fmt::print(stderr, "shoal: rank {}: {} (the trainer did not collect this outcome)\n",
+             client::rank_in_world(impl_->options), client::describe_unreported(*unreported));
 }
 
 Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) {
@@ -87,7 +87,8 @@ Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) 
       impl_->session->failures()->take_unreported();
   if (unreported) {
     return Status(unreported->first.why.code(),
-                  client::describe_unreported(client::rank_in_world(impl_->options), *unreported));
+                  fmt::format("rank {}: {}", client::rank_in_world(impl_->options),
+                              client::describe_unreported(*unreported)));
   }
   return waited.code() == Code::deadline_exceeded ? waited : ok_status();
 }
@@ -160,26 +161,26 @@ Status Checkpointer::Impl::check_may_save() const {
                             client::rank_in_world(options), root));
 }
 
-Status Checkpointer::Impl::check_failures(uint64_t step) const {
+Status Checkpointer::Impl::check_failures() const {
   const client::FailedSaves& failures = *session->failures();
   if (const auto too_many = failures.too_many()) {
     return Status(
         Code::earlier_save_failed,
-        fmt::format("step {} was not staged: {} saves in a row failed, as many as max_failed_saves allows; "
+        fmt::format("it was not staged: {} saves in a row failed, as many as max_failed_saves allows; "
                     "the last one, {}: {}",
-                    step, too_many->count, to_string(too_many->last.key), too_many->last.why.to_string()));
+                    too_many->count, to_string(too_many->last.key), too_many->last.why.to_string()));
   }
   if (options.on_failed != OnFailed::refuse || !failures.has_own_unreported()) return ok_status();
   return Status(
       Code::earlier_save_failed,
       fmt::format(
-          "{}; step {} was not staged ({}): collect the failure with wait_all or its handle to save again",
-          client::describe_unreported(client::rank_in_world(options), *failures.unreported()), step,
-          client::kRefusedAfterFailure));
+          "{}; this save was not staged ({}): collect the failure with wait_all or its handle to save again",
+          client::describe_unreported(*failures.unreported()), client::kRefusedAfterFailure));
 }
 
 // Counts the save, even if it fails, because every rank must count alike. If it fails here, it reports that
-// at once, so that the other ranks' saves abort without waiting for a deadline.
+// at once, so that the other ranks' saves abort without waiting for a deadline. Its error begins with the
+// name of the save, like that of a handle.
 template <class Save>
 Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
   SHOAL_RETURN_IF_ERROR(check_open());
@@ -190,28 +191,24 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
   auto give_up = [&](const Status& why) {
     session->not_staged(step, key.attempt, why);
     failures.on_failed_call(key, why);
+    return why.with_context(client::name_save(failures.rank(), key));
   };
-  if (Status refused = check_failures(step); !refused.ok()) {
-    give_up(refused);
-    return refused;
-  }
+  if (Status refused = check_failures(); !refused.ok()) return give_up(refused);
   try {
     Result<SaveHandle> saved = save(key.attempt);
-    if (!saved.ok()) {
-      give_up(saved.status());
-      return saved;
-    }
+    if (!saved.ok()) return give_up(saved.status());
     last_save = *saved;
   } catch (const std::exception& thrown) {  // thrown by a planner or a storage; the trainer must catch it
-    give_up(Status(Code::internal, fmt::format("save threw an exception: {}", thrown.what())));
+    (void)give_up(Status(Code::internal, fmt::format("save threw an exception: {}", thrown.what())));
     throw;
   }
   if (options.on_failed == OnFailed::refuse) return *last_save;
   const std::optional<client::FailedSaves::Unreported> unreported = failures.take_unreported(key);
   if (!unreported) return *last_save;
-  return Status(Code::earlier_save_failed,
-                fmt::format("{}; step {} was staged nevertheless, and last_save has its handle",
-                            client::describe_unreported(client::rank_in_world(options), *unreported), step));
+  return Status(
+      Code::earlier_save_failed,
+      fmt::format("{}: {}; this save was staged nevertheless, and last_save has its handle",
+                  client::name_save(failures.rank(), key), client::describe_unreported(*unreported)));
 }
 
 Result<SaveHandle> Checkpointer::save(uint64_t step, const StateDict& given,

@@ -164,7 +164,7 @@ struct Checkpointer::Impl {
   // not received a choice, the next load repeats the same one.
   void end_of_latest(const Status& outcome);
   // Whether earlier failures allow another save.
-  Status check_failures(uint64_t step) const;
+  Status check_failures() const;
   template <class Save>
   Result<SaveHandle> count_save(uint64_t step, Save&& save);
   Result<std::shared_ptr<SaveHandle::State>> begin_save(uint64_t step, uint32_t attempt);
@@ -237,8 +237,18 @@ struct Checkpointer::Impl {
   Result<T> end_choice(Result<T> result) const {
     if (result.ok() || result.status().code() != Code::not_found || choice.is_none) return result;
     // No node has answered, or the error is about a checkpoint that a node has found.
-    return Status(choice.is_found ? Code::corrupt : Code::unavailable, result.status().message());
+    return Status(choice.found ? Code::corrupt : Code::unavailable, result.status().message());
   }
+  // Errors of a load begin with "rank 0, load of step 7 (g1a1): ". Without an attempt if no node has found
+  // one yet. `step`: nullopt for the latest.
+  template <class T>
+  Result<T> named(std::optional<uint64_t> step, Result<T> loaded) const {
+    if (loaded.ok()) return loaded;
+    const std::string wanted = step ? "step " + std::to_string(*step) : "the latest checkpoint";
+    return loaded.status().with_context(name_load(choice.found ? to_string(*choice.found) : wanted));
+  }
+  // "rank 0, load of step 7 (g1a1)". `what`: the checkpoint.
+  std::string name_load(const std::string& what) const;
   // Requests the placer's targets from the open checkpoint, else from the one that `load` chooses, and places
   // the received pieces. Calls `on_found` with the checkpoint and its values before it places anything.
   using OnFound = std::function<void(const Metadata&)>;
@@ -274,7 +284,7 @@ struct Checkpointer::Impl {
   LoadReport report;  // of the last load
   LoadTimes times;    // of the last load
   struct Choice {     // the answers of nodes in this call
-    bool is_found = false;
+    std::optional<AttemptKey> found;
     bool is_none = false;  // there is no checkpoint
     PassedOverPtr passed_over;
   };

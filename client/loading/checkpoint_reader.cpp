@@ -100,15 +100,13 @@ Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const 
 Status CheckpointReader::fill(const StateDict& state) {
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target,
                          client::BoundState::bind(state, client_->options.rank));
-  return client_
-      ->while_open(*opened_,
-                   [&]() -> Result<Metadata> {
-                     std::vector<uint32_t> all(target.values().size());
-                     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-                     client::Placer placer(target, std::move(all));
-                     return client_->load_targets(placer, {}, opened_.get());
-                   })
-      .status();
+  const Result<Metadata> loaded = client_->while_open(*opened_, [&]() -> Result<Metadata> {
+    std::vector<uint32_t> all(target.values().size());
+    for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+    client::Placer placer(target, std::move(all));
+    return client_->load_targets(placer, {}, opened_.get());
+  });
+  return loaded.status().with_context(client_->name_load(to_string(opened_->metadata.key)));
 }
 
 Status CheckpointReader::read(std::string_view fqn, const Box& box, void* data, uint64_t bytes) {
@@ -162,7 +160,11 @@ Result<LoadResult> CheckpointReader::load(const StateDict& given, const KeyPolic
   SHOAL_RETURN_IF_ERROR(client::validate_policies(policies));
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
   const LoadOptions options{opened_->metadata.key.step, policies};
-  return client_->while_open(*opened_, [&] { return client_->load({*state, options, opened_.get()}); });
+  Result<LoadResult> loaded = client_->while_open(*opened_, [&] {
+    return client_->load({*state, options, opened_.get()});
+  });
+  if (loaded.ok()) return loaded;
+  return loaded.status().with_context(client_->name_load(to_string(opened_->metadata.key)));
 }
 
 Result<std::map<std::string, CheckpointReader::Value>> CheckpointReader::read_all(std::string_view subtree) {

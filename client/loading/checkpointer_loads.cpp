@@ -43,11 +43,15 @@ Result<local::Found> Checkpointer::Impl::found_in(Result<local::LocalMessage> an
   if (!answer.ok()) return answer.status();
   auto* found = std::get_if<local::Found>(&*answer);
   if (!found) return Status(Code::corrupt, "the node answered a request with another type of message");
-  choice.is_none = found->outcome.code() == Code::not_found && !choice.is_found;
+  choice.is_none = found->outcome.code() == Code::not_found && !choice.found;
   if (!found->outcome.ok()) return found->outcome;
-  choice.is_found = true;
+  choice.found = found->checkpoint.key;
   if (found->passed_over) choice.passed_over = found->passed_over;
   return std::move(*found);
+}
+
+std::string Checkpointer::Impl::name_load(const std::string& what) const {
+  return fmt::format("rank {}, load of {}", client::rank_in_world(options), what);
 }
 
 Result<Metadata> Checkpointer::latest() {
@@ -292,13 +296,6 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& p
       Status outcome = done->outcome;
       // The checkpoint exists: the missing thing is one of its files.
       if (outcome.code() == Code::not_found) outcome = Status(Code::corrupt, outcome.message());
-      // Differing keys, and a node that ended, are not errors of reading.
-      const bool is_of_reading = outcome.code() != Code::key_mismatch &&
-                                 outcome.code() != Code::invalid_argument &&
-                                 outcome.code() != Code::unavailable;
-      if (!outcome.ok() && is_of_reading) {
-        return outcome.with_context(fmt::format("rank {} loading", options.rank));
-      }
       SHOAL_RETURN_IF_ERROR(outcome);
       SHOAL_RETURN_IF_ERROR(broken);
       placer.note_damage(done->damaged);
@@ -355,8 +352,7 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
   auto compare = [&](const Metadata& stored) {
     comparison = client::compare_keys(stored.state_dict_metadata, keys_of(target), policies, options.rank);
     report = comparison.report;
-    comparison.outcome =
-        comparison.outcome.with_context(to_string(stored.key) + " does not have what this load needs");
+    comparison.outcome = comparison.outcome.with_context("the checkpoint does not have what this load needs");
   };
 
   std::vector<uint32_t> entries;
@@ -413,14 +409,16 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
 Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->begin_choice();
-  return impl_->notified(impl_->end_choice(impl_->load(state, load_options)));
+  return impl_->notified(
+      impl_->named(load_options.step, impl_->end_choice(impl_->load(state, load_options))));
 }
 
 Result<LoadResult> Checkpointer::load(const StateDict& state, dcp::LoadPlanner& planner,
                                       const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
   impl_->begin_choice();
-  return impl_->notified(impl_->end_choice(impl_->load(state, planner, load_options)));
+  return impl_->notified(
+      impl_->named(load_options.step, impl_->end_choice(impl_->load(state, planner, load_options))));
 }
 
 Result<std::optional<LoadResult>> Checkpointer::load_or_start(const StateDict& state,
@@ -508,8 +506,9 @@ Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> s
   SHOAL_RETURN_IF_ERROR(impl_->check_load_options(load_options));
   const Impl::WantedCheckpoint which = impl_->wanted_by(load_options);
   impl_->begin_choice();
-  SHOAL_ASSIGN_OR_RETURN(client::OpenedCheckpoint opened,
-                         impl_->end_choice(impl_->with_patience([&] { return impl_->open(which, true); })));
+  SHOAL_ASSIGN_OR_RETURN(
+      client::OpenedCheckpoint opened,
+      impl_->named(step, impl_->end_choice(impl_->with_patience([&] { return impl_->open(which, true); }))));
   impl_->report_passed_over(opened.metadata.key, opened.passed_over);
   return CheckpointReader(*impl_, std::make_unique<client::OpenedCheckpoint>(std::move(opened)));
 }

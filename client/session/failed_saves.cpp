@@ -108,12 +108,11 @@ std::string name_save(Rank rank, const AttemptKey& key) {
   return fmt::format("rank {}, {}", rank, to_string(key));
 }
 
-std::string describe_unreported(Rank rank, const FailedSaves::Unreported& unreported) {
-  const AttemptKey& key = unreported.first.key;
+std::string describe_unreported(const FailedSaves::Unreported& unreported) {
   const std::string others =
       unreported.others == 0 ? "" : fmt::format("; and {} more failed", unreported.others);
-  return fmt::format("rank {}: the save of step {} (g{}a{}) failed: {}{}", rank, key.step, key.generation,
-                     key.attempt, unreported.first.why.to_string(), others);
+  return fmt::format("the save of {} failed: {}{}", to_string(unreported.first.key),
+                     unreported.first.why.to_string(), others);
 }
 
 }  // namespace shoal::client

@@ -80,8 +80,8 @@ class FailedSaves {
 
 // "rank 0, step 7 (g1a1)".
 std::string name_save(Rank rank, const AttemptKey& key);
-// "rank 0: the save of step 7 (g1a1) failed: ...; and 2 more failed".
-std::string describe_unreported(Rank rank, const FailedSaves::Unreported& unreported);
+// "the save of step 7 (g1a1) failed: ...; and 2 more failed".
+std::string describe_unreported(const FailedSaves::Unreported& unreported);
 
 // A part of the cause of a save that a rank refused after an earlier failure.
 inline constexpr const char* kRefusedAfterFailure = "on_failed = refuse";

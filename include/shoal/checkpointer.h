@@ -254,7 +254,8 @@ class Checkpointer {
   //
   // The layout may change from save to save, on all ranks or on some. A rank with a new layout stages
   // everything it holds once, instead of its assignment. If save fails on this rank, the other ranks' saves
-  // abort at once, with this rank and cause.
+  // abort at once, with this rank and cause. The error begins with rank, step, generation and attempt, as do
+  // those of the handle: "rank 3, step 7 (g1a1): ...".
   //
   // Code::earlier_save_failed reports, once, a failed save before this one that no call has returned yet, by
   // step, rank and cause. This save was staged nevertheless, unless on_failed or max_failed_saves prevent it;
@@ -291,6 +292,8 @@ class Checkpointer {
   // the same checkpoint, however often each of them loads. With read_only, the n-th load of the latest gets
   // the same checkpoint on all ranks; the next load may get a newer one. With a step it loads the newest
   // committed attempt at that step.
+  //
+  // An error begins with the rank and the checkpoint: "rank 3, load of step 7 (g1a1): ...".
   //
   // Code::not_found: the root has no checkpoint, or none of that step; it has no other cause.
   // Code::key_mismatch: the keys differ (LoadReport). Code::corrupt: damaged bytes or a missing file.

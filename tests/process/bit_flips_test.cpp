@@ -206,10 +206,11 @@ TEST(FlippedBlocks, OfALargePieceAreNamedAndNotAWrongByteIsPlaced) {
       std::fill(memory.begin(), memory.end(), 0);
       const Status status = trainer.checkpointer().load(state).status();
       EXPECT_EQ(status.code(), Code::corrupt);
-      EXPECT_THAT(status.message(),
-                  AllOf(HasSubstr("rank 0 loading: 'large' [0:5120, 0:64], written by rank 0, bytes " +
-                                  std::to_string(first + begin) + " to " + std::to_string(first + end)),
-                        HasSubstr(path), HasSubstr("block " + std::to_string(block) + " of 'large'")));
+      EXPECT_THAT(
+          status.message(),
+          AllOf(HasSubstr("rank 0, load of step 1 (g1a1): 'large' [0:5120, 0:64], written by rank 0, bytes " +
+                          std::to_string(first + begin) + " to " + std::to_string(first + end)),
+                HasSubstr(path), HasSubstr("block " + std::to_string(block) + " of 'large'")));
       for (uint64_t i = 0; i < kValues; ++i) {
         ASSERT_TRUE(memory[i] == 0 || memory[i] == large_value(i)) << "a wrong byte was placed";
       }
@@ -257,7 +258,8 @@ TEST(FlippedCopies, AreReadFromTheOtherRanksFileAndTold) {
   const uint64_t rows = file_offset_of(scratch.root(), damaged, "w");
   flip_bit(scratch.root() + "/" + damaged, 8 * rows);
   const Status status = trainers[0]->checkpointer().load(trainers[0]->state).status();
-  EXPECT_THAT(status.message(), HasSubstr("rank 0 loading: 'w' [0:32, 0:33], written by rank 0"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("rank 0, load of step 1 (g1a1): 'w' [0:32, 0:33], written by rank 0"));
   trainers[1]->forget();
   EXPECT_TRUE(trainers[1]->checkpointer().load(trainers[1]->state).ok());
   EXPECT_TRUE(trainers[1]->holds(1));

@@ -164,7 +164,7 @@ TEST_P(Planners, ThatFailOnOneRankFailTheSaveByName) {
     return trainer.checkpointer().save(1, trainer.state, planners[trainer.rank]);
   });
   ASSERT_TRUE(saves[0].ok()) << saves[0].status().to_string();
-  EXPECT_EQ(saves[1].status().message(), "resolve_data: the device is gone");
+  EXPECT_EQ(saves[1].status().message(), "rank 1, step 1 (g1a1): resolve_data: the device is gone");
   const Status outcome = saves[0]->wait_committed(kPatience).status();
   EXPECT_EQ(outcome.code(), Code::aborted) << outcome.to_string();
   EXPECT_THAT(outcome.message(), ::testing::HasSubstr("rank 1"));

@@ -258,8 +258,8 @@ class ForgetfulTrainer : public TrainerTest {
 TEST_F(ForgetfulTrainer, HearsOfAFailureFromTheNextSaveAndTheLauncherEndsWithAStatusOfItsOwn) {
   const ProcessEnd end = train_without_root({}, "1-5");
   EXPECT_THAT(end.err,
-              ContainsRegex("rank 0: earlier save failed: rank 0: the save of step [1234] \\(g1a1\\) "
-                            "failed: .*was staged nevertheless"));
+              ContainsRegex("rank 0: earlier save failed: rank 0, step [2345] \\(g1a1\\): the save of step "
+                            "[1234] \\(g1a1\\) failed: .*was staged nevertheless"));
   EXPECT_THAT(end.err,
               ContainsRegex("rank 0: the save of step 5 \\(g1a1\\) was undecided when the job ended"));
   EXPECT_EQ(end.status, 4);

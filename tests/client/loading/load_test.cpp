@@ -284,7 +284,8 @@ TEST_F(Load, OfAStateThatIsNoneIsRefusedByName) {
     EXPECT_THAT(checkpointer_->load(no_dtype).status().message(), HasSubstr("'x': dtype number 99"));
     EXPECT_THAT(checkpointer_->load(no_kind).status().message(), HasSubstr("the unknown kind 7"));
     EXPECT_EQ(checkpointer_->load(no_value).status(),
-              Status(Code::invalid_argument, "StateDict::add was given a nullptr"));
+              Status(Code::invalid_argument,
+                     "rank 0, load of the latest checkpoint: StateDict::add was given a nullptr"));
     EXPECT_THAT(checkpointer_->load(no_mesh).status().message(),
                 HasSubstr("'x': mesh: its shape has 0 ranks"));
   }
@@ -300,10 +301,10 @@ TEST_F(Load, OfAProcessGroupSharesAmongPlacesInIt) {
   auto checkpointer = attach(node, options);
   LoadOptions sharing;
   sharing.data_parallel_group = {0, 4};
-  EXPECT_EQ(
-      checkpointer->load(state_, sharing).status().message(),
-      "data_parallel_group must have ascending positions in the process group of 3 ranks, including this "
-      "rank's, 0 (this is rank 0 of the world)");
+  EXPECT_EQ(checkpointer->load(state_, sharing).status().message(),
+            "rank 0, load of the latest checkpoint: data_parallel_group must have ascending positions in the "
+            "process group of 3 ranks, including this "
+            "rank's, 0 (this is rank 0 of the world)");
 }
 
 TEST_F(Load, OfANamedStepCountsNotAsOneOfTheLatest) {
@@ -356,8 +357,8 @@ TEST_F(Load, TellsAllDifferencesThoughTheNodeNamesAFew) {
   const Status refused = loading.get().status();
   EXPECT_EQ(refused.code(), Code::key_mismatch);
   EXPECT_EQ(refused.message(),
-            "step 40 (g2a1) does not have what this load needs: missing 'o'; 'x' is BF16[4] in the "
-            "checkpoint, and U32[2, 2] in the state");
+            "rank 0, load of step 40 (g2a1): the checkpoint does not have what this load needs: missing 'o'; "
+            "'x' is BF16[4] in the checkpoint, and U32[2, 2] in the state");
   const LoadReport& report = checkpointer_->load_report();
   EXPECT_EQ(report.missing, std::vector<std::string>{"o"});
   EXPECT_EQ(report.unexpected, std::vector<std::string>{"y"});
@@ -635,7 +636,8 @@ TEST_F(Load, PassesOnTheFirstCause) {
   auto load = node_.expect<local::Load>();
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   node_.send(local::LoadDone{load.request_id, Status(Code::corrupt, "rank-00001.safetensors: block 3")});
-  EXPECT_EQ(loading.get().status(), Status(Code::corrupt, "rank 0 loading: rank-00001.safetensors: block 3"));
+  EXPECT_EQ(loading.get().status(),
+            Status(Code::corrupt, "rank 0, load of step 40 (g2a1): rank-00001.safetensors: block 3"));
 }
 
 // Regression: the error for an unreadable file or a symlink did not name the rank.
@@ -650,7 +652,7 @@ TEST_F(Load, SaysWhichRankCouldNotReadWhateverTheCause) {
     auto load = node_.expect<local::Load>();
     node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
     node_.send(local::LoadDone{load.request_id, Status(code, "a file")});
-    EXPECT_EQ(loading.get().status(), Status(expected, "rank 0 loading: a file"));
+    EXPECT_EQ(loading.get().status(), Status(expected, "rank 0, load of step 40 (g2a1): a file"));
   }
 }
 

@@ -72,13 +72,13 @@ class FailingPlanner : public dcp::LocalLoadPlanner {
 TEST_F(NoCheckpoint, IsToldByLoadLatestAndOpen) {
   auto loading = start([&](Checkpointer& c) { return c.load(state_).status(); });
   node_.send(local::Found{node_.expect<local::Load>().request_id, kNone, {}});
-  EXPECT_EQ(loading.get(), kNone);
+  EXPECT_EQ(loading.get(), kNone.with_context("rank 0, load of the latest checkpoint"));
   auto asking = start([](Checkpointer& c) { return c.latest().status(); });
   node_.send(local::Found{node_.expect<local::Latest>().request_id, kNone, {}});
   EXPECT_EQ(asking.get(), kNone);
   auto opening = start([](Checkpointer& c) { return c.open_checkpoint(7).status(); });
   node_.send(local::Found{node_.expect<local::Load>().request_id, kNone, {}});
-  EXPECT_EQ(opening.get(), kNone);
+  EXPECT_EQ(opening.get(), kNone.with_context("rank 0, load of step 7"));
 }
 
 TEST_F(NoCheckpoint, IsNotWhatAPlannerDoesNotFind) {
@@ -95,7 +95,7 @@ TEST_F(NoCheckpoint, IsNotAFileOfAnOpenedOneThatIsMissing) {
   const auto load = node_.expect<local::Load>();
   node_.send(local::Found{load.request_id, ok_status(), stored()});
   node_.send(local::LoadDone{load.request_id, Status(Code::not_found, "rank-00000.safetensors")});
-  EXPECT_EQ(loading.get(), Status(Code::corrupt, "rank-00000.safetensors"));
+  EXPECT_EQ(loading.get(), Status(Code::corrupt, "rank 0, load of step 40 (g2a1): rank-00000.safetensors"));
 }
 
 // The node dies between the two requests of a load, and its checkpoint is deleted.
@@ -108,8 +108,9 @@ TEST_F(NoCheckpoint, IsNotOneThatWasDeletedWhileItWasOpen) {
   (void)node_.expect<local::Attach>();
   node_.send(local::Attached{3, FakeNode::kPid});
   node_.send(local::Found{node_.expect<local::Load>().request_id, kNone, {}});
-  EXPECT_EQ(loading.get(),
-            Status(Code::unavailable, "step 40 (g2a1) was deleted while this reader had it open"));
+  EXPECT_EQ(loading.get(), Status(Code::unavailable,
+                                  "rank 0, load of step 40 (g2a1): step 40 (g2a1) was deleted while this "
+                                  "reader had it open"));
 }
 
 // The node dies while it reads. The next one gets the request again, and finds the step deleted.

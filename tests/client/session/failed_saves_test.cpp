@@ -82,8 +82,9 @@ TEST_F(FailedSave, TheNextSaveTellsOfItOnceAndIsStagedAllTheSame) {
 
   const Result<SaveHandle> second = save(6);
   ASSERT_EQ(second.status().code(), Code::earlier_save_failed);
-  EXPECT_THAT(second.status().message(), AllOf(HasSubstr("rank 0"), HasSubstr("step 5 (g3a1)"),
-                                               HasSubstr(kCause), HasSubstr("step 6 was staged")));
+  EXPECT_THAT(second.status().message(),
+              AllOf(HasSubstr("rank 0, step 6 (g3a1): the save of step 5 (g3a1) failed"), HasSubstr(kCause),
+                    HasSubstr("this save was staged")));
   SaveHandle handle = *checkpointer_->last_save();
   EXPECT_EQ(handle.key(), (AttemptKey{3, 6, 1}));
   decide(6, ok_status());

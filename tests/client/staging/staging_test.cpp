@@ -237,7 +237,7 @@ TEST_F(Granted, SaysWhatTheNodeSaysWhereThereIsNoMemory) {
   (void)node_.expect<local::LayoutUpdate>();
   (void)node_.expect<local::StagingRequest>();
   node_.send(local::StagingGranted{0, 0, false, Status(Code::no_space, "60.0 MiB are left")});
-  EXPECT_EQ(saving.get().status(), Status(Code::no_space, "60.0 MiB are left"));
+  EXPECT_EQ(saving.get().status(), Status(Code::no_space, "rank 0, step 1 (g3a1): 60.0 MiB are left"));
   EXPECT_EQ(node_.expect<local::NotStaged>().why.code(), Code::no_space);
 }
 
