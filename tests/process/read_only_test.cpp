@@ -115,7 +115,7 @@ TEST_F(ReadOnlyJob, LoadsWhileAnotherTrains) {
     auto committed = save->wait_committed(kPatience);
     EXPECT_TRUE(committed.ok()) << committed.status().to_string();
   }
-  EXPECT_EQ(step_loaded(reader), 2u) << "the next load of the latest chooses anew";
+  EXPECT_EQ(step_loaded(reader), 2u) << "the next load of the latest chooses again";
   reader.opened->reset();
   EXPECT_THAT(readers(), Not(IsEmpty()));
   eval->signal(SIGTERM);

@@ -36,13 +36,13 @@ class Story {
     for (uint64_t step = 1; step <= kSteps; ++step) {
       for (auto& trainer : trainers_) {
         host_.run_for(static_cast<actors::TimeNs>(draw(draw(4) == 0 ? 400 : 2)) * actors::kMillisecond);
-        if (draw(8) == 0) misfortune();
+        if (draw(8) == 0) inject_failure();
         trainer->listen();
         if (step == 1) trainer->declare();
         trainer->save(step);
       }
       host_.run_for(static_cast<actors::TimeNs>(draw(3'000'000)));
-      misfortune();
+      inject_failure();
       pass(draw(3'000));
     }
     // The failures are over.
@@ -103,7 +103,7 @@ class Story {
     }
   }
 
-  void misfortune() {
+  void inject_failure() {
     const size_t coordinator = coordinators_[draw(coordinators_.size())];
     const size_t node = draw(2) == 0 ? coordinator : hosts_[draw(hosts_.size())];
     switch (draw(8)) {

@@ -1,4 +1,4 @@
-// HardJob: jobs whose saves fail with a planner that trusts one rank's layout for all ranks. Ranks hold
+// UnequalJob: jobs whose saves fail with a planner that trusts one rank's layout for all ranks. Ranks hold
 // different keys, copies may differ, and layouts change while the job runs.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace shoal::sim {
 
-struct HardJob {
+struct UnequalJob {
   std::string name;  // name of the job in a test's name
   uint32_t ranks = 8, nodes = 2;
   std::vector<uint64_t> steps;  // the steps that are saved, in this order
@@ -24,10 +24,10 @@ struct HardJob {
   // step.
   bool nodes_are_replaced = false;
 };
-inline void PrintTo(const HardJob& job, std::ostream* out) {
+inline void PrintTo(const UnequalJob& job, std::ostream* out) {
   *out << job.name;
 }
 
-std::vector<HardJob> hard_jobs();
+std::vector<UnequalJob> unequal_jobs();
 
 }  // namespace shoal::sim

@@ -1,4 +1,4 @@
-#include "tests/sim/support/failure_jobs.h"
+#include "tests/sim/support/unequal_jobs.h"
 
 #include <utility>
 
@@ -168,7 +168,7 @@ LayoutPtr joining_ranks(Rank rank, size_t save) {
 
 }  // namespace
 
-std::vector<HardJob> hard_jobs() {
+std::vector<UnequalJob> unequal_jobs() {
   return {
       {"PipelineStagesWithDifferentKeys", 8, 3, {1, 2}, pipeline_stage},
       {"ExpertParallelism", 8, 2, {1, 2}, expert_parallel, copies_by_rank},

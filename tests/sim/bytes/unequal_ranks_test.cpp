@@ -12,9 +12,9 @@
 #include "storage/root/run_root.h"
 #include "tests/sim/bytes/patience.h"
 #include "tests/sim/simulated.h"
-#include "tests/sim/support/failure_jobs.h"
 #include "tests/sim/support/job_layouts.h"
 #include "tests/sim/support/sixteen_ranks.h"
+#include "tests/sim/support/unequal_jobs.h"
 
 namespace shoal::sim {
 namespace {
@@ -32,7 +32,7 @@ using Values = std::map<std::string, Value>;
 
 class AJobInAMode {
  public:
-  AJobInAMode(const HardJob& job, SaveMode mode) : of_(job), mode_(mode) {
+  AJobInAMode(const UnequalJob& job, SaveMode mode) : of_(job), mode_(mode) {
     std::vector<LayoutPtr> layouts;
     for (Rank rank = 0; rank < of_.ranks; ++rank) layouts.push_back(of_.layout(rank, 0));
     job_.emplace(VirtualJob::start(host_, facts_of(1), of_.nodes, of_.ranks, layouts));
@@ -187,7 +187,7 @@ class AJobInAMode {
     }
   }
 
-  const HardJob of_;
+  const UnequalJob of_;
   const SaveMode mode_;
   SaveOptions options_;
   VirtualHost host_;
@@ -204,15 +204,15 @@ std::string name_in_mode(const std::string& name, SaveMode mode) {
                                                 : "CollectiveFree");
 }
 
-class HardCases : public ::testing::TestWithParam<std::tuple<HardJob, SaveMode>> {};
+class UnequalRanks : public ::testing::TestWithParam<std::tuple<UnequalJob, SaveMode>> {};
 
-INSTANTIATE_TEST_SUITE_P(Of, HardCases,
-                         ::testing::Combine(::testing::ValuesIn(hard_jobs()), ::testing::ValuesIn(kModes)),
+INSTANTIATE_TEST_SUITE_P(Of, UnequalRanks,
+                         ::testing::Combine(::testing::ValuesIn(unequal_jobs()), ::testing::ValuesIn(kModes)),
                          [](const auto& test) {
                            return name_in_mode(std::get<0>(test.param).name + "In", std::get<1>(test.param));
                          });
 
-TEST_P(HardCases, AreSavedAndLoadedOnOtherRanksBitForBit) {
+TEST_P(UnequalRanks, AreSavedAndLoadedOnOtherRanksBitForBit) {
   const auto& [of, mode] = GetParam();
   AJobInAMode job(of, mode);
   for (size_t n = 0; n < of.steps.size(); ++n) {
@@ -233,8 +233,8 @@ INSTANTIATE_TEST_SUITE_P(Mode, InEachMode, ::testing::ValuesIn(kModes),
                          [](const auto& test) { return name_in_mode("", test.param); });
 
 TEST_P(InEachMode, AStateOfAnotherLengthAtEachStepKeepsLayoutRosterAndPlan) {
-  const std::vector<HardJob> jobs = hard_jobs();
-  const HardJob& of = *std::find_if(jobs.begin(), jobs.end(), [](const HardJob& job) {
+  const std::vector<UnequalJob> jobs = unequal_jobs();
+  const UnequalJob& of = *std::find_if(jobs.begin(), jobs.end(), [](const UnequalJob& job) {
     return job.name == "ALoaderStateWhoseLengthChanges";
   });
   AJobInAMode job(of, GetParam());
@@ -256,7 +256,7 @@ TEST_P(InEachMode, AStateOfAnotherLengthAtEachStepKeepsLayoutRosterAndPlan) {
 // rank that does not know this writes its old assignment. That save is aborted with a cause that names the
 // value, and the next one commits.
 TEST_P(InEachMode, OptimizerStateOfSomeReplicasOnlyCommitsOrNamesTheAssignmentThatChanged) {
-  HardJob of;
+  UnequalJob of;
   of.ranks = 4;
   of.layout = [](Rank rank, size_t save) {
     static constexpr size_t kSince[] = {5, 3, 1, 5};  // the save at which a rank makes its state
@@ -291,7 +291,7 @@ TEST_P(InEachMode, OptimizerStateOfSomeReplicasOnlyCommitsOrNamesTheAssignmentTh
 
 // Not only its layout is another: it is another process, attached where the first one was.
 TEST_P(InEachMode, ATrainerThatIsStartedAgainWithAnotherLayoutTakesPartInTheNextSave) {
-  HardJob of;
+  UnequalJob of;
   of.ranks = 4;
   of.layout = [](Rank rank, size_t save) {
     LayoutBuilder builder;
@@ -311,7 +311,7 @@ TEST_P(InEachMode, ATrainerThatIsStartedAgainWithAnotherLayoutTakesPartInTheNext
 
 // No mode can save two values under one name. All ranks receive the name before the deadline.
 TEST_P(InEachMode, ANameOfTwoShapesIsRefusedByName) {
-  HardJob of;
+  UnequalJob of;
   of.ranks = 4;
   of.layout = [](Rank rank, size_t save) {
     LayoutBuilder builder;
@@ -377,7 +377,7 @@ TEST_P(InEachMode, WhateverRanksHoldIsCommittedOrNamed) {
   for (size_t seed = 0; seed < kJobs; ++seed) {
     std::mt19937_64 random(seed);
     const bool overlaps = seed % 2 == 1;
-    HardJob of;
+    UnequalJob of;
     of.nodes = static_cast<uint32_t>(1 + random() % 2);
     of.ranks = of.nodes * static_cast<uint32_t>(1 + random() % 4);
     const std::vector<LayoutPtr> whole_job = drawn_job(random, of.ranks);

@@ -1,6 +1,6 @@
 // The cases that break a planner which trusts one rank's layout for all ranks, together in one job of real
-// clients and nodes: FSDP over two and TP over two, in each mode. tests/sim/bytes/failures_test.cpp has the
-// cases one by one.
+// clients and nodes: FSDP over two and TP over two, in each mode. tests/sim/bytes/unequal_ranks_test.cpp has
+// the cases one by one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,7 +102,7 @@ struct ARank : Trainer {
   }
 };
 
-class HardCases : public ::testing::TestWithParam<SaveMode> {
+class UnequalRanks : public ::testing::TestWithParam<SaveMode> {
  protected:
   static void in_mode(CheckpointerOptions& options) {
     options.save.mode = GetParam();
@@ -154,7 +154,7 @@ class HardCases : public ::testing::TestWithParam<SaveMode> {
   Scratch scratch_;
 };
 
-TEST_P(HardCases, InOneJobAreLoadedOnOtherRanksBitForBit) {
+TEST_P(UnequalRanks, InOneJobAreLoadedOnOtherRanksBitForBit) {
   constexpr uint64_t kSteps = 3;
   {
     NodeChild first(scratch_.host("a"), {"root=" + scratch_.root(), "job=job-1", "world=4"});
@@ -179,7 +179,7 @@ TEST_P(HardCases, InOneJobAreLoadedOnOtherRanksBitForBit) {
   for (uint64_t step = 1; step <= kSteps; ++step) expect_loads(step);
 }
 
-INSTANTIATE_TEST_SUITE_P(InEachMode, HardCases,
+INSTANTIATE_TEST_SUITE_P(InEachMode, UnequalRanks,
                          ::testing::Values(SaveMode::collective, SaveMode::rank_local,
                                            SaveMode::collective_free),
                          mode_test_name);
