@@ -98,7 +98,7 @@ struct LocalGather {
   bool resends = false;                        // send all of it again: some may be lost
 };
 
-// Counters of every state that the ShardWriter keeps, for tests and the coverage of fault campaigns.
+// Counters of every state that the ShardWriter keeps, for tests and the coverage of failure campaigns.
 struct SaveCounts {
   RankSaveMachine::Counts ranks;
   NodeSaveMachine::Counts saves;

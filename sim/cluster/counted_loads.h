@@ -44,9 +44,8 @@ class CountedLoads {
   void hear(actors::ClientId client, const local::LocalMessage& message) { listen(client, message); }
   void load_again(Rank rank);  // its node is another process, so the load that was under way is gone
   bool has_loaded(Rank rank) const { return loaded_[rank] >= 0; }
-  bool found_nothing(Rank rank) const { return found_[rank] < 0; }
   // Times by rank, from the start; negative if the rank never reached that point.
-  // until the rank knows which checkpoint it loads, and what to read
+  // Until the rank knows which checkpoint it loads, and what to read.
   const std::vector<actors::TimeNs>& found() const { return found_; }
   // Until the rank's bytes are in their destination.
   const std::vector<actors::TimeNs>& loaded() const { return loaded_; }

@@ -59,7 +59,7 @@ class StoredPayload {
   Result<actors::OperationResult> carry_out(size_t node, bool has_catalog, const actors::Operation& operation,
                                             Result<actors::OperationResult> counted, uint64_t counted_bytes);
 
-  // A trainer has been told of this piece in its window, in a load of the checkpoint `key`. Checks its bytes.
+  // A trainer has received this piece in its window, in a load of the checkpoint `key`. Checks its bytes.
   void check_loaded(actors::ClientId client, const AttemptKey& key, const local::LoadTarget& target,
                     const local::LoadedPiece& piece);
 

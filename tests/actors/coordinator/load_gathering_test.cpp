@@ -202,7 +202,7 @@ TEST_F(AGathering, TellsWhoComesLateTheCheckpointAlone) {
   join(kA, "a:1", 0, 4);  // its answer was lost
   ASSERT_EQ(notified(kA).size(), 2u);
   EXPECT_THAT(notified(kA)[1].addresses, ElementsAre("a:1"));
-  EXPECT_EQ(coordinator_.started<operation::ReadLoadChoice>(), 0u) << "nothing is chosen anew";
+  EXPECT_EQ(coordinator_.started<operation::ReadLoadChoice>(), 0u) << "nothing is chosen again";
 }
 
 TEST_F(AGathering, TellsWhoSharesNothingTheCheckpointAsSoonAsItIsChosen) {

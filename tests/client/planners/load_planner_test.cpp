@@ -248,7 +248,7 @@ TEST(TheDefaultLoadPlanner, TellsOfKeysByTheNamesThatTheyHave) {
   EXPECT_TRUE(planner.load_report()->mis_typed.empty());
 }
 
-// As a storage of one's own places what it reads.
+// As a custom storage places what it reads.
 TEST(FillFromChunk, CopiesWhatAnItemNamesAndNothingElse) {
   const Dims shape{6, 7};
   const Box chunk{{1, 2}, {4, 5}}, part{{2, 3}, {2, 3}};

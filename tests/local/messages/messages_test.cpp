@@ -237,11 +237,11 @@ struct Encodings {
 
 TEST(LocalMessages, PassLayoutsOnAsTheyStandInAManifest) {
   local::Found found = found_with_layouts();
-  const Bytes anew = encode_local(found);
+  const Bytes fresh = encode_local(found);
   const Encodings encodings(*found.layouts->world);
   found.layouts->encoded = encodings.view();
   found.layouts->world = nullptr;
-  EXPECT_EQ(encode_local(found), anew);
+  EXPECT_EQ(encode_local(found), fresh);
 }
 
 TEST(LocalMessages, PassLargeLayoutsOnToo) {

@@ -364,10 +364,10 @@ World made_again(std::mt19937_64& random, const World& world) {
     ids.push_back(layout->id());
     hosts.push_back(1000 - 7 * world.roster.host_of(rank));
   }
-  World anew;
-  anew.roster = *Roster::make(ids, hosts);
-  for (const LayoutId& id : anew.roster.layout_ids()) anew.layouts.push_back(layouts.at(id));
-  return anew;
+  World fresh;
+  fresh.roster = *Roster::make(ids, hosts);
+  for (const LayoutId& id : fresh.roster.layout_ids()) fresh.layouts.push_back(layouts.at(id));
+  return fresh;
 }
 
 // Each rank computes the parts of all ranks from a world that it made itself.

@@ -294,8 +294,8 @@ TEST_P(CrashOfTheCatalog, LosesNothingThatWasRecordedAndLeavesNothingHalf) {
   }
 }
 
-// Where each file and name is kept or lost by itself, a catalog may be beyond use, and is then begun anew
-// from the root; it is never taken for whole where it is not.
+// If each file and name is kept or lost independently, a catalog may be unusable, and is then made again from
+// the root. An incomplete catalog is never taken for a complete one.
 TEST_P(CrashOfTheCatalog, IsNeverTakenForWholeWhereEachThingIsKeptOrLostByItself) {
   MemoryFolder folder;
   const uint64_t calls = calls_of(GetParam());
