@@ -61,23 +61,38 @@ std::optional<SaveMode> mode_of_name(std::string_view name);
 // A save that the host's memory cannot hold at once (SaveStats::parts) always waits.
 enum class StagingMode : uint8_t { wait, stream, until };
 
+// Whether a save looks for replicas that differ: ranks whose layouts prove that they hold the same box of a
+// tensor, and whose memory does not hold the same bytes. Each save compares another twentieth of the bytes
+// that have replicas, by digests; twenty saves compare all of them. docs/how-to/operations.md, "Replicas that
+// differ".
+enum class ReplicaCheck : uint8_t {
+  off = 0,
+  warn = 1,   // the save commits; SaveHandle::warning names tensor, block and ranks
+  abort = 2,  // the save aborts with a cause that names them
+};
+
 struct SaveOptions {
   Dedupe dedupe = Dedupe::balanced;
   uint64_t unit_bytes = kDefaultUnitBytes;
   SaveMode mode = SaveMode::collective_free;
-  // Ranks may differ in the next two options: no plan depends on them, and nodes do not compare them.
+  // Ranks may differ in the next three options: no plan depends on them, and nodes do not compare them.
   StagingMode staging = StagingMode::wait;
   // The memory that a save copies is digested before and after. A save whose state changed meanwhile fails
   // with Code::invalid_argument and names the value. Costs two reads of that memory, by its device or by the
   // thread that calls save. A save in parts verifies each part by itself.
   bool verify_unchanged = false;
+  // Ranks with ReplicaCheck::off take no part. If others differ, the strictest counts. Costs a read of 5 % of
+  // the bytes that have replicas, by the thread that calls save. Mode rank_local is Code::invalid_argument:
+  // no process sees the digests of all ranks. So is a save of memory of a device: only host memory is
+  // compared.
+  ReplicaCheck replica_check = ReplicaCheck::off;
   friend std::strong_ordering operator<=>(const SaveOptions& a, const SaveOptions& b) {
     return std::tie(a.dedupe, a.unit_bytes, a.mode) <=> std::tie(b.dedupe, b.unit_bytes, b.mode);
   }
   friend bool operator==(const SaveOptions& a, const SaveOptions& b) { return (a <=> b) == 0; }
 };
 // unit_bytes must be in [1 KiB, 1 TiB]. Mode rank_local requires dedupe none: a rank that does not know the
-// others writes everything it holds.
+// others writes everything it holds. It also requires replica_check off.
 Status validate_options(const SaveOptions& options);
 
 // One piece that a rank writes. It is contiguous in the row-major bytes of one of the rank's local boxes.

@@ -33,6 +33,8 @@ RankSet ranks_on(const Mesh& mesh, uint32_t devices_per_rank) {
   return RankSet::from_ascending(std::move(ranks));
 }
 
+}  // namespace
+
 Hash128 hash_mesh(const Mesh& mesh) {
   CanonicalBytes bytes;
   bytes.u32(static_cast<uint32_t>(mesh.dims()));
@@ -46,7 +48,24 @@ Hash128 hash_mesh(const Mesh& mesh) {
   return bytes.hash_128();
 }
 
-}  // namespace
+Hash128 hash_sharding(const LayoutEntry& entry, const Hash128& mesh_hash) {
+  CanonicalBytes bytes;
+  const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
+  const uint32_t devices = devices_per_rank(entry);
+  const bool is_devices = devices > 1;
+  bytes.u8(mesh ? 0 : is_devices ? 2 : 1);
+  bytes.u8(entry.replicated ? 1 : 0);
+  bytes.hash(mesh_hash);
+  if (mesh) {
+    for (const Placement& placement : mesh->placements) {
+      bytes.u8(static_cast<uint8_t>(placement.kind));
+      bytes.u32(placement.dim);
+      bytes.u64(placement.split_factor);
+    }
+  }
+  if (is_devices) bytes.u32(devices);
+  return bytes.hash_128();
+}
 
 std::span<const Placement> placements_of(const Instance& instance) {
   return placements_of(*instance.entry, *instance.mesh);
@@ -124,21 +143,7 @@ Instance Holdings::make_instance(Site site) {
 Hash128 Holdings::hash_of(const Instance& instance) {
   auto [mesh_hash, is_new] = mesh_hashes_.try_emplace(instance.mesh_number);
   if (is_new) mesh_hash->second = hash_mesh(*instance.mesh);
-  CanonicalBytes bytes;
-  const auto* mesh = std::get_if<MeshSharding>(&instance.entry->sharding);
-  const bool is_devices = instance.devices_per_rank > 1;
-  bytes.u8(mesh ? 0 : is_devices ? 2 : 1);
-  bytes.u8(instance.entry->replicated ? 1 : 0);
-  bytes.hash(mesh_hash->second);
-  if (mesh) {
-    for (const Placement& placement : mesh->placements) {
-      bytes.u8(static_cast<uint8_t>(placement.kind));
-      bytes.u32(placement.dim);
-      bytes.u64(placement.split_factor);
-    }
-  }
-  if (is_devices) bytes.u32(instance.devices_per_rank);
-  return bytes.hash_128();
+  return hash_sharding(*instance.entry, mesh_hash->second);
 }
 
 ValueHoldings Holdings::derive_value(uint32_t number) {

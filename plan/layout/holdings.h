@@ -60,6 +60,10 @@ struct Instance {
   }
 };
 std::span<const Placement> placements_of(const Instance& instance);
+// The hash by which instances are ordered, and that of its mesh (docs/explanation/planning.md, section 3).
+// The entry has a mesh, whose hash_mesh is given.
+Hash128 hash_mesh(const Mesh& mesh);
+Hash128 hash_sharding(const LayoutEntry& entry, const Hash128& mesh_hash);
 // sharded_dims: the mesh dimensions that do not replicate. cell_of: row-major number of a coordinate over
 // these dimensions.
 std::vector<bool> sharded_dims(const Instance& instance);

@@ -112,6 +112,15 @@ Status validate_options(const SaveOptions& options) {
     return Status(Code::invalid_argument,
                   "a rank-local save writes everything that a rank holds: set dedupe to none");
   }
+  if (options.replica_check > ReplicaCheck::abort) {
+    return Status(Code::invalid_argument, "replica_check is not one of off, warn, abort");
+  }
+  if (options.mode == SaveMode::rank_local && options.replica_check != ReplicaCheck::off) {
+    return Status(
+        Code::invalid_argument,
+        "replica_check needs mode collective-free or collective: in mode rank-local no process sees "
+        "the digests of all ranks");
+  }
   return ok_status();
 }
 
