@@ -112,6 +112,13 @@ struct PassedOver {        # an attempt newer than the one that a load uses (inc
   cause @3 :Text;
 }
 
+struct ReplicaDigests {    # what one rank digested for replica_check (plan/saving/replica_blocks.h)
+  policy @0 :UInt8;        # 1 warn, 2 abort
+  window @1 :UInt8;        # 0 to 19
+  blocks @2 :Data;         # XXH3-128 of the ids of the blocks; 16 bytes
+  digests @3 :List(UInt64);  # one a block, in order; 0: not digested
+}
+
 struct UserText {          # one entry of UserMetadata (include/shoal/metadata.h); lists of them ascend by key
   key @0 :Text;
   value @1 :Text;

@@ -268,6 +268,7 @@ struct LocalMessage {
       again @57 :Bool;           # the client offered this save to a node before
       inParts @107 :Bool;        # the slab is smaller than the save: the node requests bytes with partRequest
       user @133 :List(Layout.UserText);  # metadata that the trainer gives with the save
+      replicas @147 :Layout.ReplicaDigests;  # null: this rank compares nothing
     }
     slabFree :group {            # node -> client: the save is written or dropped; the slab may be reused
       slabId @25 :UInt32;
@@ -280,7 +281,7 @@ struct LocalMessage {
       attempt @27 :UInt32;
       committed @28 :Bool;
       code @29 :UInt16;
-      cause @30 :Text;
+      cause @30 :Text;           # of a commit: a warning
       checkpoint @31 :CheckpointInfo;
     }
     latest @32 :UInt32;          # client -> node: request id
@@ -349,6 +350,7 @@ struct LocalMessage {
       attempt @62 :UInt32;
       assignment @63 :DurableAssignment;
       user @134 :List(Layout.UserText);  # as in staged
+      replicas @148 :Layout.ReplicaDigests;  # as in staged
     }
     notStaged :group {           # client -> node: this rank does not take part in this save
       step @64 :UInt64;

@@ -72,6 +72,20 @@ struct PlannerPlan {                   # of a rank; only planners know what it m
   bytes @1 :Data;
 }
 
+struct RankDigests {
+  rank @0 :UInt32;
+  digests @1 :Layout.ReplicaDigests;
+}
+
+struct ShardsWritten {     # as the member of Message, with digests for replica_check
+  key @0 :AttemptKey;
+  rosterId @1 :Data;
+  plans @2 :List(RankPlan);
+  files @3 :List(WrittenFile);
+  user @4 :List(Layout.UserText);
+  digests @5 :List(RankDigests);       # of ranks of plans; ascending
+}
+
 struct RankPart {
   rank @0 :UInt32;
   plan @1 :Data;           # SavePlan of layout.capnp, framed; empty: the plan that the rank stated, under
@@ -171,7 +185,7 @@ struct Message {
     decided :group {                   # Coordinator -> ShardWriter
       key @22 :AttemptKey;
       committed @23 :Bool;
-      cause @24 :Text;                 # of an abort
+      cause @24 :Text;                 # of an abort; of a commit: a warning (replica_check)
       overdue @70 :Bool;               # of an abort: something did not come in time
     }
     superseded :group {                # Coordinator -> any node: the sender has an old epoch
@@ -241,6 +255,8 @@ struct Message {
       key @66 :AttemptKey;
       amount @67 :UInt64;              # grows with the progress
     }
+    # ShardWriter -> Coordinator, instead of shardsWritten, if a rank of it has digests.
+    shardsWrittenWithDigests @72 :ShardsWritten;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "plan/layout/codec.h"
 #include "plan/reading/passed_over_codec.h"
 #include "plan/saving/options_codec.h"
+#include "plan/saving/replica_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
 #include "storage/decisions/decision.h"
@@ -167,7 +168,9 @@ Status read_files(capnp::List<schema::WrittenFile>::Reader in, wire::ShardsWritt
   return ok_status();
 }
 
-Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) {
+// `in`: the group of Message or the struct of the same name.
+template <class Reader>
+Result<wire::ShardsWritten> read_report(Reader in) {
   wire::ShardsWritten body;
   body.key = read_key(in.getKey());
   SHOAL_ASSIGN_OR_RETURN(body.roster_id, read_hash(in.getRosterId()));
@@ -181,6 +184,25 @@ Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) 
   }
   SHOAL_RETURN_IF_ERROR(read_files(in.getFiles(), &body));
   SHOAL_ASSIGN_OR_RETURN(body.user, plan::read_shared_user(in));
+  return body;
+}
+
+Result<WireBody> read_shards_written(schema::Message::ShardsWritten::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(wire::ShardsWritten body, read_report(in));
+  return WireBody(std::move(body));
+}
+
+Result<WireBody> read_shards_written(schema::ShardsWritten::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(wire::ShardsWritten body, read_report(in));
+  auto digests = in.getDigests();
+  if (digests.size() == 0 || digests.size() > body.plans.size()) return malformed("digests of ranks");
+  size_t plan = 0;
+  for (auto of_rank : digests) {
+    while (plan < body.plans.size() && body.plans[plan].rank != of_rank.getRank()) ++plan;
+    if (plan == body.plans.size()) return malformed("digests of a rank");
+    SHOAL_ASSIGN_OR_RETURN(body.plans[plan].replicas, plan::read_replicas(of_rank.getDigests()));
+    ++plan;
+  }
   return WireBody(std::move(body));
 }
 
@@ -415,6 +437,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
     }
     case schema::Message::SHARDS_WRITTEN:
       return read_shards_written(in.getShardsWritten());
+    case schema::Message::SHARDS_WRITTEN_WITH_DIGESTS:
+      return read_shards_written(in.getShardsWrittenWithDigests());
     case schema::Message::SAVE_FAILED:
       return read_save_failed(in.getSaveFailed());
     case schema::Message::PENDING:

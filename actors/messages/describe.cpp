@@ -47,7 +47,9 @@ struct Describer {
   }
   std::string operator()(const wire::Decided& body) const {
     return fmt::format("Decided {}: {}", to_string(body.key),
-                       body.committed ? std::string("committed") : "aborted: " + body.cause);
+                       !body.committed      ? "aborted: " + body.cause
+                       : body.cause.empty() ? std::string("committed")
+                                            : "committed, but " + body.cause);
   }
   std::string operator()(const wire::Superseded& body) const {
     return fmt::format("Superseded: epoch {}", body.epoch);  // an address differs from run to run

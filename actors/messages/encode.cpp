@@ -1,10 +1,13 @@
 // encode_wire: the values of actors/messages/messages.h as schema/wire.capnp.
 #include <capnp/message.h>
 
+#include <algorithm>
+
 #include "actors/messages/messages.h"
 #include "plan/layout/codec.h"
 #include "plan/reading/passed_over_codec.h"
 #include "plan/saving/options_codec.h"
+#include "plan/saving/replica_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
 #include "storage/decisions/decision.h"
@@ -97,8 +100,9 @@ struct Encoder {
   void operator()(const wire::JoinRejected& body) {
     out.setJoinRejected(schema::text_of(cause_of(body.cause)));
   }
-  void operator()(const wire::ShardsWritten& body) {
-    auto written = out.initShardsWritten();
+  // `written`: the group of Message or the struct of the same name.
+  template <class Builder>
+  static void write_report(Builder written, const wire::ShardsWritten& body) {
     write(written.initKey(), body.key);
     written.setRosterId(schema::data_of(body.roster_id));
     auto plans = written.initPlans(list_size(body.plans.size()));
@@ -116,6 +120,20 @@ struct Encoder {
       files[i].setPayloadBytes(file.payload_bytes);
     }
     plan::write_user(written, body.user);
+  }
+  void operator()(const wire::ShardsWritten& body) {
+    const auto count =
+        std::ranges::count_if(body.plans, [](const auto& plan) { return plan.replicas != nullptr; });
+    if (count == 0) return write_report(out.initShardsWritten(), body);
+    auto written = out.initShardsWrittenWithDigests();
+    write_report(written, body);
+    auto digests = written.initDigests(list_size(static_cast<size_t>(count)));
+    unsigned i = 0;
+    for (const wire::RankPlan& plan : body.plans) {
+      if (!plan.replicas) continue;
+      digests[i].setRank(plan.rank);
+      plan::write_replicas(digests[i++].initDigests(), *plan.replicas);
+    }
   }
   void operator()(const wire::SaveFailed& body) {
     auto failed = out.initSaveFailed();

@@ -11,6 +11,7 @@
 
 #include "actors/messages/chunk.h"
 #include "plan/saving/plan_gathering.h"
+#include "plan/saving/replica_blocks.h"
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
 #include "shoal/metadata.h"
@@ -51,6 +52,7 @@ struct JoinRejected {  // Coordinator -> Planner: no roster can be made, and why
 struct RankPlan {
   Rank rank = 0;
   PlanId plan_id;
+  plan::ReplicaDigestsPtr replicas = nullptr;  // what the rank digested for replica_check
 };
 struct WrittenFile {
   Rank rank = 0;
@@ -86,7 +88,7 @@ struct SaveProgress {
 struct Decided {  // Coordinator -> ShardWriter: a durable decision exists
   AttemptKey key;
   bool committed = false;
-  std::string cause;        // of an abort
+  std::string cause;        // of an abort; of a commit: a warning, or empty
   bool is_overdue = false;  // of an abort: something did not come in time, maybe from the receiver
 };
 // Coordinator -> ShardWriter: this coordinator could publish no decision and does not try again.

@@ -85,6 +85,9 @@ Result<LocalMessage> read_message(schema::LocalMessage::Staged::Reader in) {
     }
   }
   SHOAL_ASSIGN_OR_RETURN(out.user, plan::read_shared_user(in));
+  if (in.hasReplicas()) {
+    SHOAL_ASSIGN_OR_RETURN(out.replicas, plan::read_replicas(in.getReplicas()));
+  }
   return LocalMessage(std::move(out));
 }
 
@@ -125,6 +128,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::Decided::Reader in) {
   if (out.outcome.ok()) {
     SHOAL_ASSIGN_OR_RETURN(Metadata checkpoint, read_metadata(in.getCheckpoint()));
     out.checkpoint = std::make_shared<const Metadata>(std::move(checkpoint));
+    out.warning = fit_to_print(schema::view_of(in.getCause()));
   }
   return LocalMessage(std::move(out));
 }
@@ -234,7 +238,11 @@ Result<LocalMessage> read_message(schema::LocalMessage::Refused::Reader in) {
 Result<LocalMessage> read_message(schema::LocalMessage::Written::Reader in) {
   SHOAL_ASSIGN_OR_RETURN(DurableAssignment assignment, read_durable(in.getAssignment()));
   SHOAL_ASSIGN_OR_RETURN(UserMetadataPtr user, plan::read_shared_user(in));
-  return LocalMessage(Written{in.getStep(), in.getAttempt(), std::move(assignment), std::move(user)});
+  Written out{in.getStep(), in.getAttempt(), std::move(assignment), std::move(user)};
+  if (in.hasReplicas()) {
+    SHOAL_ASSIGN_OR_RETURN(out.replicas, plan::read_replicas(in.getReplicas()));
+  }
+  return LocalMessage(std::move(out));
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::NotStaged::Reader in) {

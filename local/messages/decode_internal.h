@@ -14,6 +14,7 @@
 #include "plan/layout/codec.h"
 #include "plan/reading/passed_over_codec.h"
 #include "plan/saving/options_codec.h"
+#include "plan/saving/replica_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 

@@ -6,6 +6,7 @@
 #include "plan/layout/codec.h"
 #include "plan/reading/passed_over_codec.h"
 #include "plan/saving/options_codec.h"
+#include "plan/saving/replica_codec.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/local.capnp.h"
 
@@ -183,6 +184,7 @@ class Writer {
       piece.setSlabOffset(in.pieces[i].slab_offset);
     }
     plan::write_user(out, in.user);
+    if (in.replicas) plan::write_replicas(out.initReplicas(), *in.replicas);
   }
   void operator()(const local::SlabFree& in) {
     auto out = out_.initSlabFree();
@@ -196,7 +198,9 @@ class Writer {
     write_save(out, in);
     out.setCommitted(in.outcome.ok());
     write_status(out, in.outcome);
-    if (in.outcome.ok()) write_metadata(out.initCheckpoint(), in.checkpoint ? *in.checkpoint : Metadata());
+    if (!in.outcome.ok()) return;
+    if (!in.warning.empty()) out.setCause(schema::text_of(cut_cause(in.warning)));
+    write_metadata(out.initCheckpoint(), in.checkpoint ? *in.checkpoint : Metadata());
   }
   void operator()(const local::Latest& in) { out_.setLatest(in.request_id); }
   void operator()(const local::Load& in) {
@@ -375,6 +379,7 @@ class Writer {
     write_save(out, in);
     write_durable(out.initAssignment(), in.assignment);
     plan::write_user(out, in.user);
+    if (in.replicas) plan::write_replicas(out.initReplicas(), *in.replicas);
   }
   void operator()(const local::PlanRequest& in) {
     auto out = out_.initPlanRequest();

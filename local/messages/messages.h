@@ -16,6 +16,7 @@
 #include "local/status/node_status.h"
 #include "plan/layout/codec.h"
 #include "plan/saving/plan_gathering.h"
+#include "plan/saving/replica_blocks.h"
 #include "shoal/bytes.h"
 #include "shoal/checkpoint_info.h"
 #include "shoal/hash.h"
@@ -95,6 +96,7 @@ struct Staged {  // client -> node: a save's bytes are in the slab
   // offsets are those that the pieces would have in a slab that is large enough.
   bool in_parts = false;
   UserMetadataPtr user = nullptr;  // SaveAttributes::metadata
+  plan::ReplicaDigestsPtr replicas = nullptr;
 };
 struct DurableFile {
   uint32_t index = 0;
@@ -117,7 +119,8 @@ struct Written {  // client -> node: an earlier node of this host made this assi
   uint64_t step = 0;
   uint32_t attempt = 0;
   DurableAssignment assignment;
-  UserMetadataPtr user = nullptr;  // as in Staged
+  UserMetadataPtr user = nullptr;              // as in Staged
+  plan::ReplicaDigestsPtr replicas = nullptr;  // as in Staged
 };
 struct NotStaged {  // client -> node: this rank does not stage this save, so that it cannot be complete
   uint64_t step = 0;
@@ -133,6 +136,7 @@ struct Decided {  // node -> client
   uint32_t attempt = 0;
   Status outcome;                              // OK: committed; else the first cause
   std::shared_ptr<const Metadata> checkpoint;  // if committed; messages to all clients share it
+  std::string warning = {};                    // if committed: SaveHandle::warning
 };
 struct Latest {  // client -> node: which checkpoint load(latest) would choose; makes no load choice
   uint32_t request_id = 0;

@@ -123,7 +123,8 @@ uint64_t MessageSizes::of(const actors::WireMessage& message) {
             return true;
           },
           [&](const ShardsWritten& report) {
-            return add(report.plans.size()), add(report.files.size()), true;
+            for (const RankPlan& plan : report.plans) add(plan.replicas ? plan.replicas->digests.size() : 0);
+            return add(report.files.size()), true;
           },
           [&](const base::OneOf<Pending, SaveProgress> auto&) { return true; },
           [&](const Decided& report) { return report.cause.empty(); },

@@ -112,6 +112,11 @@ plan::PlannerPlan planner_plan() {
   return std::make_shared<const std::string>("a plan");
 }
 
+plan::ReplicaDigestsPtr digests() {
+  return std::make_shared<const plan::ReplicaDigests>(
+      plan::ReplicaDigests{ReplicaCheck::warn, 3, storage::nonce_of(5), {7, 0, UINT64_MAX}});
+}
+
 std::vector<actors::WireBody> wire_bodies() {
   constexpr AttemptKey key = {1, 3, 1};
   return {
@@ -156,7 +161,11 @@ std::vector<actors::WireBody> wire_bodies() {
       actors::wire::ChunksCancelled{{true, 0, 3, 1}, {7, 9}},
       actors::wire::ChunksPending{{true, 0, 3, 1}, {7, 8}},
       actors::wire::SaveProgress{key, 17},
-      actors::wire::Undecided{key, Status(Code::io, "the manifest could not be published")}};
+      actors::wire::Undecided{key, Status(Code::io, "the manifest could not be published")},
+      actors::wire::ShardsWritten{key,
+                                  storage::nonce_of(9),
+                                  {{2, storage::nonce_of(10)}, {5, storage::nonce_of(11), digests()}},
+                                  {{2, 0, 5000, storage::nonce_of(12), 904}}}};
 }
 
 std::vector<actors::LinkMessage> link_messages(const Bytes& between_roles) {
@@ -172,6 +181,7 @@ std::vector<local::LocalMessage> local_messages() {
   staged.step = 9;
   staged.attempt = 1;
   staged.pieces = {{0, 0, 0, 48, 0}, {1, 0, 0, 0, 128}};
+  staged.replicas = digests();
   local::Load load;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}}};
   local::Written written;

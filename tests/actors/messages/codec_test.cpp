@@ -41,6 +41,15 @@ wire::ShardsWritten sample_written() {
           std::make_shared<const UserMetadata>(UserMetadata{{"note", ""}, {"run", "a"}})};
 }
 
+plan::ReplicaDigests sample_digests() {
+  return {ReplicaCheck::abort, 19, storage::nonce_of(15), {7, 0, UINT64_MAX}};
+}
+wire::ShardsWritten sample_compared(plan::ReplicaDigests digests = sample_digests()) {
+  wire::ShardsWritten written = sample_written();
+  written.plans[1].replicas = std::make_shared<const plan::ReplicaDigests>(std::move(digests));
+  return written;
+}
+
 wire::LocalPlans sample_local_plans() {
   SaveOptions options;
   options.mode = SaveMode::collective;
@@ -163,6 +172,14 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(written.files[2].header_digest, storage::nonce_of(14));
   EXPECT_EQ(written.files[2].payload_bytes, 4096u);
   EXPECT_EQ(*written.user, *sample_written().user);
+  EXPECT_EQ(written.plans[1].replicas, nullptr);
+  written = passed_on(sample_compared());
+  EXPECT_EQ(written.key, kKey);
+  EXPECT_EQ(written.files.size(), 3u);
+  EXPECT_EQ(*written.user, *sample_written().user);
+  EXPECT_EQ(written.plans[0].replicas, nullptr);
+  ASSERT_NE(written.plans[1].replicas, nullptr);
+  EXPECT_EQ(*written.plans[1].replicas, sample_digests());
   wire::SaveFailed failed =
       passed_on(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full"), "host-b"});
   EXPECT_EQ(failed.rank, 2u);
@@ -172,6 +189,7 @@ TEST(Wire, ValuesComeBackWhole) {
   wire::Decided decided = passed_on(wire::Decided{kKey, true, ""});
   EXPECT_TRUE(decided.committed);
   EXPECT_FALSE(decided.is_overdue);
+  EXPECT_EQ(passed_on(wire::Decided{kKey, true, "replicas differ"}).cause, "replicas differ");
   EXPECT_TRUE(passed_on(wire::Decided{kKey, false, "nothing came from rank 1", true}).is_overdue);
   EXPECT_EQ(passed_on(wire::Superseded{7, "host-b:4000"}).address, "host-b:4000");
   wire::Undecided undecided = passed_on(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")});
@@ -297,6 +315,22 @@ TEST(Wire, WhatNoNodeWouldSayIsRefused) {
   LayoutPtr layout = storage::sample_world()->layouts[0];
   EXPECT_EQ(refusal_of(wire::Layouts{{layout, layout}}).code(), Code::corrupt) << "a layout twice";
   EXPECT_EQ(refusal_of(wire::SaveFailed{kKey, 0, Status()}).code(), Code::corrupt) << "failed, but ok";
+}
+
+TEST(Wire, DigestsThatNoRankWouldSendAreRefused) {
+  plan::ReplicaDigests digests = sample_digests();
+  digests.policy = ReplicaCheck::off;
+  EXPECT_EQ(refusal_of(sample_compared(digests)).code(), Code::corrupt);
+  digests.policy = static_cast<ReplicaCheck>(3);
+  EXPECT_EQ(refusal_of(sample_compared(digests)).code(), Code::corrupt);
+  digests = sample_digests();
+  digests.window = plan::kReplicaWindows;
+  EXPECT_EQ(refusal_of(sample_compared(digests)).code(), Code::corrupt);
+  digests = sample_digests();
+  digests.digests.clear();
+  EXPECT_EQ(refusal_of(sample_compared(digests)).code(), Code::corrupt);
+  digests.digests.assign(plan::kMaxReplicaBlocks + 1, 7);
+  EXPECT_EQ(refusal_of(sample_compared(digests)).code(), Code::corrupt);
 }
 
 TEST(Wire, RostersThatDoNotFitTheirLayoutsAreRefused) {

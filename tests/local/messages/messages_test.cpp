@@ -86,6 +86,11 @@ CheckpointList some_listing() {
           5};
 }
 
+plan::ReplicaDigestsPtr some_digests() {
+  return std::make_shared<const plan::ReplicaDigests>(
+      plan::ReplicaDigests{ReplicaCheck::warn, 3, xxh3_128(as_view("blocks")), {7, 0, UINT64_MAX}});
+}
+
 std::vector<LocalMessage> one_of_each() {
   local::Staged staged;
   staged.step = 9;
@@ -93,6 +98,8 @@ std::vector<LocalMessage> one_of_each() {
   staged.layout_id = some_layout()->id();
   staged.pieces = {{0, 0, 0, 48, 0}, {0, 0, 48, 48, 64}, {1, 0, 0, 0, 128}};
   staged.user = std::make_shared<const UserMetadata>(UserMetadata{{"run", "a"}, {"text", "1\n2"}});
+  local::Staged compared = staged;
+  compared.replicas = some_digests();
   local::Load load;
   load.request_id = 4;
   load.ordinal = 1;
@@ -112,9 +119,11 @@ std::vector<LocalMessage> one_of_each() {
       local::RosterUpdate{some_world(), kRuleVersion, SaveOptions{}},
       local::Slab{1, 4096},
       staged,
+      compared,
       local::SlabFree{1, 9, 1, std::nullopt},
       local::SlabFree{1, 9, 2, some_durable_assignment()},
       local::Decided{9, 1, ok_status(), std::make_shared<const Metadata>(some_metadata())},
+      local::Decided{9, 1, ok_status(), std::make_shared<const Metadata>(some_metadata()), "replicas differ"},
       local::Decided{9, 2, Status(Code::aborted, "rank 1 is late"), {}},
       local::Latest{5},
       load,
@@ -137,6 +146,7 @@ std::vector<LocalMessage> one_of_each() {
       local::Detach{},
       local::Written{9, 2, some_durable_assignment()},
       local::Written{9, 2, some_durable_assignment(), staged.user},
+      local::Written{9, 2, some_durable_assignment(), staged.user, some_digests()},
       local::NotStaged{9, 3, Status(Code::busy, "2 saves are in flight")},
       local::Ping{},
       local::Pong{},
@@ -189,6 +199,22 @@ TEST(LocalMessages, BringTheAttemptsOfAListing) {
     EXPECT_EQ(list.attempts[i].unix_time_ns, sent.attempts[i].unix_time_ns);
     EXPECT_EQ(list.attempts[i].cause, sent.attempts[i].cause);
   }
+}
+
+TEST(LocalMessages, BringTheDigestsOfReplicasAndTheWarningOfACommit) {
+  local::Staged staged;
+  staged.replicas = some_digests();
+  auto message = decode_local(encode_local(staged));
+  ASSERT_TRUE(message.ok()) << message.status().to_string();
+  EXPECT_EQ(*std::get<local::Staged>(*message).replicas, *some_digests());
+  message =
+      decode_local(encode_local(local::Written{9, 2, some_durable_assignment(), nullptr, some_digests()}));
+  ASSERT_TRUE(message.ok()) << message.status().to_string();
+  EXPECT_EQ(*std::get<local::Written>(*message).replicas, *some_digests());
+  message = decode_local(encode_local(local::Decided{
+      9, 1, ok_status(), std::make_shared<const Metadata>(some_metadata()), "replicas differ: 'w'"}));
+  ASSERT_TRUE(message.ok()) << message.status().to_string();
+  EXPECT_EQ(std::get<local::Decided>(*message).warning, "replicas differ: 'w'");
 }
 
 TEST(LocalMessages, BringThePlansOfPlanners) {
