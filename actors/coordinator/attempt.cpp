@@ -7,7 +7,11 @@ namespace shoal::actors {
 namespace {
 
 size_t size_of(const wire::ShardsWritten& report) {
-  return sizeof(report) + report.plans.size() * sizeof(wire::RankPlan) +
+  size_t digests = 0;
+  for (const wire::RankPlan& plan : report.plans) {
+    if (plan.replicas) digests += sizeof(*plan.replicas) + plan.replicas->digests.size() * sizeof(uint64_t);
+  }
+  return sizeof(report) + digests + report.plans.size() * sizeof(wire::RankPlan) +
          report.files.size() * sizeof(wire::WrittenFile) + (report.user ? kMaxUserMetadataBytes : 0);
 }
 
@@ -78,6 +82,7 @@ Status Attempt::take(TimeNs now, const wire::ShardsWritten& report,
     auto [reported, fresh] = reported_.try_emplace(plan.rank, Reported{under, {}});
     waiting_.erase(plan.rank);
     if (fresh) on_news(now);
+    if (fresh) replicas_.take(plan.rank, plan.replicas);
     if (fresh || !roster_) continue;
     SHOAL_RETURN_IF_ERROR(check_same_pieces(reported->second, plan.rank));
   }

@@ -16,6 +16,7 @@
 #include "actors/coordinator/missing.h"
 #include "actors/coordinator/plan_gather.h"
 #include "actors/coordinator/rank_presence.h"
+#include "actors/coordinator/replica_comparison.h"
 #include "actors/publishing.h"
 #include "base/paged_map.h"
 #include "base/state_machine.h"
@@ -166,6 +167,8 @@ class Attempt {
   // The roster under which the rank has reported; null: it has not.
   std::shared_ptr<ExpectedPlans> reported_under(Rank rank) const;
   const base::PagedMap<Rank, Reported>& reported() const { return reported_; }
+  const ReplicaComparison& replicas() const { return replicas_; }  // of the ranks that have reported
+  std::string warning;  // that the save is committed with; empty: none
 
   // --- ranks that wait for the attempt's own roster ---
   // Precondition: the rank has not reported.
@@ -216,6 +219,7 @@ class Attempt {
   std::optional<std::pair<bool, std::string>> follows_planner_;  // and the first host that stated it
   std::optional<std::pair<Rank, UserMetadataPtr>> user_;         // and the first rank that stated it
   base::PagedMap<Rank, Reported> reported_;
+  ReplicaComparison replicas_;
   base::PagedMap<Rank, Waiting> waiting_;  // not all have staged (collective)
   EarlyReports early_;
 };

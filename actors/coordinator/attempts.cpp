@@ -238,6 +238,7 @@ void Coordinator::commit(Attempt& attempt, const ExpectedPlans& under, EffectWri
   if (manifest.files.empty()) {
     return abort(attempt, GiveUp::contradiction, "no rank holds anything to save", out);
   }
+  if (!compare_replicas(attempt, under, out)) return;
   attempt.on(AttemptTrigger::all_reported);
   check_files(attempt.id(), std::move(made), out);
 }
@@ -270,6 +271,27 @@ void Coordinator::check_files(const AttemptId& id, std::shared_ptr<const storage
           });
         });
       });
+}
+
+bool Coordinator::compare_replicas(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out) {
+  const ReplicaComparison& replicas = attempt.replicas();
+  if (replicas.empty()) return true;
+  if (!replicas.unequal_windows().empty()) {
+    out.warning(to_string(attempt.key()) + ": " + replicas.unequal_windows());
+  }
+  const Result<std::optional<ReplicaComparison::Difference>> found = replicas.compare(under.world());
+  if (found.ok() && !*found) return true;
+  std::string text =
+      found.ok() ? describe(**found, [this](const auto& ranks) { return presence_.name_ranks(ranks); })
+                 : found.status().message();
+  if (replicas.policy() == ReplicaCheck::abort) {
+    abort(attempt, GiveUp::contradiction, text, out);
+    return false;
+  }
+  out.warning(to_string(attempt.key()) + ": " + text +
+              "; it is committed nevertheless (replica_check is warn)");
+  attempt.warning = std::move(text).substr(0, storage::kMaxCauseBytes);
+  return true;
 }
 
 void Coordinator::abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out) {
@@ -333,7 +355,7 @@ void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage:
                           EffectWriter& out) {
   const AttemptKey key = attempt.key();
   const bool was_committed = decision->was_committed();
-  const Outcome outcome{was_committed, was_committed ? "" : decision->tombstone().cause,
+  const Outcome outcome{was_committed, was_committed ? attempt.warning : decision->tombstone().cause,
                         !was_committed && attempt.is_overdue, ok_status()};
   close(attempt, was_committed ? AttemptTrigger::committed : AttemptTrigger::aborted, out);
   decided_.put(key, outcome);

@@ -76,7 +76,7 @@ class Coordinator final : public Role {
   };
   struct Outcome {
     bool committed = false;
-    std::string cause;
+    std::string cause;        // as in wire::Decided
     bool is_overdue = false;  // as in wire::Decided
     Status undecided;         // not OK: no decision could be published
   };
@@ -168,6 +168,8 @@ class Coordinator final : public Role {
   void commit(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   // Commits the attempt if its files exist as they were reported. Tries again while the root cannot be read.
   void check_files(const AttemptId& id, std::shared_ptr<const storage::DecisionBody> made, EffectWriter& out);
+  // Compares what the ranks digested for replica_check. False: replicas differ, and the attempt is aborted.
+  bool compare_replicas(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   // Gives an attempt up if it is open: publishes a tombstone. If something did not come and the root proves
   // the attempt complete, publishes its manifest instead (actors/giving_up.h).
   void abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out);

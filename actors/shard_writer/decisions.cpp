@@ -159,6 +159,10 @@ void ShardWriter::on_decided(NodeId from, const wire::Decided& decided, EffectWr
     out.warning(to_string(decided.key) + " is aborted: " + decided.cause);
   }
   if (is_news) name_missing_here(decided.key, decided.is_overdue, out);
+  const bool warns = decided.committed && !decided.cause.empty() && from != kThisNode;
+  if (warns && saves_.contains(decided.key)) {
+    out.warning(to_string(decided.key) + " is committed, but " + decided.cause);
+  }
   if (saves_.contains(decided.key)) settle(decided.key, decided.committed, decided.cause, out);
 }
 
@@ -207,14 +211,15 @@ void ShardWriter::obey(const AttemptKey& key, const storage::Decision& decision,
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
   const Others others = committed ? others_of_committed(saves_.at(key)) : Others();
   const Status late(Code::aborted, committed ? "what this rank staged before is committed" : cause);
+  const std::string warning = committed ? cause : "";
   std::vector<ClientId> clients =
-      close_save(key, committed ? NodeSaveTrigger::committed : NodeSaveTrigger::aborted, late, out);
+      close_save(key, committed ? NodeSaveTrigger::committed : NodeSaveTrigger::aborted, late, out, warning);
   std::erase_if(clients, [&](ClientId client) {
     return others.strangers.contains(client) || others.writing.contains(client);
   });
   for (ClientId client : others.strangers) refuse_stranger(client, key, out);
   if (committed) {
-    return read_and_notify(key, std::move(clients), Outcome{NodeSaveState::committed, late}, out);
+    return read_and_notify(key, std::move(clients), Outcome{NodeSaveState::committed, late, warning}, out);
   }
   if (rank_local_) sweep_rank_local(key, out);
   for (ClientId client : clients) notify_outcome(client, key, late, out);
@@ -242,7 +247,8 @@ void ShardWriter::refuse_stranger(ClientId client, const AttemptKey& key, Effect
 }
 
 std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, NodeSaveTrigger trigger,
-                                              const Status& late, EffectWriter& out) {
+                                              const Status& late, EffectWriter& out,
+                                              const std::string& warning) {
   auto found = saves_.find(key);
   NodeSave save = std::move(found->second);
   saves_.erase(found);
@@ -250,7 +256,7 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, NodeSaveTri
   for (TimerId* timer : {&save.resend, &save.partial, &save.deadline, &save.announce}) {
     timers_.cancel(timer, out);
   }
-  decided_.put(key, Outcome{save.state(), late});
+  decided_.put(key, Outcome{save.state(), late, warning});
   std::vector<ClientId> clients(save.without_part.begin(), save.without_part.end());
   for (auto& [rank, rank_save] : save.ranks) {
     clients.push_back(rank_save.listener);
@@ -331,8 +337,8 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
     outcome = known.late;
   }
   // One message for all clients: the metadata of a large checkpoint is large.
-  const auto message = std::make_shared<const local::LocalMessage>(
-      local::Decided{key.step, key.attempt, outcome, std::move(metadata)});
+  const auto message = std::make_shared<const local::LocalMessage>(local::Decided{
+      key.step, key.attempt, outcome, std::move(metadata), outcome.ok() ? known.warning : std::string()});
   for (ClientId client : clients) {
     if (clients_.contains(client)) out.to_client(client, message);
   }

@@ -116,7 +116,7 @@ class RankSave {
 
   // The client stages the rank, or offers it again. slab: nullopt if the files are durable already.
   void stage(ClientId from, std::optional<uint32_t> slab, std::shared_ptr<const local::LocalMessage> bytes,
-             UserMetadataPtr metadata);
+             UserMetadataPtr metadata, plan::ReplicaDigestsPtr digests);
 
   ClientId client = 0;  // the client whose slab holds the bytes
   uint32_t slab_id = 0;
@@ -130,6 +130,7 @@ class RankSave {
   std::shared_ptr<const local::LocalMessage> message;
   LayoutId layout_id;  // in awaiting_plan and awaiting_roster: the layout that waits
   UserMetadataPtr user;
+  plan::ReplicaDigestsPtr replicas;
 
   // Mode collective.
   SavePlanPtr plan;            // the newest that the coordinator sent for this save

@@ -88,6 +88,7 @@ void ShardWriter::send_shards_and_layouts(const AttemptKey& key, const NodeSave&
   const bool has_no_roster = save.is_announced && worlds_.empty();
   std::map<RosterId, wire::ShardsWritten> reports;  // one, unless a layout has changed
   wire::LayoutsStaged staged{key, {}};
+  size_t digest_bytes = 0;
   for (const auto& [rank, rank_save] : save.ranks) {
     if (rank_save.is(RankSaveState::awaiting_roster)) staged.ranks.push_back({rank, rank_save.layout_id});
     const auto* whole = has_no_roster ? std::get_if<local::Staged>(rank_save.message.get()) : nullptr;
@@ -96,7 +97,10 @@ void ShardWriter::send_shards_and_layouts(const AttemptKey& key, const NodeSave&
     wire::ShardsWritten& report = reports[rank_save.roster_id];
     report.key = key;
     report.roster_id = rank_save.roster_id;
-    report.plans.push_back({rank, rank_save.plan_id});
+    report.plans.push_back({rank, rank_save.plan_id, rank_save.replicas});
+    if (rank_save.replicas) digest_bytes += rank_save.replicas->digests.size() * sizeof(uint64_t);
+    // A report must fit into one message even without the digests of the last ranks.
+    if (digest_bytes > config_.message_bytes_max / 2) report.plans.back().replicas = nullptr;
     report.files.insert(report.files.end(), rank_save.files.begin(), rank_save.files.end());
     report.user = rank_save.user;
   }

@@ -139,7 +139,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
   const Rank rank = attached->second;
   const AttemptKey key{config_.generation, staged.step, staged.attempt};
   if (staged.again) {
-    Offered offered{client, staged.slab_id, std::move(message), staged.user};
+    Offered offered{client, staged.slab_id, std::move(message), staged.user, staged.replicas};
     return on_offered_again(now, key, rank, std::move(offered), out);
   }
   if (auto decided = decided_.find(key); decided != decided_.end()) {
@@ -160,7 +160,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
   auto planned = save.ranks.find(rank);
   if (planned != save.ranks.end()) planned->second.on(RankSaveTrigger::staged_by_plan);
   RankSave& rank_save = planned != save.ranks.end() ? planned->second : save.add(rank, RankSaveState::staged);
-  rank_save.stage(client, staged.slab_id, std::move(message), staged.user);
+  rank_save.stage(client, staged.slab_id, std::move(message), staged.user, staged.replicas);
   take_plan(now, key, rank, out);
 }
 
@@ -169,7 +169,7 @@ void ShardWriter::on_written(TimeNs now, ClientId client, std::shared_ptr<const 
   auto attached = clients_.find(client);
   if (attached == clients_.end()) return;
   on_offered_again(now, {config_.generation, written.step, written.attempt}, attached->second,
-                   {client, std::nullopt, std::move(message), written.user}, out);
+                   {client, std::nullopt, std::move(message), written.user, written.replicas}, out);
 }
 
 // The client offers what an earlier connection of this rank offered, usually to an earlier node. This node
@@ -192,7 +192,8 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
   if (!save.has_staged(rank)) {
     save.ranks.erase(rank);
     RankSave& rank_save = save.add(rank, RankSaveState::asking_root);
-    rank_save.stage(offered.client, offered.slab_id, std::move(offered.message), offered.user);
+    rank_save.stage(offered.client, offered.slab_id, std::move(offered.message), offered.user,
+                    std::move(offered.replicas));
     rank_save.offered_again = true;
     return ask_root(key, rank, out);
   }

@@ -61,7 +61,8 @@ class ShardWriter final : public Role {
   };
   struct Outcome {                                // what this node knows of a save that it has closed
     NodeSaveState fate = NodeSaveState::unknown;  // committed, aborted or unknown
-    Status late;  // the answer to a client that stages the save only now; never OK
+    Status late;               // the answer to a client that stages the save only now; never OK
+    std::string warning = {};  // of the coordinator, about a committed save
   };
   // A save that was closed while a rank still writes its files.
   using LateWrites = std::map<std::pair<AttemptKey, Rank>, RankSave>;
@@ -87,6 +88,7 @@ class ShardWriter final : public Role {
     std::optional<uint32_t> slab_id;  // nullopt: durable files
     std::shared_ptr<const local::LocalMessage> message;
     UserMetadataPtr user;
+    plan::ReplicaDigestsPtr replicas;
   };
   void on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Offered offered, EffectWriter& out);
   void on_not_staged(TimeNs now, ClientId client, const local::NotStaged& message, EffectWriter& out);
@@ -196,6 +198,7 @@ class ShardWriter final : public Role {
   // Obeys a decision of the root.
   void obey(const AttemptKey& key, const storage::Decision& decision, EffectWriter& out);
   void on_decided(NodeId from, const wire::Decided& decided, EffectWriter& out);
+  // `cause`: as in wire::Decided.
   void settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out);
   // Names ranks here whose part of an aborted save was missing. They may be the cause only if the save is
   // overdue: then this is a warning.
@@ -221,7 +224,7 @@ class ShardWriter final : public Role {
   // Removes the save from those in flight: committed, aborted, or left. Returns the clients that must receive
   // the outcome.
   std::vector<ClientId> close_save(const AttemptKey& key, NodeSaveTrigger trigger, const Status& late,
-                                   EffectWriter& out);
+                                   EffectWriter& out, const std::string& warning = "");
   // Closes the save here without a decision, and sends its clients `why`.
   void close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out);
   void notify_outcome(ClientId client, const AttemptKey& key, const Status& outcome, EffectWriter& out);

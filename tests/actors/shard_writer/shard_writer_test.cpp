@@ -69,6 +69,7 @@ class AShardWriterByItself : public ::testing::Test {
     staged.attempt = 1;
     staged.slab_id = static_cast<uint32_t>(step);
     staged.user = user_;
+    staged.replicas = replicas_;
     if (world_) {
       const SavePlan plan = *plan_save(*world_, rank, options_);
       staged.layout_id = world_->layouts[0]->id();
@@ -123,6 +124,7 @@ class AShardWriterByItself : public ::testing::Test {
   std::shared_ptr<const World> world_;
   SaveOptions options_;
   UserMetadataPtr user_;
+  plan::ReplicaDigestsPtr replicas_;
 };
 
 TEST_F(AShardWriterByItself, TellsItsClientWhyNoDecisionCanBePublished) {
@@ -251,6 +253,47 @@ TEST_F(AShardWriterByItself, ReportsTheMetadataOfWhatAnEarlierNodeWrote) {
   const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
   ASSERT_FALSE(reports.empty());
   EXPECT_EQ(reports.back().user, user_);
+}
+
+TEST_F(AShardWriterByItself, ReportsWhatARankDigestedAndPassesTheWarningOfTheCommitOn) {
+  world_known();
+  replicas_ =
+      std::make_shared<const plan::ReplicaDigests>(plan::ReplicaDigests{ReplicaCheck::warn, 3, {}, {7, 8}});
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
+  ASSERT_FALSE(reports.empty());
+  ASSERT_NE(reports.back().plans.at(0).replicas, nullptr);
+  EXPECT_EQ(*reports.back().plans.at(0).replicas, *replicas_);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, "replicas differ"});
+  EXPECT_THAT(role_.warnings, Contains("step 5 (g1a1) is committed, but replicas differ"));
+  storage::Decision decision;
+  decision.key = {1, 5, 1};
+  storage::Manifest manifest;
+  manifest.world = world_;
+  decision.body = manifest;
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(
+      OperationResult(std::make_shared<const storage::Decision>(decision))));
+  const auto notified = role_.notified<local::Decided>(kClient);
+  ASSERT_EQ(notified.size(), 1u);
+  EXPECT_TRUE(notified[0].outcome.ok()) << notified[0].outcome.to_string();
+  EXPECT_EQ(notified[0].warning, "replicas differ");
+}
+
+TEST_F(AShardWriterByItself, ReportsTheDigestsOfWhatAnEarlierNodeWrote) {
+  world_known();
+  const SavePlan plan = *plan_save(*world_, 0, options_);
+  local::Written written{5, 1, {plan.roster_id, plan.id, {}}};
+  for (uint32_t file = 0; file < plan.files; ++file) written.assignment.files.push_back({file, 4096, {}, 0});
+  written.replicas =
+      std::make_shared<const plan::ReplicaDigests>(plan::ReplicaDigests{ReplicaCheck::warn, 3, {}, {7, 8}});
+  role_.from_client(kClient, written);
+  root_answers(Status(Code::not_found, "undecided"));
+  const auto reports = role_.sent<wire::ShardsWritten>(kCoordinatorNode);
+  ASSERT_FALSE(reports.empty());
+  ASSERT_NE(reports.back().plans.at(0).replicas, nullptr);
+  EXPECT_EQ(*reports.back().plans.at(0).replicas, *written.replicas);
 }
 
 TEST_F(AShardWriterByItself, FailsASaveOfWhichItsRanksGaveDifferentMetadata) {
