@@ -247,6 +247,18 @@ Result<std::shared_ptr<SaveHandle::State>> Checkpointer::Impl::begin_save(uint64
   return save;
 }
 
+Result<plan::ReplicaDigestsPtr> Checkpointer::Impl::digest_replicas(SaveStats* stats) {
+  if (options.save.replica_check == ReplicaCheck::off) return plan::ReplicaDigestsPtr();
+  const Clock::time_point begun = Clock::now();
+  if (!replicas || replicas->layout()->id() != bound->layout()->id()) {
+    replicas.emplace(bound->layout(), options.rank);
+  }
+  const uint32_t number = plan::replica_window_of(session->generation(), counts->saves);
+  auto digests = replicas->digest(*bound, options.save.replica_check, number, &stats->replica_bytes);
+  stats->seconds_comparing = seconds_since(begun);
+  return digests;
+}
+
 Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::State>& save,
                                             const StateDict& state, const SaveAttributes& attributes,
                                             client::PlannedSave* planned_save) {
@@ -262,6 +274,7 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
   if (planned_save) SHOAL_RETURN_IF_ERROR(planned_save->resolve(*bound, planned.get()));
   SHOAL_ASSIGN_OR_RETURN(client::StageRecipe::Staging staging, recipe->lay_out(*bound));
   if (bound->uses_devices()) SHOAL_RETURN_IF_ERROR(devices.check(*bound));
+  SHOAL_ASSIGN_OR_RETURN(plan::ReplicaDigestsPtr digests, digest_replicas(&save->stats));
   SHOAL_ASSIGN_OR_RETURN(const Place place, place_for(staging.slab_bytes, &save->stats));
   const Filling filling(*session, save->slot = place.slot);
   const std::optional<client::Session::StagingGrant> grant = session->staging_grant();
@@ -278,6 +291,7 @@ Result<SaveHandle> Checkpointer::Impl::save(const std::shared_ptr<SaveHandle::St
 
   session->failures()->on_staged(save->key);
   local::Staged staged;
+  staged.replicas = std::move(digests);
   staged.step = save->key.step;
   staged.attempt = save->key.attempt;
   staged.layout_id = bound->layout()->id();

@@ -20,6 +20,7 @@
 #include "client/session/call_counts.h"
 #include "client/session/session.h"
 #include "client/staging/device_staging.h"
+#include "client/staging/replica_digester.h"
 #include "client/staging/slab.h"
 #include "client/staging/staging.h"
 #include "gpu/stager.h"
@@ -158,6 +159,8 @@ struct Checkpointer::Impl {
                          std::shared_ptr<gpu::DeviceWork> copies);
   Status stage_in_parts(const std::shared_ptr<SaveHandle::State>& save,
                         const client::StageRecipe::Staging& staging, local::Staged staged);
+  // What this rank digests for replica_check in this save; nullptr: nothing.
+  Result<plan::ReplicaDigestsPtr> digest_replicas(SaveStats* stats);
   Status check_open() const;  // Code::refused after close
   Status check_may_save() const;
   // With read_only: a load of the latest has ended, so the next load makes a new choice. If this client has
@@ -274,10 +277,11 @@ struct Checkpointer::Impl {
   std::optional<client::BoundState> bound;  // with the layout that this generation saves
   SavePlanPtr planned;  // the plan of `recipe`; nullptr: `recipe` copies all that this rank holds
   std::optional<client::StageRecipe> recipe;
-  std::vector<client::MemorySlab> slabs;  // by slot
-  client::DeviceStaging devices;          // after them: it first waits until nothing copies to them
-  client::MemorySlab window;              // of loads; kept for the next load, which then has its pages
-  uint64_t window_link = 0;               // the connection whose node knows the window; 0: none
+  std::optional<client::ReplicaDigester> replicas;  // of the layout of `bound`, or of an earlier one
+  std::vector<client::MemorySlab> slabs;            // by slot
+  client::DeviceStaging devices;                    // after them: it first waits until nothing copies to them
+  client::MemorySlab window;  // of loads; kept for the next load, which then has its pages
+  uint64_t window_link = 0;   // the connection whose node knows the window; 0: none
   client::FileReads::Buffers read_buffers;
   std::vector<gpu::CopyTask> tasks;
   std::vector<gpu::DeviceBatch> device_tasks;

@@ -55,6 +55,8 @@ constexpr TrainerField kTrainerFields[] = {
     {"save-mode", [](const Value& v, auto* o) { o->save.mode = mode_of_name(v.text).value_or(SaveMode{}); }},
     {"save-dedupe", [](const Value& v, auto* o) { o->save.dedupe = static_cast<Dedupe>(v.number); }},
     {"save-unit-bytes", [](const Value& v, auto* o) { o->save.unit_bytes = v.number; }},
+    {"save-replica-check",
+     [](const Value& v, auto* o) { o->save.replica_check = static_cast<ReplicaCheck>(v.number); }},
     {"load-window-bytes", [](const Value& v, auto* o) { o->load_window_bytes = v.number; }},
     {"load-threads", [](const Value& v, auto* o) { o->load_threads = static_cast<unsigned>(v.number); }},
     {"load-fallback",

@@ -91,7 +91,7 @@ Status Session::handle(local::LocalMessage message) {
           [&](local::SlabFree& freed) { return on_slab_free(std::move(freed)); },
           [&](local::Decided& decided) {
             finish_save({decided.step, decided.attempt}, false, std::move(decided.outcome),
-                        decided.checkpoint ? *decided.checkpoint : Metadata());
+                        decided.checkpoint ? *decided.checkpoint : Metadata(), decided.warning);
             return ok_status();
           },
           [&](const local::StillWriting& save) { return on_still_writing(save), ok_status(); },
@@ -135,8 +135,9 @@ Status Session::on_slab_free(local::SlabFree body) {
     return Status(Code::corrupt, "it freed the slab of another save");
   }
   if (is_known && body.durable) {
-    UserMetadataPtr user = std::get<local::Staged>(record->second.offer).user;
-    record->second.offer = local::Written{body.step, body.attempt, std::move(*body.durable), std::move(user)};
+    const local::Staged staged = std::move(std::get<local::Staged>(record->second.offer));
+    record->second.offer =
+        local::Written{body.step, body.attempt, std::move(*body.durable), staged.user, staged.replicas};
   } else if (is_known) {
     record->second.offer = local::NotStaged{
         body.step, body.attempt,

@@ -67,6 +67,11 @@ std::optional<uint64_t> SaveHandle::unchanged_since() const {
   return state_->unchanged_since;
 }
 
+std::string SaveHandle::warning() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->warning;
+}
+
 double SaveHandle::seconds_to_decision() const {
   std::lock_guard lock(state_->mutex);
   return state_->seconds_to_decision;

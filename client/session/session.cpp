@@ -166,8 +166,9 @@ void client::Session::lose(Status why) {
   changed_.notify_all();
 }
 
-void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata) {
-  std::lock_guard lock(mutex_);
+void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata,
+                                  const std::string& warning) {
+  std::unique_lock lock(mutex_);
   auto found = undecided_.find(key);
   // While copies are in progress the slab must stay. The node repeats its decision when the rank has staged.
   if (found == undecided_.end() || std::holds_alternative<Copying>(found->second.offer)) return;
@@ -176,10 +177,32 @@ void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, 
   undecided_.erase(found);
   if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
   give_back_free_slabs();
-  if (outcome.ok()) compare_contents(metadata, save);
+  const bool is_committed = outcome.ok();
+  std::optional<uint64_t> unchanged_since;
+  if (is_committed) compare_contents(metadata, save);
   // Under the lock: a thread that no longer finds the save in undecided_ must find it finished.
-  if (save) save->finish(std::move(outcome), std::move(metadata));
+  if (save) {
+    {
+      std::lock_guard save_lock(save->mutex);
+      if (is_committed) save->warning = warning;
+      unchanged_since = save->unchanged_since;
+    }
+    save->finish(std::move(outcome), std::move(metadata));
+  }
   changed_.notify_all();
+  lock.unlock();
+  if (!save || !is_committed) return;
+  if (!warning.empty()) warn_of(save->key, warning);
+  if (unchanged_since) {
+    warn_of(save->key, fmt::format("nothing has changed since step {}: all files have the same bytes",
+                                   *unchanged_since));
+  }
+}
+
+void client::Session::warn_of(const AttemptKey& key, const std::string& text) const {
+  if (options_.on_save_warning) return options_.on_save_warning(key, text);
+  if (options_.rank == 0)
+    fmt::print(stderr, "shoal: warning: {} is committed, but {}\n", to_string(key), text);
 }
 
 void client::Session::compare_contents(const Metadata& committed,

@@ -44,6 +44,7 @@ struct SaveHandle::State {
   Status outcome;
   Metadata metadata;
   std::optional<uint64_t> unchanged_since;
+  std::string warning;
   std::shared_ptr<gpu::DeviceWork> copies;  // null: none is in progress
   Status copied;                            // their outcome, once they have ended
   double seconds_to_decision = 0;
@@ -264,7 +265,10 @@ class Session {
                          Ready&& ready);
   void plan_if_possible(std::unique_lock<std::mutex>& lock);
   void on_answer(uint32_t request_id, local::LocalMessage message);
-  void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata);
+  void finish_save(SaveKey key, bool frees_slot, Status outcome, Metadata metadata,
+                   const std::string& warning = "");
+  // Calls CheckpointerOptions::on_save_warning, or writes to stderr. Without the mutex.
+  void warn_of(const AttemptKey& key, const std::string& text) const;
   // Finds the checkpoints of this session that have the contents of the one before them, and sets
   // unchanged_since of their saves. Decisions may come in any order.
   void compare_contents(const Metadata& committed, const std::shared_ptr<SaveHandle::State>& save);

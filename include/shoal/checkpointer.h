@@ -92,6 +92,10 @@ struct CheckpointerOptions {
   // A thread of the Checkpointer calls it for every save that fails after it was staged. It must not wait for
   // the Checkpointer or for a handle, and must not throw.
   std::function<void(const AttemptKey&, const Status&)> on_save_failed;
+  // A thread of the Checkpointer calls it, under the same rules, for every save that is committed with a
+  // warning: nothing has changed since an earlier step (SaveHandle::unchanged_since), or replicas differ
+  // (SaveHandle::warning). nullptr: rank 0 writes one line to stderr.
+  std::function<void(const AttemptKey&, const std::string&)> on_save_warning;
   // A subset of the launcher's ranks that saves and loads separately: ascending, the same on all of them.
   // Empty: all ranks. `rank`, `world_size` and the ranks of meshes are those of the launcher's world. In
   // checkpoints, planners, later loads and options(), a rank is its position in the group.
@@ -143,6 +147,8 @@ struct SaveStats {
   // 0: the save was copied at once. Otherwise the host's memory could not hold the save. It was copied in
   // this many parts while the node wrote, and save returned when all of it was durable.
   uint32_t parts = 0;
+  uint64_t replica_bytes = 0;    // digested to compare them with replicas (SaveOptions::replica_check)
+  double seconds_comparing = 0;  // of seconds_blocked: digesting them
 };
 
 // What the caller may add to one save.
@@ -176,6 +182,10 @@ class SaveHandle {
   // files as this one: no rank has changed anything, though training went on. nullopt if something has
   // changed, for the first checkpoint, and until this save is committed.
   std::optional<uint64_t> unchanged_since() const;
+  // Replicas of this save differ (SaveOptions::replica_check): names tensor, block and ranks. Empty: nothing
+  // that the save compared differs, or it is not committed. A save whose coordinator was lost before it
+  // decided is not compared.
+  std::string warning() const;
   double seconds_to_decision() const;  // from the call of save; 0 while in flight
 
   struct State;

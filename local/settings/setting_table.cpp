@@ -97,6 +97,10 @@ constexpr Setting kSettings[] = {
      "balanced, lowest-rank, none"},
     {"save-unit-bytes", kTrainer, bytes, kTrainers, uint64_t{1} << 10, kTiB, "64 MiB",
      "Size of the units in which replicas divide a value among themselves; must be equal on all ranks"},
+    {"save-replica-check", kTrainer, choice, kTrainers, 0, 0, "off",
+     "Whether each save compares, by digests, another twentieth of the bytes that several ranks hold: warn "
+     "reports replicas that differ, abort also aborts the save; not in mode rank-local, nor from devices",
+     "off, warn, abort"},
     {"load-window-bytes", kTrainer, bytes, kTrainers, 4 * kMiB, 16 * kTiB, "16 MiB",
      "Size of the window through which a node passes loaded bytes to a rank"},
     {"load-threads", kTrainer, count, kTrainers, 0, 64, "4",

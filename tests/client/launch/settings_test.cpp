@@ -26,9 +26,10 @@ using ::testing::HasSubstr;
 
 // All that settings of trainers change.
 std::string trainer_fields(const CheckpointerOptions& o) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", o.max_in_flight, static_cast<int>(o.on_busy),
-                     static_cast<int>(o.on_failed), o.max_failed_saves, mode_name(o.save.mode),
-                     static_cast<int>(o.save.dedupe), o.save.unit_bytes, o.load_window_bytes, o.load_threads,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", o.max_in_flight,
+                     static_cast<int>(o.on_busy), static_cast<int>(o.on_failed), o.max_failed_saves,
+                     mode_name(o.save.mode), static_cast<int>(o.save.dedupe), o.save.unit_bytes,
+                     static_cast<int>(o.save.replica_check), o.load_window_bytes, o.load_threads,
                      static_cast<int>(o.load_fallback), o.staging_bytes_max, o.attach_timeout.count(),
                      o.node_silence.count());
 }
