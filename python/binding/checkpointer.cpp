@@ -249,6 +249,7 @@ void bind_handle(nb::module_& module) {
       .def_prop_ro("attempt", [](const Handle& it) { return it.get().key().attempt; })
       .def_prop_ro("stats", [](const Handle& it) { return it.get().stats(); })
       .def_prop_ro("unchanged_since", [](const Handle& it) { return it.get().unchanged_since(); })
+      .def_prop_ro("warning", [](const Handle& it) { return it.get().warning(); })
       .def_prop_ro("seconds_to_decision", [](const Handle& it) { return it.get().seconds_to_decision(); })
       .def("done", [](const Handle& it) { return it.get().done(); })
       .def("wait_committed", &wait_committed, nb::arg("timeout").none());

@@ -52,6 +52,16 @@ void set_on_failed(CheckpointerOptions& options, const std::string& name) {
   options.on_failed = name == "report" ? OnFailed::report : OnFailed::refuse;
 }
 
+void set_replica_check(CheckpointerOptions& options, const std::string& name) {
+  static const std::map<std::string, ReplicaCheck> kNames{
+      {"off", ReplicaCheck::off}, {"warn", ReplicaCheck::warn}, {"abort", ReplicaCheck::abort}};
+  const auto found = kNames.find(name);
+  if (found == kNames.end()) {
+    throw StatusError(no_choice("replica_check", name, "off, warn or abort is needed"));
+  }
+  options.save.replica_check = found->second;
+}
+
 // `name` is that of a field of NodeSettings, which the settings' table has with hyphens.
 void set_node(CheckpointerOptions& options, const std::string& name, const nb::object& value) {
   for (const client::NodeField& field : client::node_fields()) {
@@ -89,7 +99,9 @@ void bind_options(nb::module_& module) {
               if (given == instead.end()) return client::environment_variable(name);
               return given->second;
             };
-            return value_of(unlocked([&] { return client::options_from(variables); }));
+            CheckpointerOptions options = value_of(unlocked([&] { return client::options_from(variables); }));
+            options.on_save_warning = [](const AttemptKey&, const std::string&) {};  // SaveHandle logs them
+            return options;
           },
           nb::arg("instead"),
           "Reads the variables of the launcher and the settings. `instead` has values that replace those of "
@@ -129,6 +141,7 @@ void bind_options(nb::module_& module) {
       .def("set_dedupe", &set_dedupe)
       .def("set_on_busy", &set_on_busy)
       .def("set_on_failed", &set_on_failed)
+      .def("set_replica_check", &set_replica_check)
       .def("set_node", &set_node);
 }
 

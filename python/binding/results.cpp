@@ -80,7 +80,9 @@ void bind_results(nb::module_& module) {
       .def_ro("seconds_copying", &SaveStats::seconds_copying)
       .def_ro("with_plan", &SaveStats::with_plan)
       .def_ro("in_flight_max", &SaveStats::in_flight_max)
-      .def_ro("parts", &SaveStats::parts);
+      .def_ro("parts", &SaveStats::parts)
+      .def_ro("replica_bytes", &SaveStats::replica_bytes)
+      .def_ro("seconds_comparing", &SaveStats::seconds_comparing);
 }
 
 }  // namespace shoal::python

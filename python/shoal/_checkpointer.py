@@ -56,7 +56,7 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
             options.set_node(name, value)
         except (TypeError, RuntimeError):  # nanobind's errors for a value of another type
             raise InvalidArgument(f"the node's setting {name!r} cannot be {value!r}") from None
-    for name in ("dedupe", "on_busy", "on_failed"):
+    for name in ("dedupe", "on_busy", "on_failed", "replica_check"):
         value = given.pop(name, None)
         if isinstance(value, str):
             getattr(options, f"set_{name}")(value)
@@ -124,6 +124,7 @@ class Checkpointer:
         on_failed: typing.Literal["report", "refuse"] | None = None,
         allow_pickle: bool = False,
         debug_torn: bool = False,
+        replica_check: typing.Literal["off", "warn", "abort"] | None = None,
         node: typing.Mapping[str, typing.Any] | None = None,
         progress: bool | typing.Callable[[_progress.Progress], object] = False,
         **options: typing.Any,
@@ -140,6 +141,10 @@ class Checkpointer:
             thread writes to one raises InvalidArgument with its name, instead of keeping a mixture. Costs two
             reads of the state. An array that is converted or gathered first, such as one that is not
             contiguous, is not verified.
+        replica_check: each save compares, by digests, another twentieth of the bytes that several ranks hold
+            by their placements, or as `shoal.replicated` declares. "warn" commits a save in which replicas
+            differ, and logs tensor, block and ranks (`SaveHandle.warning`); "abort" aborts it with that
+            cause. Only host memory, and not in mode rank-local.
         node: settings of the node that this process starts, such as {"keep_last": 5}.
         progress: True shows a bar on rank 0 while a save or a load runs, if standard error is a terminal. A
             function is called with a `shoal.Progress` several times a second, in a thread of Shoal.
@@ -157,6 +162,7 @@ class Checkpointer:
             on_busy=on_busy,
             on_failed=on_failed,
             debug_torn=debug_torn,
+            replica_check=replica_check,
             node=node,
         )
         settled = _options(root, given)
@@ -248,7 +254,7 @@ class Checkpointer:
     def _submit(self, step: int, state: typing.Any, texts: typing.Mapping[str, str]) -> SaveHandle:
         """Saves a State of the client. Every way to save ends here."""
         with self._lock:
-            self._warn_of_unchanged()
+            self._log_warnings()
             with self._watcher.saving(step) if self._watcher else contextlib.nullcontext() as shown:
                 try:
                     handle = SaveHandle(self._client.save(step, state, texts))
@@ -269,9 +275,9 @@ class Checkpointer:
         )
         return handle
 
-    def _warn_of_unchanged(self) -> None:
+    def _log_warnings(self) -> None:
         # In the order of the saves: each is compared with the one before it, which may still be in flight.
-        while self._in_flight and self._in_flight[0].warn_if_unchanged():
+        while self._in_flight and self._in_flight[0].log_warnings():
             self._in_flight.pop(0)
 
     def prepare(self, state: State, *, allow_pickle: bool | None = None) -> None:
@@ -324,7 +330,7 @@ class Checkpointer:
         reported yet, or DeadlineExceeded."""
         with self._lock:
             self._client.wait_all(_arguments.timeout_s(timeout))
-            self._warn_of_unchanged()
+            self._log_warnings()
 
     # ---- loading ----
 
@@ -607,7 +613,7 @@ class Checkpointer:
             for checkpoint in list(self._readers):
                 checkpoint.close()
             self._client.close(_arguments.timeout_s(timeout))
-            self._warn_of_unchanged()
+            self._log_warnings()
             self._end_watcher()
             _open.discard(self)
 

@@ -31,6 +31,7 @@ class SaveHandle:
         self._lock = threading.Lock()
         self._callbacks: list[typing.Callable[[SaveHandle], object]] | None = None
         self._has_warned = False
+        self._has_logged_warning = False
         self._has_logged = False
 
     @property
@@ -58,9 +59,20 @@ class SaveHandle:
         files as this one. None if something has changed, and until the save is committed."""
         return typing.cast("int | None", self._handle.unchanged_since)
 
-    def warn_if_unchanged(self) -> bool:
-        """Logs, once, that a committed save holds what earlier ones hold. Returns whether it is decided."""
+    @property
+    def warning(self) -> str:
+        """Which replicas of a committed save differ: tensor, block and ranks (`replica_check`). Empty if no
+        difference was found, and until the save is committed."""
+        return str(self._handle.warning)
+
+    def log_warnings(self) -> bool:
+        """Logs, once each, that a committed save holds what earlier ones hold, and that its replicas differ.
+        Returns whether it is decided."""
         decided = self.done()
+        warning = self.warning if decided else ""
+        if warning and not self._has_logged_warning:
+            self._has_logged_warning = True
+            logger.warning("step %d is committed, but %s", self.step, warning)
         since = self.unchanged_since if decided else None
         if since is not None and not self._has_warned:
             self._has_warned = True
@@ -91,7 +103,7 @@ class SaveHandle:
                 self.stats.bytes_staged / 2**20,
                 self.seconds_to_decision,
             )
-        self.warn_if_unchanged()
+        self.log_warnings()
         return metadata
 
     def exception(self) -> Error | None:
