@@ -76,7 +76,7 @@ class ANodeSave : public ::testing::Test {
 TEST_F(ANodeSave, RemembersThatARankHasAPlannerAfterItHasStaged) {
   RankSave& first = planned(0);
   first.on(RankSaveTrigger::staged_by_plan);
-  first.stage(7, 1, nullptr, nullptr);
+  first.stage(7, 1, nullptr, nullptr, nullptr);
   EXPECT_TRUE(save_.check_planners(1, true).ok());
   EXPECT_EQ(save_.check_planners(1, false).code(), Code::invalid_argument);
 }
