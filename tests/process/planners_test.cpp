@@ -269,7 +269,7 @@ TEST_P(GlobalPlanners, ThatFailFailTheSaveOfAllByName) {
     auto saves = together(trainers, [&](Trainer& trainer) {
       return trainer.checkpointer().save(step, trainer.state, planners[trainer.rank]);
     });
-    EXPECT_EQ(saves[0].status().message(), cause);
+    EXPECT_EQ(saves[0].status().message(), fmt::format("rank 0, step {} (g1a1): {}", step, cause));
     EXPECT_EQ(saves[1].status().code(), Code::aborted);
     EXPECT_THAT(saves[1].status().message(), ::testing::HasSubstr("rank 0 (host "));
     EXPECT_THAT(saves[1].status().message(), ::testing::HasSubstr(cause));
