@@ -147,7 +147,7 @@ class Watcher:
                     return
                 running = self._running[0]
             try:
-                self._report(running)
+                is_reported_done = self._report(running)
             except Exception:
                 logger.exception("the progress callback failed: it is not called again")
                 with self._changed:
@@ -155,12 +155,15 @@ class Watcher:
                     self._running.clear()
                 return
             with self._changed:
-                if running.is_done() or self._stops:
+                # It may have ended since it was reported: "done" must then be reported too.
+                is_done = running.is_done()
+                if is_reported_done or (self._stops and not is_done):
                     self._running.remove(running)
-                else:
+                elif not is_done:
                     self._changed.wait(_INTERVAL_S)
 
-    def _report(self, running: _Running) -> None:
+    def _report(self, running: _Running) -> bool:
+        """Calls the callback. True: the phase was "done"."""
         is_done = running.is_done()
         phase, done = ("staging" if running.action == "save" else "choosing"), 0
         try:
@@ -173,3 +176,4 @@ class Watcher:
             phase, done = "done", running.bytes_total
         seconds = time.monotonic() - running.begun
         self._callback(Progress(running.action, running.step, phase, done, running.bytes_total, seconds))
+        return is_done

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -34,6 +35,21 @@ def test_a_callback_learns_of_phases_and_bytes(root):
     assert saves[-1].bytes_done == saves[-1].bytes_total >= 64 << 20
     assert all(each.bytes_done <= each.bytes_total for each in seen)
     assert not any(thread.name == "shoal-progress" for thread in threading.enumerate())
+
+
+def test_what_ends_while_the_callback_runs_is_reported_as_done(root):
+    root.mkdir()
+    seen, handles = [], []
+
+    def waits_for_the_commit(progress):
+        seen.append(progress.phase)
+        while progress.action == "save" and not (handles and handles[0].done()):
+            time.sleep(0.01)
+
+    with shoal.Checkpointer(root, progress=waits_for_the_commit) as ck:
+        handles.append(ck.save(1, {"w": np.zeros(1 << 10)}))
+        handles[0].committed()
+    assert seen[-1] == "done"
 
 
 def test_progress_of_a_save_that_a_rank_never_stages_stays_undone(root):
