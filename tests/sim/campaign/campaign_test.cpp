@@ -88,7 +88,7 @@ TEST(Swarm, HasRanksThatWriteSeveralFiles) {
   SwarmLimits limits;
   limits.most_failures = 0;
   AimCounts counts;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= 100 && further_files <= 10; ++seed) {
     const auto drawn = draw_case(seed, limits, profile_of, &counts);
     ASSERT_TRUE(drawn.ok()) << drawn.status().to_string();
     ASSERT_TRUE(simulate(*drawn, profile_of(drawn->profile), listeners).ok());
