@@ -193,19 +193,14 @@ std::string coverage_text(const sim::AimCounts& aimed) {
   return out.empty() ? out : out + "\n";
 }
 
-Result<sim::CampaignFigures> recorded_figures() {
+// Empty for a campaign whose jobs have more or fewer failures than those that were recorded.
+Result<sim::CampaignFigures> recorded_figures(const FuzzOptions& options) {
+  if (options.most_failures != FuzzOptions().most_failures) return sim::CampaignFigures();
   const std::string file = shared_folder() + "/fuzz/expected_figures.csv";
   SHOAL_ASSIGN_OR_RETURN(const std::string text, sim::read_text(file));
   auto figures = sim::CampaignFigures::parse(text);
   if (!figures.ok()) return figures.status().with_context(file);
   return figures;
-}
-
-// The figures that have risen. A campaign with other failures than those recorded has no such figures.
-Result<std::vector<sim::Rise>> find_rises(const FuzzOptions& options, const FuzzTally& tally) {
-  if (options.most_failures != FuzzOptions().most_failures) return std::vector<sim::Rise>();
-  SHOAL_ASSIGN_OR_RETURN(const sim::CampaignFigures recorded, recorded_figures());
-  return sim::find_rises(recorded, tally.figures);
 }
 
 nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, const std::vector<sim::Rise>& rises,
@@ -260,6 +255,12 @@ int run_fuzz(const FuzzOptions& options) {
     if (!profile.ok()) return report_unusable(profile.status());
     profiles.emplace(name, std::move(*profile));
   }
+  // What would fail at the end fails before the campaign begins.
+  const auto recorded = recorded_figures(options);
+  if (!recorded.ok()) return report_unusable(recorded.status());
+  if (!options.figures.empty()) {
+    if (Status writable = check_writable(options.figures); !writable.ok()) return report_unusable(writable);
+  }
   const auto began = std::chrono::steady_clock::now();
   Interrupts interrupts;
   Fuzzing fuzzing(options, *seeds, limits, profiles);
@@ -276,11 +277,10 @@ int run_fuzz(const FuzzOptions& options) {
       return report_unusable(written);
     }
   }
-  const auto rises = find_rises(options, tally);
-  if (!rises.ok()) return report_unusable(rises.status());
-  for (const sim::Rise& rise : *rises) fmt::print(stderr, "shoal: has risen: {}\n", rise.text());
+  const std::vector<sim::Rise> rises = sim::find_rises(*recorded, tally.figures);
+  for (const sim::Rise& rise : rises) fmt::print(stderr, "shoal: a figure has risen: {}\n", rise.text());
   if (options.json) {
-    fmt::print("{}\n", json_text(fuzz_json(fuzzing, *rises, took.count())));
+    fmt::print("{}\n", json_text(fuzz_json(fuzzing, rises, took.count())));
   } else {
     if (options.coverage) fmt::print("{}\n", coverage_text(tally.aimed));
     fmt::print("{} seeds: {} failures, {} saves, {} of them committed, {} loads, {} events; {} found\n",
@@ -293,7 +293,7 @@ int run_fuzz(const FuzzOptions& options) {
     fmt::print(stderr, "shoal: interrupted after {} of {} seeds\n", tally.seeds, fuzzing.total());
     return 128 + signal;
   }
-  return fuzzing.found().empty() && rises->empty() ? kExitOk : kExitFailed;
+  return fuzzing.found().empty() && rises.empty() ? kExitOk : kExitFailed;
 }
 
 }  // namespace

@@ -72,10 +72,14 @@ class ACoordinatorByItself : public ::testing::Test {
     }
     return message;
   }
-  void both_report(const AttemptKey& key) {
+  // The coordinator checks their files then.
+  void both_send_reports(const AttemptKey& key) {
     role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
     role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
     role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  }
+  void both_report(const AttemptKey& key) {
+    both_send_reports(key);
     role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
     no_later_epoch();
   }

@@ -557,10 +557,7 @@ TEST_F(ACoordinatorByItself, ListsTheAttemptsAgainIfTheRootCouldNotBeRead) {
 // A hiccup of the storage that answers once with an error.
 TEST_F(ACoordinatorByItself, ChecksFilesAgainIfTheRootCouldNotBeRead) {
   roster_exists();
-  const AttemptKey key{1, 5, 1};
-  role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
-  role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
-  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  both_send_reports({1, 5, 1});
   role_.answer<operation::CheckFiles>(Status(Code::io, "Input/output error"));
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
   EXPECT_EQ(role_.started<operation::CheckFiles>(), 0u) << "it backs off";
@@ -575,10 +572,7 @@ TEST_F(ACoordinatorByItself, ChecksFilesAgainIfTheRootCouldNotBeRead) {
 
 TEST_F(ACoordinatorByItself, AbortsIfTheRootCannotBeReadForLong) {
   roster_exists();
-  const AttemptKey key{1, 5, 1};
-  role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
-  role_.receive(kOther, RoleKind::shard_writer, report(key, 1));
-  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  both_send_reports({1, 5, 1});
   for (int i = 0; i < 1000 && role_.answer<operation::CheckFiles>(Status(Code::io, "Input/output error"));
        ++i) {
     role_.pass(10'000 * kMillisecond);
@@ -599,9 +593,7 @@ class ASupersededCoordinator : public ACoordinatorByItself {
 
 TEST_F(ASupersededCoordinator, PublishesNothingAndSaysWhoCameAfterIt) {
   roster_exists();
-  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
-  role_.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
-  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  both_send_reports({1, 5, 1});
   role_.answer<operation::CheckFiles>(OperationResult(operation::Done{}));
   ASSERT_TRUE(role_.answer<operation::ReadEpoch>(
       OperationResult(std::make_shared<const storage::EpochRecord>(later()))));
