@@ -23,9 +23,8 @@ void ReplicaComparison::take(Rank rank, const plan::ReplicaDigestsPtr& digests) 
   if (!first_window_) first_window_.emplace(rank, digests->window);
   if (first_window_->second != digests->window && unequal_windows_.empty()) {
     unequal_windows_ = fmt::format(
-        "rank {} digested window {} of its replicas, and rank {} window {}: they have not called save "
-        "equally "
-        "often, and are not compared",
+        "rank {} digested window {} of its replicas, and rank {} window {}: these ranks have called save a "
+        "different number of times, so their replicas are not compared",
         first_window_->first, first_window_->second, rank, digests->window);
   }
   const Hash128 contents = xxh3_128(std::as_bytes(std::span(digests->digests)));
