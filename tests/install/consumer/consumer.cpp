@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <base/status.h>
+#include <plan/box.h>
+
 namespace {
 
 constexpr uint64_t kRows = 1000, kColumns = 64;
@@ -44,6 +47,9 @@ int main(int argc, char** argv) {
   auto loaded = (*checkpointer)->load(state);
   if (!loaded.ok()) return fail("load", loaded.status());
   if (weight != saved) return std::fprintf(stderr, "consumer: what was loaded differs\n"), 1;
+  const base::Status status = base::describe(std::to_string(plan::Box{3}.width));
+  if (status.text != "the project's own status: 3")
+    return std::fprintf(stderr, "consumer: another base/status.h\n"), 1;
   std::printf("step %llu is back, bit for bit\n", static_cast<unsigned long long>(loaded->metadata.key.step));
   return 0;
 }

@@ -1,0 +1,8 @@
+// Another such header.
+#pragma once
+
+namespace plan {
+struct Box {
+  int width = 0;
+};
+}  // namespace plan
