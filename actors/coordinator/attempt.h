@@ -34,7 +34,7 @@ enum class AttemptState : uint8_t {
   awaiting_reports,   // The attempt's own roster is in the root. The ranks that waited for it write by it.
   checking_files,     // Every rank has reported. The coordinator checks that the reported files exist.
   committing,         // The coordinator publishes the manifest.
-  aborting,           // The coordinator publishes a tombstone.
+  aborting,           // The coordinator publishes a tombstone, or commits what the root proves complete.
   committed,          // The root has the manifest. The attempt is closed.
   aborted,            // The root has a tombstone. The attempt is closed.
   undecided,  // The coordinator could publish no decision. The attempt is closed, and nodes decide it.

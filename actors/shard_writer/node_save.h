@@ -19,7 +19,7 @@ namespace shoal::actors {
 
 enum class NodeSaveState : uint8_t {
   open,         // Ranks stage and write. The node reports what is durable, or looks for the decision.
-  failed,       // A rank of this node failed. The coordinator is to abort the save.
+  failed,       // A rank failed. The coordinator is to abort the save; in mode rank-local this node is.
   deciding,     // This node publishes a tombstone, or commits what the root proves complete.
   undecidable,  // The root took no decision so far, and the clients were informed. The node tries again.
   committed,    // The root has a manifest, or had one. The save is closed.
