@@ -19,7 +19,8 @@ enum class GiveUp : uint8_t {
   host_lost,   // neither the node nor the trainers of a host came back
   deadline,    // the coordinator received no news, or a node no decision
   stopping,  // the coordinator or the node was requested to stop, and the missing part cannot arrive any more
-  no_coordinator,  // the coordinator is lost, or could publish nothing
+  no_coordinator,   // the coordinator is lost, or could publish nothing
+  root_unreliable,  // the coordinator could not publish the roster, or not check the reported files
   // Something is wrong.
   rank_failed,    // a rank could not write its pieces, or did not stage them: a full disk, a cancelled save
   contradiction,  // reports, layouts, metadata or planners contradict the plan or one another
@@ -36,6 +37,7 @@ constexpr bool looks_at_root_first(GiveUp why) {
     case GiveUp::deadline:
     case GiveUp::stopping:
     case GiveUp::no_coordinator:
+    case GiveUp::root_unreliable:
       return true;
     case GiveUp::rank_failed:
     case GiveUp::contradiction:

@@ -199,7 +199,7 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
     if (!saved.ok()) return give_up(saved.status());
     last_save = *saved;
   } catch (const std::exception& thrown) {  // thrown by a planner or a storage; the trainer must catch it
-    (void)give_up(Status(Code::internal, fmt::format("save threw an exception: {}", thrown.what())));
+    (void)give_up(Status(Code::invalid_argument, fmt::format("save threw an exception: {}", thrown.what())));
     throw;
   }
   if (options.on_failed == OnFailed::refuse) return *last_save;

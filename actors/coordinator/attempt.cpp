@@ -186,7 +186,7 @@ Missing Attempt::what_is_missing(uint32_t world_size, const RankPresence& presen
                               : " changed its layout, but no roster with the new layout could be made";
     }
   } else {
-    missing.what = "no decision was made";
+    missing.what = "every rank has reported, but the root did not say whether there is a decision";
   }
   return missing;
 }

@@ -48,6 +48,7 @@ enum class AttemptTrigger : uint8_t {
   all_reported,            // every rank has reported, under one roster
   files_match,             // the reported files exist, with the reported sizes
   files_differ,            // a reported file is missing, or has another size
+  files_unreadable,        // the root could not be read for long, or permits no reading
   given_up,                // something did not come, or is wrong (actors/giving_up.h)
   committed,               // the root has a manifest, from this or another node
   aborted,                 // the root has a tombstone, from this or another node
@@ -87,6 +88,7 @@ inline constexpr auto kAttemptTransitions = [] {
       {S::awaiting_reports, T::handed_over, S::left},
       {S::checking_files, T::files_match, S::committing},
       {S::checking_files, T::files_differ, S::aborting},
+      {S::checking_files, T::files_unreadable, S::aborting},
       {S::checking_files, T::superseded, S::left},
       {S::committing, T::committed, S::committed},
       {S::committing, T::aborted, S::aborted},
@@ -124,7 +126,13 @@ class Attempt {
   using EarlyReports = std::map<std::pair<NodeId, RosterId>, wire::ShardsWritten>;
 
   Attempt(const AttemptId& id, TimeNs now, const Timeouts& timeouts, AttemptMachine::Counts& counts)
-      : retries(timeouts), id_(id), counts_(counts), begun_(now), last_news_(now) {}
+      : roster_retries(timeouts),
+        check_retries(timeouts),
+        decision_retries(timeouts),
+        id_(id),
+        counts_(counts),
+        begun_(now),
+        last_news_(now) {}
 
   const AttemptId& id() const { return id_; }
   const AttemptKey& key() const { return id_.key; }
@@ -199,7 +207,8 @@ class Attempt {
   }
   // A node has sent SaveProgress. A repetition, or one that another has overtaken, is no news.
   void on_progress(TimeNs now, NodeId from, uint64_t amount);
-  PublishRetries retries;
+  PublishRetries roster_retries, check_retries, decision_retries;
+  Status roster_failure;                 // why the attempt's own roster could not be published yet
   bool is_overdue = false;               // given up because something did not come in time
   std::optional<TimeNs> hopeless_since;  // during a drain: since when nobody can complete it
   std::optional<PlanGather> plan_gather;

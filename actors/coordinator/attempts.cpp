@@ -105,6 +105,9 @@ void Coordinator::no_news(TimeNs now, Attempt& attempt, EffectWriter& out) {
     look_into_root(attempt, out);
     return await_news(now, attempt, out);
   }
+  if (!attempt.roster_failure.ok()) {
+    return abort(attempt, GiveUp::root_unreliable, attempt.roster_failure.message(), out);
+  }
   const Missing missing = what_is_missing(now, attempt);
   if (!missing.ranks.empty() && world_size() != 0) overdue_.put(attempt.key(), Overdue{now, missing.ranks});
   abort(attempt, GiveUp::deadline,
@@ -252,25 +255,29 @@ void Coordinator::check_files(const AttemptId& id, std::shared_ptr<const storage
       operation::CheckFiles{id.key, std::move(files)}, out,
       [this, id, body = std::move(made)](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
         with_attempt(id, [&](Attempt& checked) {
-          const Status match = result.status();
-          if (!match.ok()) {
-            const TimeNs again_at = checked.retries.next_at(now, match);
-            if (again_at != 0) {
-              then_out.warning(to_string(id.key) + ": its files cannot be checked: " + match.to_string());
-              timers_.set(again_at, then_out, [this, id, body](TimeNs, EffectWriter& retry_out) {
-                with_attempt(id, [&](Attempt&) { check_files(id, body, retry_out); });
-              });
-              return;
-            }
-            checked.on(AttemptTrigger::files_differ);
-            return publish_abort(id, GiveUp::files_differ, match.message(), then_out);
-          }
+          if (!result.ok()) return files_not_checked(now, checked, result.status(), body, then_out);
           checked.on(AttemptTrigger::files_match);
           if_not_superseded(then_out, [this, id, body](TimeNs, EffectWriter& last_out) {
             publish(id, {id.key, body}, last_out);
           });
         });
       });
+}
+
+void Coordinator::files_not_checked(TimeNs now, Attempt& attempt, const Status& why,
+                                    const std::shared_ptr<const storage::DecisionBody>& made,
+                                    EffectWriter& out) {
+  if (why.code() == Code::not_found || why.code() == Code::corrupt) {
+    attempt.on(AttemptTrigger::files_differ);
+    return publish_abort(attempt.id(), GiveUp::files_differ, why.message(), out);
+  }
+  const Status unreadable = why.with_context("its files cannot be checked");
+  const auto again = [this, made](Attempt& checked, EffectWriter& then_out) {
+    check_files(checked.id(), made, then_out);
+  };
+  if (try_again(now, attempt.id(), attempt.check_retries, unreadable, out, again)) return;
+  attempt.on(AttemptTrigger::files_unreadable);
+  publish_abort(attempt.id(), GiveUp::root_unreliable, unreadable.message(), out);
 }
 
 bool Coordinator::compare_replicas(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out) {
@@ -329,15 +336,15 @@ void Coordinator::publish_failed(TimeNs now, Attempt& attempt, const operation::
                                  const Status& why, EffectWriter& out) {
   const auto* abort = std::get_if<storage::Tombstone>(made.body.get());
   // Trainers must soon learn of a failed save, even if the abort cannot be recorded.
-  const TimeNs again_at = abort == nullptr ? attempt.retries.next_at(now, why)
-                                           : attempt.retries.next_at(now, why, kAbortPatience);
+  PublishRetries& retries = attempt.decision_retries;
+  const TimeNs again_at =
+      abort == nullptr ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
   if (again_at == 0) {
     return leave_undecided(
         attempt, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
   }
-  out.warning(to_string(made.key) + ": " + why.to_string());
-  timers_.set(again_at, out, [this, id = attempt.id(), made](TimeNs, EffectWriter& retry_out) {
-    with_attempt(id, [&](Attempt&) { publish(id, made, retry_out); });
+  again_later(again_at, attempt.id(), why, out, [this, made](Attempt& undecided, EffectWriter& then_out) {
+    publish(undecided.id(), made, then_out);
   });
 }
 
@@ -539,27 +546,35 @@ void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
   }
   if (auto known = rosters_.find((*world)->roster.id())) return adopt_roster(attempt, known, out);
   attempt.on(AttemptTrigger::layouts_known);
-  const storage::RosterRecord record{*world, options(), kRuleVersion};
   const bool is_first = !rosters_.newest();  // collective: the first save makes the first roster
-  if_not_superseded(out, [this, id = attempt.id(), record, is_first](TimeNs, EffectWriter& then_out) {
+  publish_roster(attempt.id(), {config_.generation, {*world, options(), kRuleVersion}, is_first}, out);
+}
+
+void Coordinator::publish_roster(const AttemptId& id, const operation::PublishRoster& made,
+                                 EffectWriter& out) {
+  if_not_superseded(out, [this, id, made](TimeNs, EffectWriter& then_out) {
     operations_.start(
-        operation::PublishRoster{config_.generation, record, is_first}, then_out,
-        [this, id, record](TimeNs now, Result<storage::RosterRecord> published, EffectWriter& last_out) {
-          with_attempt(id, [&](Attempt& waiting) {
-            roster_published(now, waiting, record.world->roster.id(), published, last_out);
-          });
+        made, then_out,
+        [this, id, made](TimeNs now, Result<storage::RosterRecord> published, EffectWriter& last_out) {
+          with_attempt(id,
+                       [&](Attempt& waiting) { roster_published(now, waiting, made, published, last_out); });
         });
   });
 }
 
-void Coordinator::roster_published(TimeNs now, Attempt& attempt, const RosterId& wanted,
+void Coordinator::roster_published(TimeNs now, Attempt& attempt, const operation::PublishRoster& made,
                                    const Result<storage::RosterRecord>& published, EffectWriter& out) {
   if (!published.ok()) {
-    return abort(attempt, GiveUp::contradiction, "cannot publish its roster: " + published.status().message(),
-                 out);
+    attempt.roster_failure = published.status().with_context("cannot publish its roster");
+    const auto again = [this, made](Attempt& waiting, EffectWriter& then_out) {
+      if (waiting.may(AttemptTrigger::roster_known)) publish_roster(waiting.id(), made, then_out);
+    };
+    if (try_again(now, attempt.id(), attempt.roster_retries, attempt.roster_failure, out, again)) return;
+    return abort(attempt, GiveUp::root_unreliable, attempt.roster_failure.message(), out);
   }
+  attempt.roster_failure = ok_status();
   const RosterId& id = published->world->roster.id();
-  if (id != wanted) {
+  if (id != made.record.world->roster.id()) {
     if (attempt.may(AttemptTrigger::other_roster_published)) {
       attempt.on(AttemptTrigger::other_roster_published);
     }

@@ -170,24 +170,25 @@ void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectW
 }
 
 void Coordinator::decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter& out) {
-  watch_.watch(
-      now, key, config_.timeouts.abandoned_after_ms * kMillisecond,
-      "generation " + std::to_string(key.generation) + " ended before it was complete", out,
-      [this, key](TimeNs then_now, Result<storage::AttemptInfo::State> state, EffectWriter& then_out) {
-        if (!state.ok()) {
-          then_out.warning(to_string(key) + ": " + state.status().to_string());
-          if (is_permanent(state.status())) return;
-          look_later(then_now, then_out, [this, key](TimeNs later, EffectWriter& later_out) {
-            decide_earlier(later, key, later_out);
-          });
-        } else if (*state == storage::AttemptInfo::State::committed) {
-          then_out.warning(to_string(key) +
-                           " is committed: its generation left it undecided, and it is complete");
-        } else if (*state == storage::AttemptInfo::State::aborted) {
-          then_out.info(to_string(key) + " is aborted: its generation left it undecided");
-          sweeps_.sweep(key, then_out);
-        }
-      });
+  const std::string unfinished =
+      "generation " + std::to_string(key.generation) + " ended before it was complete";
+  watch_.watch(now, key, config_.timeouts.abandoned_after_ms * kMillisecond, unfinished, out,
+               [this, key, unfinished](TimeNs then_now, Result<storage::AttemptInfo::State> state,
+                                       EffectWriter& then_out) {
+                 if (!state.ok()) {
+                   then_out.warning(to_string(key) + ": " + state.status().to_string());
+                   if (is_permanent(state.status())) return;
+                   look_later(then_now, then_out, [this, key](TimeNs later, EffectWriter& later_out) {
+                     decide_earlier(later, key, later_out);
+                   });
+                 } else if (*state == storage::AttemptInfo::State::committed) {
+                   then_out.warning(to_string(key) +
+                                    " is committed: its generation left it undecided, and it is complete");
+                 } else if (*state == storage::AttemptInfo::State::aborted) {
+                   then_out.info(to_string(key) + " is aborted: " + unfinished);
+                   sweeps_.sweep(key, then_out);
+                 }
+               });
 }
 
 // After an error of the storage, which may be better then. Without another look, what earlier runs left

@@ -138,6 +138,25 @@ class Coordinator final : public Role {
     auto found = attempts_.find(id.key);
     if (found != attempts_.end() && found->second.id().number == id.number) act(found->second);
   }
+  // Warns of `why`, and calls `again` later. Returns false if another try would fail likewise, or if the
+  // first failure is too old.
+  template <class Again>
+  bool try_again(TimeNs now, const AttemptId& id, PublishRetries& retries, const Status& why,
+                 EffectWriter& out, Again&& again) {
+    const TimeNs again_at = retries.next_at(now, why);
+    if (again_at == 0) return false;
+    again_later(again_at, id, why, out, std::forward<Again>(again));
+    return true;
+  }
+  template <class Again>
+  void again_later(TimeNs again_at, const AttemptId& id, const Status& why, EffectWriter& out,
+                   Again&& again) {
+    out.warning(to_string(id.key) + ": " + why.to_string());
+    timers_.set(again_at, out,
+                [this, id, retry = std::forward<Again>(again)](TimeNs, EffectWriter& then_out) {
+                  with_attempt(id, [&](Attempt& attempt) { retry(attempt, then_out); });
+                });
+  }
   // Sends the decision if it is in memory. Returns false if this coordinator knows none.
   bool answer_decided(NodeId to, const AttemptKey& key, EffectWriter& out);
   Opened open(TimeNs now, const AttemptKey& key, EffectWriter& out);
@@ -168,6 +187,8 @@ class Coordinator final : public Role {
   void commit(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   // Commits the attempt if its files exist as they were reported. Tries again while the root cannot be read.
   void check_files(const AttemptId& id, std::shared_ptr<const storage::DecisionBody> made, EffectWriter& out);
+  void files_not_checked(TimeNs now, Attempt& attempt, const Status& why,
+                         const std::shared_ptr<const storage::DecisionBody>& made, EffectWriter& out);
   // Compares what the ranks digested for replica_check. False: replicas differ, and the attempt is aborted.
   bool compare_replicas(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out);
   // Gives an attempt up if it is open: publishes a tombstone. If something did not come and the root proves
@@ -197,7 +218,8 @@ class Coordinator final : public Role {
   // The world of the layouts with which the ranks saved, on the hosts that ranks have in this generation.
   Result<std::shared_ptr<const World>> world_of(const Attempt& attempt) const;
   void make_roster(Attempt& attempt, EffectWriter& out);
-  void roster_published(TimeNs now, Attempt& attempt, const RosterId& wanted,
+  void publish_roster(const AttemptId& id, const operation::PublishRoster& made, EffectWriter& out);
+  void roster_published(TimeNs now, Attempt& attempt, const operation::PublishRoster& made,
                         const Result<storage::RosterRecord>& published, EffectWriter& out);
   // The attempt's roster is in the root. Checks that ranks which have reported wrote their part of it, and
   // sends it to the nodes of ranks that wait.

@@ -170,6 +170,11 @@ void ShardWriter::name_missing_here(const AttemptKey& key, bool is_overdue, Effe
   const auto save = saves_.find(key);
   std::vector<Rank> not_called, writing;
   for (const auto& [rank, client] : attached_) {
+    // The cause of the abort is about these. Others are healthy.
+    if (save != saves_.end() &&
+        (save->second.failed_rank() == rank || save->second.without_part.contains(client))) {
+      continue;
+    }
     if (save == saves_.end() || !save->second.ranks.contains(rank)) not_called.push_back(rank);
   }
   if (save != saves_.end()) {

@@ -6,25 +6,35 @@ namespace shoal::actors {
 
 // --- ranks that are gone ---
 
-Status ShardWriter::trainer_ended(Rank rank) const {
-  auto how = ended_.find(rank);
-  return Status(Code::unavailable, "its trainer ended before it staged this save" +
-                                       (how == ended_.end() ? "" : ": " + how->second));
+Status ShardWriter::never_stages(Rank rank, Departure how) const {
+  const auto text = [&]() -> std::string {
+    switch (how) {
+      case Departure::closed:
+        return "its trainer closed its Checkpointer before it staged this save";
+      case Departure::disconnected:
+        return "its connection to the node ended before it staged this save";
+      case Departure::ended:
+        return "its trainer ended before it staged this save: " + ended_.at(rank);
+    }
+    return {};
+  };
+  return Status(Code::unavailable, text());
 }
 
 void ShardWriter::on_trainer_ended(TimeNs now, const event::TrainerEnded& message, EffectWriter& out) {
   ended_[message.rank] = message.how;
   if (attached_.contains(message.rank)) return;  // first the node handles the last messages of this trainer
-  lose_rank(now, message.rank, out);
+  lose_rank(now, message.rank, Departure::ended, out);
 }
 
-void ShardWriter::lose_rank(TimeNs now, Rank rank, EffectWriter& out) {
-  lost_.insert(rank);
+void ShardWriter::lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& out) {
+  if (ended_.contains(rank)) how = Departure::ended;
+  lost_[rank] = how;
   std::vector<AttemptKey> without;
   for (auto& [key, save] : saves_) {
     if (!save.has_staged(rank)) without.push_back(key);
   }
-  for (const AttemptKey& key : without) fail(now, key, rank, trainer_ended(rank), out);
+  for (const AttemptKey& key : without) fail(now, key, rank, never_stages(rank, how), out);
   if (!ended_.contains(rank)) return;
   ended_backoff_.reset();
   send_ended_at(now + config_.timeouts.join_gather_ms * kMillisecond, out);
@@ -56,7 +66,7 @@ void ShardWriter::send_ended(EffectWriter& out) {
   if (drain_.have_ranks_ended()) {
     for (Rank rank : config_.expected_ranks) gone[rank];
     for (const auto& [rank, client] : attached_) gone[rank];
-    for (Rank rank : lost_) gone[rank];
+    for (const auto& [rank, how] : lost_) gone[rank];
   }
   for (const auto& [rank, how] : ended_) gone[rank] = how;
   wire::RanksEnded message;

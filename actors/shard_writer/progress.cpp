@@ -95,7 +95,7 @@ void ShardWriter::extend(const AttemptKey& key, NodeSave& save, TimeNs since, Ef
 }
 
 std::string ShardWriter::no_decision(const NodeSave& save) const {
-  std::string cause = "host " + config_.host + " heard no decision within " +
+  std::string cause = "host " + config_.host + " received no decision within " +
                       human_seconds(config_.timeouts.node_deadline_ms / 1e3);
   for (const auto& [rank, rank_save] : save.ranks) {
     if (rank_save.files_writing == 0) continue;
@@ -103,7 +103,7 @@ std::string ShardWriter::no_decision(const NodeSave& save) const {
     break;
   }
   if (!save.set.missing.empty()) cause += ": " + save.set.missing;
-  if (coordinator_lost_) cause += ": it has lost the coordinator";
+  if (coordinator_lost_) cause += ": it lost the coordinator (" + why_coordinator_lost_ + ")";
   return cause;
 }
 

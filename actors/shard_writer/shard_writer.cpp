@@ -257,7 +257,7 @@ ShardWriter::Saves::iterator ShardWriter::open_save(TimeNs now, const AttemptKey
   // So partial reports come well before the deadline, even if one rank hangs.
   save.partials.spread_over(config_.timeouts, world_size(), ranks_here, deadline / 8);
   await_progress(now, key, save, out);
-  for (Rank rank : lost_) fail(now, key, rank, trainer_ended(rank), out);
+  for (const auto& [rank, how] : lost_) fail(now, key, rank, never_stages(rank, how), out);
   if (!superseded_.ok()) give_up(key, GiveUp::superseded, superseded_.message(), out);
   if (coordinator_lost_) give_up_without_coordinator(now, out);
   return found;
@@ -274,7 +274,7 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
   // Else another client attached for this rank.
   if (attached != attached_.end() && attached->second == client) {
     attached_.erase(attached);
-    lose_rank(now, rank, out);
+    lose_rank(now, rank, ended_cleanly ? Departure::closed : Departure::disconnected, out);
     if (!ended_cleanly) await_return(now, rank, out);
   }
   forget_if_unused(client, out);

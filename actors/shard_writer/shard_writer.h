@@ -280,9 +280,14 @@ class ShardWriter final : public Role {
   void plan_from_coordinator(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
 
   // --- ranks that are gone ---
-  Status trainer_ended(Rank rank) const;
+  enum class Departure : uint8_t {
+    closed,        // the trainer closed its Checkpointer
+    disconnected,  // its connection ended without that: it was killed, has ended, or will attach again
+    ended,         // the launcher reported its end, or it did not come back in time
+  };
+  Status never_stages(Rank rank, Departure how) const;
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& message, EffectWriter& out);
-  void lose_rank(TimeNs now, Rank rank, EffectWriter& out);
+  void lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& out);
   // A trainer that vanished may attach again within host_lost_ms. After that it counts as ended. If the rank
   // is attached, there is nothing to wait for.
   void await_return(TimeNs now, Rank rank, EffectWriter& out);
@@ -310,7 +315,7 @@ class ShardWriter final : public Role {
   base::FlatMap<ClientId, Rank> clients_;  // attached now
   base::FlatMap<Rank, ClientId> attached_;
   base::FlatMap<Rank, int32_t> pids_;  // of the trainers that attached last, as far as they are known
-  std::set<Rank> lost_;                // were attached and are gone, or will never attach
+  std::map<Rank, Departure> lost_;     // were attached and are gone, or will never attach
   std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher or the connection shows
   std::map<Rank, TimerId> awaited_;    // ranks whose trainers vanished and may attach again
   std::set<ClientId> detached_;        // clients that end cleanly; their ClientLost follows

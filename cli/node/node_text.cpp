@@ -143,6 +143,12 @@ std::string slow_calls(const local::NodeStatus& node) {
   return out;
 }
 
+std::string last_abort(const RootView& root) {
+  if (!root.last_abort) return "";
+  return fmt::format("aborted: {}; the newest is {}: {}\n", admin::counted(root.aborted, "attempt"),
+                     to_string(root.last_abort->key), root.last_abort->cause);
+}
+
 std::string root_text(const RootView& root) {
   std::string out = fmt::format("root {}: {}, {}; ", root.path, admin::counted(root.attempts, "attempt"),
                                 admin::counted(root.checkpoints, "checkpoint"));
@@ -154,10 +160,7 @@ std::string root_text(const RootView& root) {
   } else {
     out += "no checkpoint yet\n";
   }
-  if (root.last_abort) {
-    out += fmt::format("aborted: {}; the newest is {}: {}\n", admin::counted(root.aborted, "attempt"),
-                       to_string(root.last_abort->key), root.last_abort->cause);
-  }
+  out += last_abort(root);
   for (const UndecidedView& one : root.undecided) {
     out += fmt::format("undecided: {}, {} in its folder\n", to_string(one.key), human_bytes(one.bytes));
   }
@@ -214,9 +217,11 @@ std::string as_text(const JobView& view, const EarlierView* before) {
     out += fmt::format("root {} did not answer within {} s: its storage hangs or is very slow\n", root,
                        kRootPatience.count());
   }
-  // A running node knows more than the root. The root is shown only if no node runs.
-  if (view.root && view.nodes.empty()) out += root_text(*view.root);
-  if (view.root && !view.nodes.empty() && !view.root->latest_unknown.ok()) {
+  if (!view.root) return out;
+  if (view.nodes.empty()) return out + root_text(*view.root);
+  // A running node knows more than the root, but it forgets errors, and its log may be on another host.
+  out += last_abort(*view.root);
+  if (!view.root->latest_unknown.ok()) {
     out += fmt::format("damaged: {}\n", view.root->latest_unknown.message());
   }
   return out;

@@ -125,7 +125,7 @@ TEST_F(CollectiveSave, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
   job_.run(kPatience);
   job_.trainers[6]->end();  // it had requested a plan, and staged nothing
   job_.run(kPatience);
-  expect_aborted(1, {0, 4, 12}, "rank 6 (host host1): its trainer ended");
+  expect_aborted(1, {0, 4, 12}, "rank 6 (host host1): its connection to the node ended");
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);
 }
 

@@ -583,7 +583,14 @@ TEST_F(ACoordinatorByItself, AbortsIfTheRootCannotBeReadForLong) {
   auto publish = role_.take_start<operation::PublishDecision>(&id);
   ASSERT_TRUE(publish.has_value());
   ASSERT_TRUE(std::holds_alternative<storage::Tombstone>(*publish->body));
-  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("Input/output error"));
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              AllOf(HasSubstr("its files cannot be checked"), HasSubstr("Input/output error")));
+  EXPECT_TRUE(publish->looks_first) << "every rank has reported: the root may prove the save complete by now";
+  // The patience for the abort begins with the abort: an earlier failure of another operation uses up none.
+  role_.handle(event::OperationDone{id, Status(Code::io, "Input/output error")});
+  EXPECT_TRUE(role_.sent<wire::Undecided>(kNode).empty());
+  role_.pass(2'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
 }
 
 class ASupersededCoordinator : public ACoordinatorByItself {

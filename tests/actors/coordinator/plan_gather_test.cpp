@@ -112,11 +112,11 @@ TEST_F(PlanGathering, ATrainerThatEndsWhileOthersWaitEndsTheSave) {
   pass(50 * kMillisecond);
   job_.trainers[2]->end();
   job_.run(kPatience);
-  expect_aborted(1, {0, 3, 4}, "rank 2 (host host1): its trainer ended");
+  expect_aborted(1, {0, 3, 4}, "rank 2 (host host1): its connection to the node ended");
   EXPECT_LT(host_.now(), 30'000 * kMillisecond);
   host_.run_for(10'000 * kMillisecond);  // its node waits for rank 7 before it sends anything
   job_.run(kPatience);
-  expect_aborted(1, {6}, "rank 2 (host host1): its trainer ended");
+  expect_aborted(1, {6}, "rank 2 (host host1): its connection to the node ended");
 }
 
 TEST_F(PlanGathering, ARankThatOffersNothingIsNamedAtTheDeadline) {

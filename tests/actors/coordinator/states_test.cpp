@@ -137,6 +137,52 @@ TEST_F(StatesOfACoordinator, FilesThatAreNotThereAbortAnAttemptThatAllRanksRepor
   EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("rank-00001.safetensors"));
 }
 
+// That the root cannot be read says nothing about the files.
+TEST_F(StatesOfACoordinator, FilesThatCannotBeCheckedAbortAnAttemptOnlyAfterALookAtTheRoot) {
+  roster_exists();
+  report_of(0);
+  report_of(1);
+  none_decided();
+  role_.answer<operation::CheckFiles>(Status(Code::refused, "step-5/g1a1: Permission denied"));
+  no_later_epoch();
+  EXPECT_EQ(taken("attempt", "checking_files", "files_unreadable"), 1u);
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_TRUE(publish->looks_first);
+  EXPECT_EQ(std::get<storage::Tombstone>(*publish->body).cause,
+            "its files cannot be checked: step-5/g1a1: Permission denied");
+}
+
+// Regression: one error of the storage aborted a save whose layouts made a new roster.
+TEST_F(StatesOfACoordinator, ARosterThatCouldNotBePublishedIsPublishedAgain) {
+  both_ask();
+  role_.answer<operation::PublishRoster>(Status(Code::io, "Input/output error"));
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u) << "one error is no reason to abort";
+  EXPECT_EQ(role_.started<operation::PublishRoster>(), 0u) << "it backs off";
+  role_.pass(10'000 * kMillisecond);
+  no_later_epoch();
+  roster_of_both_published();
+  EXPECT_EQ(taken("attempt", "publishing_roster", "roster_known"), 1u);
+  EXPECT_EQ(role_.sent<wire::GlobalPlan>(kNode).size(), 1u);
+}
+
+TEST_F(StatesOfACoordinator, ARosterThatCannotBePublishedForLongAbortsTheSaveAndIsNamed) {
+  both_ask();
+  OperationId id = 0;
+  std::optional<operation::PublishDecision> publish;
+  for (int i = 0; i < 1000 && !publish; ++i) {
+    role_.answer<operation::PublishRoster>(Status(Code::io, "Input/output error"));
+    role_.pass(1'000 * kMillisecond);
+    no_later_epoch();
+    publish = role_.take_start<operation::PublishDecision>(&id);
+  }
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_EQ(std::get<storage::Tombstone>(*publish->body).cause,
+            "cannot publish its roster: Input/output error");
+  EXPECT_EQ(taken("attempt", "publishing_roster", "given_up"), 1u);
+}
+
 TEST_F(StatesOfACoordinator, ACommitThatComesAfterAnotherPartysTombstoneIsAnAbort) {
   roster_exists();
   both_report(kAttempt);

@@ -152,7 +152,7 @@ TEST_F(RankLocal, IsAbortedForAllWhereATrainerEndsBeforeItHasStaged) {
   job_.trainers[9]->end();
   host_.run_for(10'000 * kMillisecond);
   job_.run(kPatience);
-  expect_aborted(1, {0, 8, 15}, "rank 9 (host host2): its trainer ended");
+  expect_aborted(1, {0, 8, 15}, "rank 9 (host host2): its connection to the node ended");
   auto info = storage::inspect_attempt(host_.storage(), {1, 1, 1});
   ASSERT_TRUE(info.ok());
   EXPECT_EQ(info->leftover_files, 0u);  // swept

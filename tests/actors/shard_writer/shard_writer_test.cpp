@@ -202,6 +202,34 @@ TEST_F(AShardWriterByItself, WarnsOfNoHealthyRankIfAnotherOneFailed) {
   EXPECT_TRUE(role_.log.empty()) << role_.log.front();
 }
 
+// Regression: the log named the rank whose save had failed as one that had not called save.
+TEST_F(AShardWriterByItself, NamesNoRankAsMissingThatHasReportedItsFailure) {
+  attach(1);
+  stage(5);
+  role_.from_client(kClient + 1, local::NotStaged{5, 1, Status(Code::invalid_argument, "no such key")});
+  role_.log.clear();
+  role_.receive(kCoordinatorNode, RoleKind::coordinator,
+                wire::Decided{{1, 5, 1}, false, "rank 1: no such key"});
+  EXPECT_THAT(role_.log, ElementsAre("step 5 (g1a1) is aborted: rank 1: no such key"));
+}
+
+// Regression: a trainer that had closed its Checkpointer and lived was said to have ended.
+TEST_F(AShardWriterByItself, TellsAClosedCheckpointerFromALostConnection) {
+  attach(1);
+  role_.from_client(kClient + 1, local::Detach{});
+  role_.handle(event::ClientLost{kClient + 1});
+  stage(5);
+  stage(6);
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_EQ(failed.size(), 2u);
+  EXPECT_EQ(failed[0].why.message(), "its trainer closed its Checkpointer before it staged this save");
+  attach(1);
+  role_.handle(event::ClientLost{kClient + 1});
+  stage(7);
+  EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).at(2).why.message(),
+            "its connection to the node ended before it staged this save");
+}
+
 TEST_F(AShardWriterByItself, WarnsOfTheAbortOfASaveForWhichNoneOfItsRanksCalled) {
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "nothing came"});
   ASSERT_EQ(role_.log.size(), 2u);

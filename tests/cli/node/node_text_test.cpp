@@ -45,6 +45,16 @@ TEST_F(NodeText, NamesTheProcessOfTheOnlyTrainerThatASaveWaitsFor) {
   EXPECT_THAT(text(), Not(HasSubstr("pid 471"))) << "a rank of another host";
 }
 
+TEST_F(NodeText, HasTheNewestAbortOfTheRootBesideALiveNode) {
+  JobView view;
+  view.nodes = {node_};
+  view.root.emplace();
+  view.root->aborted = 2;
+  view.root->last_abort = {{1, 9, 1}, "rank 3 (host b): no space"};
+  EXPECT_THAT(as_text(view),
+              HasSubstr("aborted: 2 attempts; the newest is step 9 (g1a1): rank 3 (host b): no space"));
+}
+
 TEST_F(NodeText, NamesEachStoppedTrainerThatASaveWaitsFor) {
   awaits({0, 2, 3});
   EXPECT_THAT(text(), HasSubstr("rank 0, 2-3; rank 3 (pid 4712) is stopped"));

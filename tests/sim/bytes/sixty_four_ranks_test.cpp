@@ -102,7 +102,7 @@ TEST_F(SixtyFourRanks, AbortNamingTheRankThatDiedBeforeStaging) {
   for (Rank rank : {0u, 16u, 63u}) {
     const Status& outcome = job_.trainers[rank]->decided().at({1, 1}).outcome;
     EXPECT_EQ(outcome.code(), Code::aborted);
-    EXPECT_THAT(outcome.message(), HasSubstr("rank 17 (host host2): its trainer ended"));
+    EXPECT_THAT(outcome.message(), HasSubstr("rank 17 (host host2): its connection to the node ended"));
   }
 }
 

@@ -183,7 +183,9 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   failure.kind = Kind::vanishes;
   const SaveReport silent = simulated(of_eight_hosts({failure})).saves[1];
   EXPECT_EQ(silent.aborted_ranks, 63u);
-  EXPECT_THAT(silent.cause, HasSubstr("rank 13 (host host1): its trainer ended"));  // others of its host wait
+  EXPECT_THAT(
+      silent.cause,
+      HasSubstr("rank 13 (host host1): its connection to the node ended"));  // others of its host wait
 }
 
 // A live client whose call of save failed for want of a node reports that to the next one. Simulated trainers
