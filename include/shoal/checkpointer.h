@@ -136,8 +136,10 @@ struct CheckpointerOptions {
 
 struct SaveStats {
   uint64_t bytes_staged = 0;
-  double seconds_blocked = 0;   // the whole call of save
-  double seconds_waited = 0;    // of that: waiting for a slab (more than max_in_flight saves)
+  double seconds_blocked = 0;  // the whole call of save
+  // Of that: waiting until max_in_flight allows another save, or until an earlier save returns memory for a
+  // slab. Not: waiting for the node's first grant of that memory.
+  double seconds_waited = 0;
   double seconds_planning = 0;  // of that: waiting for this rank's plan, in mode collective
   double seconds_copying = 0;   // of that: copying, or starting the copies (SaveOptions::staging)
   bool with_plan = false;       // false: there was no roster yet, so this rank staged everything it holds
