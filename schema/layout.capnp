@@ -1,7 +1,7 @@
 @0xb1f4c7a3d1e05a01;
 # What a rank holds (Layout), and which rank has which layout (Roster). LayoutId and RosterId are XXH3-128
 # over the canonical single-segment encoding of these structs. So lists must be in the order stated here.
-# docs/explanation/planning.md has the rules. New fields only append ordinals.
+# docs/explanation/planning.md has the rules. New fields take the next field number.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shoal::schema");

@@ -219,6 +219,8 @@ struct NodeStatus {
   }
 }
 
+# A new member of the union takes the next field number of this struct; groups share these numbers. The
+# compiler rejects a gap and a number that is taken.
 struct LocalMessage {
   union {
     attach :group {              # client -> node, first message of every connection

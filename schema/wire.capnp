@@ -145,8 +145,9 @@ struct Chunk {
   bytes @2 :Data;
 }
 
-# A new member of the union takes the next ordinal of this struct. A group is fine as long as
-# `capnp compile -ocapnp` prints 16 bytes, 5 ptrs; otherwise make a struct.
+# A new member of the union takes the next field number of this struct; groups share these numbers. The
+# compiler rejects a gap and a number that is taken. A group is fine as long as
+# `capnp compile -ocapnp -I. schema/wire.capnp` prints 16 bytes, 5 ptrs; otherwise make a struct.
 struct Message {
   fromRole @0 :UInt8;      # RoleKind in actors/messages/messages.h
   toRole @1 :UInt8;
