@@ -16,9 +16,9 @@ enum class RootUse : uint8_t { reads, keeps_what_is_read, writes };
 // The threads that carry an operation out, so that no decision waits for a shard or for a deletion. Two
 // operations of the class duty that hang hold up every decision of a node.
 enum class ThreadClass : uint8_t {
-  bulk,        // moves or deletes bytes of checkpoints, or opens many files
-  duty,        // must end soon: decisions and all that they wait for
-  background,  // may end minutes late, behind deletions: nobody waits for it
+  bulk,        // moves bytes of checkpoints, removes files of aborted attempts, or opens many files
+  duty,        // all others: decisions wait for them, so they must end soon
+  background,  // retention: may end minutes late, behind deletions, because nobody waits for it
 };
 // The number of threads of each class in a node, live and simulated.
 inline constexpr uint32_t kBulkThreads = 4, kDutyThreads = 2, kBackgroundThreads = 2;

@@ -50,6 +50,7 @@ void ShardWriter::on_message(TimeNs now, const event::Received& received, Effect
           [&](const wire::Undecided& undecided) { on_undecided(undecided, out); },
           [&](const wire::Pending& pending) { on_pending(now, pending.key, out); },
           [&](const wire::SaveProgress& progress) { on_progress_elsewhere(now, progress, out); },
+          // Messages to the other roles.
           [](const OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
                          wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::LayoutsStaged,
                          wire::Superseded, wire::LocalPlans, wire::JoinLoad, wire::LoadRoster,
