@@ -4,8 +4,10 @@
 #include <random>
 
 #include "actors/messages/messages.h"
+#include "schema/wire.capnp.h"
 #include "storage/decisions/decision.h"
 #include "tests/random_edit.h"
+#include "tests/schema/set_fields.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/test_support.h"
 #include "transport/transport.h"
@@ -58,7 +60,8 @@ wire::LocalPlans sample_local_plans() {
           8,
           options,
           {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}},
-          {storage::nonce_of(5), PlanId{}}};
+          {storage::nonce_of(5), PlanId{}},
+          true};
 }
 wire::GlobalPlan sample_global_plan() {
   auto plan = std::make_shared<const SavePlan>(*plan_save(*storage::sample_world(), 1, {}));
@@ -107,15 +110,18 @@ std::vector<WireMessage> samples() {
       message_of(sample_roster(), coordinator, planner),
       message_of(wire::JoinRejected{"two hosts are called 'a'"}, coordinator, planner),
       message_of(sample_written(), writer, coordinator),
-      message_of(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full")}, writer, coordinator),
+      message_of(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full"), "host-b"}, writer,
+                 coordinator),
       message_of(wire::Pending{kKey}, coordinator, writer),
-      message_of(wire::Decided{kKey, false, "rank 2: /root: full"}, coordinator, writer),
+      message_of(wire::Decided{kKey, false, "rank 2: /root: full", true}, coordinator, writer),
       message_of(wire::Superseded{7, "host-b:4000"}, coordinator, planner),
       message_of(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")}, coordinator, writer),
       message_of(wire::LayoutsStaged{kKey, {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}}, writer,
                  coordinator),
       message_of(wire::AttemptRoster{kKey, storage::nonce_of(9)}, coordinator, writer),
-      message_of(wire::RanksEnded{{{2, "exit status 1"}, {3, ""}}, {kKey}}, writer, coordinator),
+      message_of(
+          wire::RanksEnded{{{2, "exit status 1"}, {3, ""}}, {kKey}, "host-a", {4, 5}, true, true, {6, 7}},
+          writer, coordinator),
       message_of(sample_local_plans(), writer, coordinator),
       message_of(sample_global_plan(), coordinator, writer),
       message_of(sample_exchange(), writer, coordinator),
@@ -132,21 +138,39 @@ std::vector<WireMessage> samples() {
   };
 }
 
+// For fields that exclude each other.
+std::vector<WireMessage> further_samples() {
+  return {message_of(sample_compared()),
+          message_of(wire::SaveFailed{kKey, std::nullopt, Status(Code::io, "rejected"), "host-b"}),
+          message_of(wire::Decided{kKey, true, "replicas differ"}),
+          message_of(
+              wire::LoadRoster{{false, 12, 0, 1}, Status(Code::not_found, "no checkpoint"), {}, {}, {}, {}})};
+}
+
 TEST(Wire, EveryKindComesBackWithTheSameBytes) {
   std::vector<WireMessage> all = samples();
   ASSERT_EQ(all.size(), std::variant_size_v<WireBody>);
-  for (size_t i = 0; i < all.size(); ++i) {
-    SCOPED_TRACE(describe(*all[i].body));
-    ASSERT_EQ(all[i].body->index(), i);
-    Bytes bytes = encode_wire(all[i]);
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i].body->index(), i) << describe(*all[i].body);
+  for (const WireMessage& more : further_samples()) all.push_back(more);
+  for (const WireMessage& sample : all) {
+    SCOPED_TRACE(describe(*sample.body));
+    Bytes bytes = encode_wire(sample);
     Result<WireMessage> back = decode_wire(bytes);
     ASSERT_OK(back.status());
-    EXPECT_EQ(back->from, all[i].from);
-    EXPECT_EQ(back->to, all[i].to);
-    EXPECT_EQ(back->body->index(), i);
+    EXPECT_EQ(back->from, sample.from);
+    EXPECT_EQ(back->to, sample.to);
+    EXPECT_EQ(back->body->index(), sample.body->index());
     EXPECT_EQ(encode_wire(*back), bytes);
-    EXPECT_EQ(describe(*back->body), describe(*all[i].body));
+    EXPECT_EQ(describe(*back->body), describe(*sample.body));
   }
+}
+
+// So a field that encode.cpp forgets is found here, and one that decode.cpp forgets in the test above.
+TEST(Wire, TheSamplesSetEveryField) {
+  schema::SetFields<schema::Message> fields;
+  for (const WireMessage& message : samples()) fields.add(encode_wire(message));
+  for (const WireMessage& message : further_samples()) fields.add(encode_wire(message));
+  EXPECT_THAT(fields.unset({"Message.link"}), ::testing::IsEmpty());
 }
 
 template <class Body>
@@ -230,9 +254,9 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_EQ(global.parts[0].plan, nullptr);
   EXPECT_EQ(global.parts[1].plan->items, sample_global_plan().parts[1].plan->items);
   EXPECT_EQ(global.parts[1].plan->id, sample_global_plan().parts[1].plan->id);
-  EXPECT_FALSE(local.follows_planner);
-  local.follows_planner = true;
-  EXPECT_TRUE(passed_on(local).follows_planner);
+  EXPECT_TRUE(local.follows_planner);
+  local.follows_planner = false;
+  EXPECT_FALSE(passed_on(local).follows_planner);
   wire::PlanGathering exchange = passed_on(sample_exchange());
   EXPECT_EQ(exchange.key, kKey);
   EXPECT_EQ(exchange.stage, plan::GatherStage::made);
@@ -436,23 +460,23 @@ TEST(Wire, AListOfABillionNothingsCostsNoMemory) {
 TEST(Describe, SaysKindKeysAndCounts) {
   std::vector<std::string> lines;
   for (const WireMessage& message : samples()) lines.push_back(describe(*message.body));
-  EXPECT_THAT(
-      lines, ::testing::ElementsAre(
-                 "JoinRanks host-a: 3 ranks of 8", "LayoutRequest: 2 layouts", "Layouts: 1 layout",
-                 "RosterUpdate: 4 ranks, 1 layout", "JoinRejected: two hosts are called 'a'",
-                 "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
-                 "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
-                 "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
-                 "Undecided step 3 (g1a1): refused: /root: read-only", "LayoutsStaged step 3 (g1a1): 2 ranks",
-                 "AttemptRoster step 3 (g1a1)", "RanksEnded: 2 ranks, 1 save staged",
-                 "LocalPlans step 3 (g1a1): 2 ranks of 8, 1 plan known",
-                 "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
-                 "PlanGathering step 3 (g1a1): 2 plans made",
-                 "JoinLoad latest-3.1: 2 ranks of 8, shares, waits 700 ms",
-                 "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunkRequest latest-3.1: 2 chunks",
-                 "ChunkData latest-3.1: 100 bytes", "ChunksUnavailable latest-3.1: 1 chunk",
-                 "ChunksCancelled latest-3.1: 2 chunks", "ChunksPending latest-3.1: 3 chunks",
-                 "SaveProgress step 3 (g1a1): 17"));
+  EXPECT_THAT(lines, ::testing::ElementsAre(
+                         "JoinRanks host-a: 3 ranks of 8", "LayoutRequest: 2 layouts", "Layouts: 1 layout",
+                         "RosterUpdate: 4 ranks, 1 layout", "JoinRejected: two hosts are called 'a'",
+                         "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
+                         "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
+                         "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
+                         "Undecided step 3 (g1a1): refused: /root: read-only",
+                         "LayoutsStaged step 3 (g1a1): 2 ranks", "AttemptRoster step 3 (g1a1)",
+                         "RanksEnded: 2 ranks, 1 save staged, 2 ranks here, 2 expected",
+                         "LocalPlans step 3 (g1a1): 2 ranks of 8, 1 plan known",
+                         "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
+                         "PlanGathering step 3 (g1a1): 2 plans made",
+                         "JoinLoad latest-3.1: 2 ranks of 8, shares, waits 700 ms",
+                         "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunkRequest latest-3.1: 2 chunks",
+                         "ChunkData latest-3.1: 100 bytes", "ChunksUnavailable latest-3.1: 1 chunk",
+                         "ChunksCancelled latest-3.1: 2 chunks", "ChunksPending latest-3.1: 3 chunks",
+                         "SaveProgress step 3 (g1a1): 17"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }
