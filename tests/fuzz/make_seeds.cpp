@@ -1,6 +1,7 @@
 // Writes the seeds of the corpora: the files of a root, and one message of each kind.
 //
-//   make_fuzz_seeds ROOT CORPUS      e.g. tests/storage/golden/v1 tests/fuzz/corpus
+//   make_fuzz_seeds ROOT CORPUS             e.g. tests/storage/golden/v1 tests/fuzz/corpus
+//   make_fuzz_seeds ROOT CORPUS COMMITTED   the same; fails if the corpus COMMITTED lacks one of them
 //
 // The names of seeds begin with "seed-". Findings of a fuzzer are stored beside them, under descriptive
 // names.
@@ -38,9 +39,12 @@ Bytes read_file(const fs::path& path) {
   return storage::bytes_of({chars.data(), chars.size()});
 }
 
+std::vector<fs::path> seeds_written;
+
 void write_seed(const fs::path& folder, const std::string& name, const Bytes& bytes) {
   fs::create_directories(folder);
-  std::ofstream out(folder / ("seed-" + name), std::ios::binary);
+  seeds_written.push_back(folder / ("seed-" + name));
+  std::ofstream out(seeds_written.back(), std::ios::binary);
   out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
@@ -254,6 +258,18 @@ bool has_each_kind(const std::vector<Message>& seeds, std::string_view of) {
   return false;
 }
 
+// Whether `committed` has all seeds that were written to `corpus`; names those that it lacks.
+bool has_each_seed(const fs::path& corpus, const fs::path& committed) {
+  bool is_complete = true;
+  for (const fs::path& seed : seeds_written) {
+    const fs::path expected = committed / fs::relative(seed, corpus);
+    if (fs::exists(expected)) continue;
+    fmt::print(stderr, "{} is missing: write the seeds again (docs/how-to/fuzz.md)\n", expected.string());
+    is_complete = false;
+  }
+  return is_complete;
+}
+
 Bytes framed(transport::FrameKind kind, const Bytes& payload) {
   transport::FrameHeader header;
   header.kind = kind;
@@ -291,8 +307,8 @@ void seeds_of_handshakes(const fs::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    fmt::print(stderr, "usage: {} ROOT CORPUS\n", argv[0]);
+  if (argc != 3 && argc != 4) {
+    fmt::print(stderr, "usage: {} ROOT CORPUS [COMMITTED]\n", argv[0]);
     return 2;
   }
   const bool is_complete = has_each_kind(wire_bodies(), "WireBody") &&
@@ -321,5 +337,5 @@ int main(int argc, char** argv) {
   for (const local::LocalMessage& message : local_messages())
     write_seed(corpus / "local", fmt::format("{}", ++number), local::encode_local(message));
   seeds_of_handshakes(corpus / "frame");
-  return 0;
+  return argc == 3 || has_each_seed(corpus, argv[3]) ? 0 : 1;
 }
