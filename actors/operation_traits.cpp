@@ -42,7 +42,7 @@ struct Table {
     return {"DecodeDecision", reads, duty};
   }
   OperationTraits operator()(const operation::VerifyCheckpoint&) const {
-    return {"VerifyCheckpoint", reads, duty};
+    return {"VerifyCheckpoint", reads, bulk};  // it reads the whole checkpoint
   }
   OperationTraits operator()(const operation::CheckFiles&) const { return {"CheckFiles", reads, duty}; }
   // The catalog grows, on the coordinator's own disk.
