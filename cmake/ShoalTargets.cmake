@@ -47,11 +47,11 @@ if(SHOAL_SANITIZE)
   endif()
 endif()
 
-# Compiles the sources of one folder in batches, each as one file that includes up to 16 of them: most of
+# Compiles the sources of one folder in batches, each as one file that includes up to 20 of them: most of
 # the time goes into headers and templates that all of them need. File-local names are therefore unique within
 # a folder. A source with options of its own is compiled alone, as is every source if SHOAL_BATCHES is OFF
 # (docs/decisions/046-sources-are-compiled-in-batches.md).
-set(SHOAL_BATCH_SOURCES 16)
+set(SHOAL_BATCH_SOURCES 20)
 function(shoal_compile_in_batches target)
   if(NOT SHOAL_BATCHES)
     return()

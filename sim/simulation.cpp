@@ -88,7 +88,7 @@ constexpr uint64_t kLooksOfASave = 64;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
-// True if no failure may end a save: no trainer and no disk fails, and each outage ends before a host counts
+// True if no failure may end a save: no trainer and no write fails, and each outage ends before a host counts
 // as lost, even if outages follow one another.
 bool needs_no_abort(const std::vector<Failure>& failures, const actors::Timeouts& timeouts) {
   uint64_t away_ms = 0;
@@ -106,6 +106,9 @@ bool needs_no_abort(const std::vector<Failure>& failures, const actors::Timeouts
       case Failure::Kind::reorders:
         away_ms += failure.by_ms;
         break;
+      case Failure::Kind::reads_fail:
+        away_ms += failure.for_ms + kOutageMs;
+        break;
       default:
         return false;
     }
@@ -120,7 +123,8 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts&
   bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that starts again knows no ranks
   for (const Failure& failure : scenario.failures) {
     is_known = is_known && failure.kind != Failure::Kind::loses && failure.kind != Failure::Kind::disk_slow &&
-               failure.kind != Failure::Kind::disk_fails && failure.kind != Failure::Kind::disk_full;
+               failure.kind != Failure::Kind::disk_fails && failure.kind != Failure::Kind::disk_full &&
+               failure.kind != Failure::Kind::reads_fail;
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }

@@ -96,6 +96,7 @@ void Coordinator::if_not_superseded(EffectWriter& out,
 void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
   term_.on(TermTrigger::later_epoch_exists, term_counts_);
   superseded_by_ = by;
+  retention_.end(out);
   out.warning("this coordinator is superseded by epoch " + std::to_string(by.epoch) + " at " + by.address +
               (storage::is_of_run(by, config_.job_id, config_.generation)
                    ? ""

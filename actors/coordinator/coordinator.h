@@ -54,7 +54,8 @@ class Coordinator final : public Role {
   explicit Coordinator(const NodeConfig& config)
       : config_(config),
         watch_(operations_, timers_, config.timeouts.poll_ms * kMillisecond),
-        retention_(operations_, timers_, config_),
+        retention_(operations_, timers_, config_,
+                   [this](EffectWriter& out, auto act) { if_not_superseded(out, std::move(act)); }),
         loads_(operations_, timers_, config_),
         sweeps_(operations_, timers_, config_),
         presence_(config.timeouts.host_lost_ms * kMillisecond),

@@ -8,7 +8,15 @@ void RetentionDuty::committed(EffectWriter& out) {
   if (config_.retention.any()) request_pass(out);
 }
 
+void RetentionDuty::end(EffectWriter& out) {
+  state_.on(RetentionTrigger::superseded, counts_);
+  doomed_.clear();
+  remains_.clear();
+  timers_.cancel(&next_look_, out);
+}
+
 void RetentionDuty::request_pass(EffectWriter& out) {
+  if (state_.is(RetentionState::ended)) return;
   const bool is_idle = state_.is(RetentionState::idle);
   state_.on(RetentionTrigger::requested, counts_);
   if (is_idle) start_pass(out);
@@ -19,6 +27,7 @@ void RetentionDuty::start_pass(EffectWriter& out) {
   operations_.start(
       operation::PlanRetention{config_.retention}, out,
       [this](TimeNs now, Result<std::shared_ptr<const storage::RetentionPlan>> plan, EffectWriter& then_out) {
+        if (state_.is(RetentionState::ended)) return;
         if (plan.ok()) return planned(now, **plan, then_out);
         then_out.warning("retention: " + plan.status().to_string());
         end_pass(now, RetentionTrigger::could_not_plan, then_out);
@@ -81,18 +90,18 @@ void RetentionDuty::start_removal(EffectWriter& out) {
 
 void RetentionDuty::finished(TimeNs now, EffectWriter& out) {
   --in_flight_;
-  pump(now, out);
+  if (!state_.is(RetentionState::ended)) pump(now, out);
 }
 
 void RetentionDuty::end_pass(TimeNs now, RetentionTrigger trigger, EffectWriter& out) {
   state_.on(trigger, counts_);
   if (!state_.is(RetentionState::idle)) return start_pass(out);
   if (!must_look_again_ || next_look_ != 0) return;
-  next_look_ = timers_.set(now + config_.timeouts.lease_ttl_ms * kMillisecond / 2, out,
-                           [this](TimeNs, EffectWriter& then_out) {
-                             next_look_ = 0;
-                             request_pass(then_out);
-                           });
+  next_look_ = timers_.set(
+      now + config_.timeouts.lease_ttl_ms * kMillisecond / 2, out, [this](TimeNs, EffectWriter& then_out) {
+        next_look_ = 0;
+        if_current_(then_out, [this](TimeNs, EffectWriter& last_out) { request_pass(last_out); });
+      });
 }
 
 }  // namespace shoal::actors

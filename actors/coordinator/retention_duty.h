@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "actors/continuations.h"
 #include "base/state_machine.h"
@@ -23,12 +25,14 @@ enum class RetentionState : uint8_t {
   planning_again,  // Like `planning`. Another pass follows, because one was requested meanwhile.
   deleting,        // The node deletes checkpoints, and what deletions left behind.
   deleting_again,  // Like `deleting`. Another pass follows, because one was requested meanwhile.
+  ended,  // A later coordinator applies its own rules. Deletions that have begun end; no other begins.
 };
 enum class RetentionTrigger : uint8_t {
   requested,       // a coordinator begins, a checkpoint is committed, or the timer of the last pass ends
   planned,         // the plan of this pass is here
   could_not_plan,  // the root could not be read: the pass ends
   deleted,         // nothing remains to be deleted: the pass ends
+  superseded,      // a later epoch exists
 };
 
 inline constexpr auto kRetentionTransitions = [] {
@@ -36,28 +40,40 @@ inline constexpr auto kRetentionTransitions = [] {
   using T = RetentionTrigger;
   return std::to_array<base::Transition<S, T>>({
       {S::idle, T::requested, S::planning},
+      {S::idle, T::superseded, S::ended},
       {S::planning, T::requested, S::planning_again},
       {S::planning, T::planned, S::deleting},
       {S::planning, T::could_not_plan, S::idle},
+      {S::planning, T::superseded, S::ended},
       {S::planning_again, T::requested, S::planning_again},
       {S::planning_again, T::planned, S::deleting_again},
       {S::planning_again, T::could_not_plan, S::planning},
+      {S::planning_again, T::superseded, S::ended},
       {S::deleting, T::requested, S::deleting_again},
       {S::deleting, T::deleted, S::idle},
+      {S::deleting, T::superseded, S::ended},
       {S::deleting_again, T::requested, S::deleting_again},
       {S::deleting_again, T::deleted, S::planning},
+      {S::deleting_again, T::superseded, S::ended},
   });
 }();
 using RetentionMachine = base::StateMachine<kRetentionTransitions>;
 
 class RetentionDuty {
  public:
-  RetentionDuty(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config)
-      : operations_(operations), timers_(timers), config_(config) {}
+  // Calls `act` after a look at the root, unless a later epoch exists: then it calls nothing, and end()
+  // comes.
+  using IfCurrent =
+      std::function<void(EffectWriter& out, std::function<void(TimeNs now, EffectWriter& out)> act)>;
+
+  RetentionDuty(PendingOperations& operations, PendingTimers& timers, const NodeConfig& config,
+                IfCurrent if_current)
+      : operations_(operations), timers_(timers), config_(config), if_current_(std::move(if_current)) {}
 
   // Called when a coordinator begins: completes deletions that were interrupted, whatever the policy.
   void begin(EffectWriter& out) { request_pass(out); }
   void committed(EffectWriter& out);  // called after each commit
+  void end(EffectWriter& out);        // a later coordinator exists. Its rules may keep more
   const RetentionMachine::Counts& counts() const { return counts_; }
 
  private:
@@ -73,6 +89,7 @@ class RetentionDuty {
   PendingOperations& operations_;
   PendingTimers& timers_;
   const NodeConfig& config_;
+  const IfCurrent if_current_;
   storage::LeaseWatch leases_;
   RetentionMachine state_{RetentionState::idle};
   RetentionMachine::Counts counts_;

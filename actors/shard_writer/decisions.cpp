@@ -297,22 +297,30 @@ void ShardWriter::notify_closed(const AttemptKey& key, const Outcome& known, Cli
 }
 
 void ShardWriter::read_and_notify(const AttemptKey& key, std::vector<ClientId> clients, Outcome known,
-                                  EffectWriter& out, uint32_t failures) {
+                                  EffectWriter& out) {
+  read_decision(key, out,
+                [this, key, clients = std::move(clients), known = std::move(known)](
+                    const Result<DecisionPtr>& decision, EffectWriter& then_out) {
+                  notify_as_read(key, clients, known, decision, then_out);
+                });
+}
+
+void ShardWriter::read_decision(const AttemptKey& key, EffectWriter& out, DecisionRead then,
+                                uint32_t failures) {
   ++reading_;
   operations_.start(operation::ReadDecision{key}, out,
-                    [this, key, clients, known, failures](TimeNs now, Result<DecisionPtr> decision,
-                                                          EffectWriter& then_out) {
-                      --reading_;
+                    [this, key, then = std::move(then), failures](TimeNs now, Result<DecisionPtr> decision,
+                                                                  EffectWriter& then_out) {
                       const Code code = decision.status().code();
                       const bool may_pass = code == Code::io || code == Code::unavailable;
                       if (!may_pass || failures >= kReadRetries) {
-                        return notify_as_read(key, clients, known, decision, then_out);
+                        --reading_;
+                        return then(decision, then_out);
                       }
-                      ++reading_;
                       timers_.set(now + kReadAgain, then_out,
-                                  [this, key, clients, known, failures](TimeNs, EffectWriter& retry_out) {
+                                  [this, key, then, failures](TimeNs, EffectWriter& retry_out) {
                                     --reading_;
-                                    read_and_notify(key, clients, known, retry_out, failures + 1);
+                                    read_decision(key, retry_out, then, failures + 1);
                                   });
                     });
 }
@@ -322,13 +330,20 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
                                  EffectWriter& out) {
   Status outcome = decision.status();
   const bool is_nowhere = outcome.code() == Code::not_found;
+  const bool is_unreadable = outcome.code() == Code::io || outcome.code() == Code::unavailable;
+  std::string warning = known.warning;
   std::shared_ptr<const Metadata> metadata;
   if (decision.ok() && (*decision)->committed()) {
     metadata = config_.plans->metadata(**decision);
   } else if (decision.ok() && !(*decision)->was_committed()) {
     outcome = Status(Code::aborted, (*decision)->tombstone().cause);
-  } else if (decision.ok() || (is_nowhere && known.fate == NodeSaveState::committed)) {
-    // The save was committed, and retention has deleted it since. Its name is all that is known.
+  } else if (decision.ok() || ((is_nowhere || is_unreadable) && known.fate == NodeSaveState::committed)) {
+    // The save was committed. Retention has deleted it since, or its manifest cannot be read now. Its name is
+    // all that is known.
+    if (is_unreadable) {
+      warning = "its manifest could not be read: " + outcome.message();
+      out.warning(to_string(key) + " is committed, but " + warning);
+    }
     if (is_nowhere) {
       out.warning(to_string(key) +
                   " is committed according to the coordinator, but the root holds nothing of it: " +
@@ -343,7 +358,7 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
   }
   // One message for all clients: the metadata of a large checkpoint is large.
   const auto message = std::make_shared<const local::LocalMessage>(local::Decided{
-      key.step, key.attempt, outcome, std::move(metadata), outcome.ok() ? known.warning : std::string()});
+      key.step, key.attempt, outcome, std::move(metadata), outcome.ok() ? warning : std::string()});
   for (ClientId client : clients) {
     if (clients_.contains(client)) out.to_client(client, message);
   }

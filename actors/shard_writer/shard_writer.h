@@ -129,6 +129,7 @@ class ShardWriter final : public Role {
   // For a roster that this node does not know. Ranks that are planned by it continue when it is read, or
   // fail.
   void read_roster(const RosterId& id, EffectWriter& out);
+  bool reads_roster_again(TimeNs now, const RosterId& id, const Status& why, EffectWriter& out);
   void on_attempt_roster(TimeNs now, const wire::AttemptRoster& message, EffectWriter& out);
   void take_plan(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
   void plan_rank(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out);
@@ -206,11 +207,14 @@ class ShardWriter final : public Role {
   std::string trainers_of(const std::vector<Rank>& ranks) const;  // attached ones, with their process ids
   // Answers a client whose rank staged a save that this node has closed since.
   void notify_closed(const AttemptKey& key, const Outcome& known, ClientId client, EffectWriter& out);
-  // Reads the decision and sends it to the clients. `known` is what the clients receive if no decision can be
-  // read; it never turns a save of unknown fate into a committed or aborted one. `failures` counts failed
-  // reads.
-  void read_and_notify(const AttemptKey& key, std::vector<ClientId> clients, Outcome known, EffectWriter& out,
-                       uint32_t failures = 0);
+  // Reads the decision and sends it to the clients. If it cannot be read, they receive what is `known`: of a
+  // save of unknown fate the error, never that it is committed or aborted.
+  void read_and_notify(const AttemptKey& key, std::vector<ClientId> clients, Outcome known,
+                       EffectWriter& out);
+  // Reads again after an error that may pass; `failures` counts these.
+  using DecisionRead = std::function<void(const Result<std::shared_ptr<const storage::Decision>>& decision,
+                                          EffectWriter& out)>;
+  void read_decision(const AttemptKey& key, EffectWriter& out, DecisionRead then, uint32_t failures = 0);
   void notify_as_read(const AttemptKey& key, const std::vector<ClientId>& clients, const Outcome& known,
                       const Result<std::shared_ptr<const storage::Decision>>& decision, EffectWriter& out);
   // Clients of a committed save whose rank did not take part from here: nothing of theirs was written, so
@@ -327,6 +331,7 @@ class ShardWriter final : public Role {
   std::set<Rank> introduced_;  // ranks of modes without JoinRanks that this node has reported as its own
   uint32_t world_size_ = 0;    // as clients stated
   std::set<RosterId> reading_rosters_;
+  std::map<RosterId, PublishRetries> roster_retries_;  // of those that could not be read
   Status planning_failed_;
   Status superseded_;  // not OK: another job has the root
   SaveCounts save_counts_;

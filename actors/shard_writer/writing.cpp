@@ -53,6 +53,8 @@ void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
   operations_.start(operation::ReadRoster{config_.generation, id}, out,
                     [this, id](TimeNs now, Result<storage::RosterRecord> record, EffectWriter& then_out) {
                       reading_rosters_.erase(id);
+                      if (!record.ok() && reads_roster_again(now, id, record.status(), then_out)) return;
+                      if (record.ok()) roster_retries_.erase(id);
                       if (record.ok() && worlds_.empty()) {  // collective: the Planner passes no roster
                         worlds_.add_newest(record->world, record->options);
                       } else if (record.ok()) {
@@ -66,6 +68,19 @@ void ShardWriter::read_roster(const RosterId& id, EffectWriter& out) {
                              record.status().with_context("cannot read the roster of this save"), then_out);
                       });
                     });
+}
+
+// Whether an error passes, so that the roster is read again later.
+bool ShardWriter::reads_roster_again(TimeNs now, const RosterId& id, const Status& why, EffectWriter& out) {
+  PublishRetries& retries = roster_retries_.try_emplace(id, config_.timeouts).first->second;
+  const TimeNs again_at = retries.next_at(now, why);
+  if (again_at == 0) {
+    roster_retries_.erase(id);
+    return false;
+  }
+  out.warning("cannot read roster " + id.short_hex() + ": " + why.to_string());
+  timers_.set(again_at, out, [this, id](TimeNs, EffectWriter& then_out) { read_roster(id, then_out); });
+  return true;
 }
 
 void ShardWriter::on_attempt_roster(TimeNs now, const wire::AttemptRoster& message, EffectWriter& out) {
@@ -271,22 +286,23 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, bool failed, Ef
 void ShardWriter::notify_late_writer(const AttemptKey& key, Rank rank, const RankSave& rank_save,
                                      EffectWriter& out) {
   if (rank_save.write_failed) return refuse_stranger(rank_save.listener, key, out);
-  ++reading_;
-  operations_.start(operation::ReadDecision{key}, out,
-                    [this, key, rank, client = rank_save.listener, files = rank_save.files](
-                        TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
-                      --reading_;
-                      if (decision.ok() && (*decision)->committed()) {
-                        std::vector<Hash128> named, written;
-                        for (const storage::FileEntry& file : (*decision)->manifest().files) {
-                          if (file.rank == rank) named.push_back(file.header_digest);
-                        }
-                        for (const wire::WrittenFile& file : files) written.push_back(file.header_digest);
-                        if (named != written) return refuse_stranger(client, key, then_out);
-                      }
-                      read_and_notify(key, {client},
-                                      Outcome{NodeSaveState::committed, Status(Code::aborted, "")}, then_out);
-                    });
+  std::vector<Hash128> written;
+  for (const wire::WrittenFile& file : rank_save.files) written.push_back(file.header_digest);
+  read_decision(key, out,
+                [this, key, rank, client = rank_save.listener, written = std::move(written)](
+                    const Result<DecisionPtr>& decision, EffectWriter& then_out) {
+                  if (decision.ok() && (*decision)->committed()) {
+                    std::vector<Hash128> named;
+                    for (const storage::FileEntry& file : (*decision)->manifest().files) {
+                      if (file.rank == rank) named.push_back(file.header_digest);
+                    }
+                    if (named != written) return refuse_stranger(client, key, then_out);
+                  }
+                  // While the manifest cannot be read, nobody knows whose files are committed.
+                  const bool is_nowhere = decision.status().code() == Code::not_found;
+                  const auto fate = is_nowhere ? NodeSaveState::committed : NodeSaveState::unknown;
+                  notify_as_read(key, {client}, Outcome{fate, Status(Code::aborted, "")}, decision, then_out);
+                });
 }
 
 }  // namespace shoal::actors

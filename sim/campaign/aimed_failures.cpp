@@ -63,7 +63,7 @@ void keep_those_after(actors::TimeNs since, Moments& moments) {
 
 // Half of the failures that are aimed at an operation of a node are failures of its disk, and half of those
 // aimed at a message are failures of links.
-constexpr const char* kDiskKinds = "mixed:count=1,until_ms=1,kinds=disk-slow/disk-fails/disk-full";
+constexpr const char* kDiskKinds = "mixed:count=1,until_ms=1,kinds=disk-slow/disk-fails/disk-full/reads-fail";
 constexpr const char* kLinkKinds = "mixed:count=1,until_ms=1,kinds=cut/loses/delays/doubles/reorders";
 
 std::string rules_for(AimedKinds kinds, const std::string& moment, Random& random) {

@@ -53,6 +53,7 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::disk_slow, "disk-slow", "host for_ms factor ", "hosts "},
     {Kind::disk_fails, "disk-fails", "host for_ms ", "hosts permille "},
     {Kind::disk_full, "disk-full", "host for_ms ", "hosts "},
+    {Kind::reads_fail, "reads-fail", "host for_ms ", "hosts permille "},
     {Kind::stops, "stops", "host for_ms ", "hosts "},
     {Kind::job_restarts, "job-restarts", "host hosts for_ms ranks ", ""},
 }};

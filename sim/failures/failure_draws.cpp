@@ -213,7 +213,7 @@ class Drawer {
     }
     if (failure.kind >= Kind::delays && failure.kind <= Kind::reorders) failure.by_ms = duration(1, 12);
     if (failure.kind == Kind::disk_slow) failure.factor = 2 + random_.below(30);
-    if (failure.kind == Kind::disk_fails) failure.permille = permille;
+    if (failure.kind == Kind::disk_fails || failure.kind == Kind::reads_fail) failure.permille = permille;
     failures_.push_back(failure);
   }
 

@@ -97,7 +97,10 @@ Status Hazards::try_operation(size_t host, const actors::Operation& operation, a
     if (failure.kind == Failure::Kind::disk_full && traits.creates_files) {
       return Status(Code::no_space, what + ": the disk is full");
     }
-    if (failure.kind == Failure::Kind::disk_fails && happens(failure)) {
+    const bool fails =
+        failure.kind == Failure::Kind::disk_fails ||
+        (failure.kind == Failure::Kind::reads_fail && traits.root_use == actors::RootUse::reads);
+    if (fails && happens(failure)) {
       return Status(Code::io, what + ": the disk fails");
     }
   }

@@ -93,10 +93,10 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
     save->second.notified[rank] = true;
     check_commits_again(now, save->second, key, outcome);
   }
-  if (facts_.needs_no_abort && outcome.code() == Code::aborted) {
+  if (facts_.needs_no_abort && !outcome.ok()) {
     violated(
         "needless-abort", now,
-        fmt::format("rank {} was notified that {} is aborted: {}", rank, to_string(key), outcome.message()));
+        fmt::format("rank {} was notified that {} failed: {}", rank, to_string(key), outcome.to_string()));
   }
   const auto existing = root_.decision(key);
   const std::string who = fmt::format("rank {} was notified that {}", rank, to_string(key));

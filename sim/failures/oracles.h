@@ -10,7 +10,7 @@
 //   latest-is-committed      the latest checkpoint is a committed attempt, or there is none
 //   latest-goes-forward      the latest checkpoint never gets older within a generation
 //   bounds                   messages and slabs in use stay within their bounds
-//   needless-abort           no save is aborted if all failures are ones that a save must survive
+//   needless-abort           no save fails if all failures are ones that a save must survive
 //   complete-is-committed    no attempt is aborted that has long been complete: all files of all ranks exist
 //   commits-again            a save that begins after all failures are over is committed, if all hosts and
 //                            trainers live

@@ -442,5 +442,57 @@ TEST_F(StatesOfRetention, APassThatWasRequestedTwiceWhileItRanIsFollowedByOne) {
   EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
 }
 
+// Regression: the rules of a job that has been replaced deleted what the rules of its successor keep.
+TEST_F(StatesOfRetention, ACoordinatorThatIsSupersededBeginsNoFurtherDeletion) {
+  storage::RetentionPlan plan;
+  for (uint64_t step = 1; step <= 40; ++step) plan.remove.push_back({{1, step, 1}, "not among the last"});
+  ASSERT_TRUE(role_.answer<operation::PlanRetention>(
+      OperationResult(std::make_shared<const storage::RetentionPlan>(plan))));
+  const size_t begun = role_.started<operation::DeleteCheckpoint>();
+  ASSERT_LT(begun, 40u);
+  supersede();
+  EXPECT_EQ(taken("retention", "deleting", "superseded"), 1u);
+  for (size_t i = 0; i < begun; ++i) {
+    ASSERT_TRUE(role_.answer<operation::DeleteCheckpoint>(OperationResult(storage::DeletionResult{})));
+  }
+  EXPECT_EQ(role_.started<operation::DeleteCheckpoint>(), 0u);
+  role_.pass(1'000'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
+}
+
+TEST_F(StatesOfRetention, APlanThatArrivesAfterTheSupersessionDeletesNothing) {
+  supersede();
+  EXPECT_EQ(taken("retention", "planning", "superseded"), 1u);
+  storage::RetentionPlan plan;
+  plan.remove.push_back({{1, 1, 1}, "a later one was committed"});
+  ASSERT_TRUE(role_.answer<operation::PlanRetention>(
+      OperationResult(std::make_shared<const storage::RetentionPlan>(plan))));
+  EXPECT_EQ(role_.started<operation::DeleteCheckpoint>(), 0u);
+}
+
+TEST_F(StatesOfRetention, ASupersessionWhileAnotherPassIsRequestedEndsBoth) {
+  commit({1, 5, 1});  // while the pass of the start is planned
+  supersede();
+  EXPECT_EQ(taken("retention", "planning_again", "superseded"), 1u);
+  role_.answer<operation::PlanRetention>(Status(Code::unavailable, "the root hangs"));
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
+}
+
+// A look at leases is due, and a later job has begun meanwhile: its coordinator watches them.
+TEST_F(StatesOfRetention, AnIdleCoordinatorAsksForTheEpochBeforeItLooksAgain) {
+  storage::RetentionPlan plan;
+  plan.leases.push_back({});
+  ASSERT_TRUE(role_.answer<operation::PlanRetention>(
+      OperationResult(std::make_shared<const storage::RetentionPlan>(plan))));
+  EXPECT_EQ(taken("retention", "deleting", "deleted"), 1u);
+  role_.pass(1'000'000 * kMillisecond);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
+  while (role_.answer<operation::ReadEpoch>(OperationResult(
+      std::make_shared<const storage::EpochRecord>(storage::EpochRecord{2, "host9:7070", "job-1", {}})))) {
+  }
+  EXPECT_EQ(taken("retention", "idle", "superseded"), 1u);
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u);
+}
+
 }  // namespace
 }  // namespace shoal::actors

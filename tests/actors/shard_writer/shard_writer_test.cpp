@@ -237,6 +237,53 @@ TEST_F(AShardWriterByItself, WarnsOfTheAbortOfASaveForWhichNoneOfItsRanksCalled)
   EXPECT_THAT(role_.log[1], HasSubstr("rank 0 had not called save for it"));
 }
 
+// Regression: one error of the storage aborted the save.
+TEST_F(AShardWriterByItself, ReadsARosterAgainAfterAnErrorOfTheStorage) {
+  world_known();
+  auto other = std::make_shared<World>(*world_);  // of which this node has not heard
+  const LayoutId layout = world_->layouts[0]->id();
+  other->roster = *Roster::make(std::vector<LayoutId>{layout, layout}, std::vector<uint32_t>{0, 0});
+  world_ = other;
+  stage(5);
+  ASSERT_TRUE(role_.answer<operation::ReadRoster>(Status(Code::io, "Input/output error")));
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
+  EXPECT_EQ(role_.started<operation::ReadRoster>(), 0u) << "it backs off";
+  role_.pass(10'000 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::ReadRoster>(
+      OperationResult(storage::RosterRecord{world_, options_, kRuleVersion})));
+  EXPECT_EQ(role_.started<operation::WriteShard>(), 1u);
+}
+
+// Regression: a trainer was told that its committed save had failed.
+TEST_F(AShardWriterByItself, TellsACommitWhoseManifestCannotBeReadNow) {
+  world_known();
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  for (int i = 0; i < 100 && notified().empty(); ++i) {
+    role_.answer<operation::ReadDecision>(Status(Code::io, "Input/output error"));
+    role_.pass(1'000 * kMillisecond);
+  }
+  const auto decided = role_.notified<local::Decided>(kClient);
+  ASSERT_EQ(decided.size(), 1u);
+  EXPECT_TRUE(decided[0].outcome.ok()) << decided[0].outcome.to_string();
+  EXPECT_EQ(decided[0].warning, "its manifest could not be read: Input/output error");
+}
+
+TEST_F(AShardWriterByItself, FailsTheSaveIfItsRosterIsNowhere) {
+  world_known();
+  auto other = std::make_shared<World>(*world_);
+  const LayoutId layout = world_->layouts[0]->id();
+  other->roster = *Roster::make(std::vector<LayoutId>{layout, layout}, std::vector<uint32_t>{0, 0});
+  world_ = other;
+  stage(5);
+  ASSERT_TRUE(role_.answer<operation::ReadRoster>(Status(Code::not_found, "no such roster")));
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_THAT(failed[0].why.message(), HasSubstr("cannot read the roster of this save: no such roster"));
+}
+
 // Regression: `shoal launch` waited two minutes for a node whose trainers had ended.
 TEST_F(AShardWriterByItself, DrainsWithinSecondsWhereNoAbortCanBeRecordedAndNoTrainerWaits) {
   stage(5);

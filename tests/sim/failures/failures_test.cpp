@@ -272,6 +272,16 @@ TEST(ADisk, ThatIsSlowDelaysOneThatFailsAbortsByName) {
   EXPECT_THAT(full.cause, HasSubstr("host 3: WriteShard: the disk is full"));
 }
 
+TEST(ADisk, ThatCannotBeReadForAWhileAbortsNoSave) {
+  for (SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
+    Failure failure{Kind::reads_fail, 0, 0, 30'000};
+    failure.hosts = 0;
+    for (const SaveReport& save : simulated(of_eight_hosts({failure}, mode)).saves) {
+      EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
+    }
+  }
+}
+
 // Regression: nodes and coordinator gave up saves that were merely slow.
 TEST(AStorage, ThatTakesTwentyMinutesForASaveAbortsNone) {
   for (SaveMode mode : {SaveMode::collective_free, SaveMode::collective}) {

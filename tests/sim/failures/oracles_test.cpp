@@ -165,7 +165,7 @@ TEST_F(AnOracle, SeesAnAbortThatNothingMadeNecessary) {
   Oracles all(std::move(facts), root_);
   abort(step(1), "host host3 is lost");
   all.notified(10, 2, step(1), Status(Code::aborted, "host host3 is lost"));
-  expect(all, "needless-abort", "rank 2 was notified that step 1 (g1a1) is aborted: host host3 is lost");
+  expect(all, "needless-abort", "rank 2 was notified that step 1 (g1a1) failed: aborted: host host3 is lost");
 }
 
 TEST_F(AnOracle, SeesAnAbortOfWhatHasLongBeenComplete) {
