@@ -42,7 +42,7 @@ struct Failure {
     disk_slow,     // storage requests of hosts take factor times as long, for for_ms
     disk_fails,    // permille of the hosts' storage operations fail, for for_ms
     disk_full,     // operations of hosts that create files fail, for for_ms
-    reads_fail,    // storage operations of hosts that only read fail, for for_ms
+    reads_fail,    // permille of the hosts' storage operations that only read fail, for for_ms
     stops,         // nodes of hosts are requested to stop, and end when drained; new ones start for_ms later
     job_restarts,  // nodes and trainers of hosts are killed; for_ms later another run of the job starts on
                    // `ranks` ranks, loads the newest checkpoint and goes on saving. The other hosts go on

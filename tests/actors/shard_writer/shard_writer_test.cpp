@@ -91,6 +91,15 @@ class AShardWriterByItself : public ::testing::Test {
     role_.from_client(kClient + rank, local::Slab{staged.slab_id, uint64_t{1} << 20});
     role_.from_client(kClient + rank, staged);
   }
+  // Rank 0 stages step 5 under a roster of which this node has not heard.
+  void stage_under_unknown_roster() {
+    world_known();
+    auto other = std::make_shared<World>(*world_);
+    const LayoutId layout = world_->layouts[0]->id();
+    other->roster = *Roster::make(std::vector<LayoutId>{layout, layout}, std::vector<uint32_t>{0, 0});
+    world_ = other;
+    stage(5);
+  }
   static OperationResult tombstone(const AttemptKey& key, storage::Tombstone::Reason reason,
                                    const std::string& cause) {
     storage::Decision decision;
@@ -239,12 +248,7 @@ TEST_F(AShardWriterByItself, WarnsOfTheAbortOfASaveForWhichNoneOfItsRanksCalled)
 
 // Regression: one error of the storage aborted the save.
 TEST_F(AShardWriterByItself, ReadsARosterAgainAfterAnErrorOfTheStorage) {
-  world_known();
-  auto other = std::make_shared<World>(*world_);  // of which this node has not heard
-  const LayoutId layout = world_->layouts[0]->id();
-  other->roster = *Roster::make(std::vector<LayoutId>{layout, layout}, std::vector<uint32_t>{0, 0});
-  world_ = other;
-  stage(5);
+  stage_under_unknown_roster();
   ASSERT_TRUE(role_.answer<operation::ReadRoster>(Status(Code::io, "Input/output error")));
   EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
   EXPECT_EQ(role_.started<operation::ReadRoster>(), 0u) << "it backs off";
@@ -272,12 +276,7 @@ TEST_F(AShardWriterByItself, TellsACommitWhoseManifestCannotBeReadNow) {
 }
 
 TEST_F(AShardWriterByItself, FailsTheSaveIfItsRosterIsNowhere) {
-  world_known();
-  auto other = std::make_shared<World>(*world_);
-  const LayoutId layout = world_->layouts[0]->id();
-  other->roster = *Roster::make(std::vector<LayoutId>{layout, layout}, std::vector<uint32_t>{0, 0});
-  world_ = other;
-  stage(5);
+  stage_under_unknown_roster();
   ASSERT_TRUE(role_.answer<operation::ReadRoster>(Status(Code::not_found, "no such roster")));
   const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
   ASSERT_EQ(failed.size(), 1u);
