@@ -12,6 +12,11 @@ namespace {
 constexpr uint32_t kReadRetries = 10;  // of a decision, for a root that fails now and then
 constexpr TimeNs kReadAgain = 1000 * kMillisecond;
 
+// Whether a root that answers so may be readable later.
+bool may_pass(const Status& why) {
+  return why.code() == Code::io || why.code() == Code::unavailable;
+}
+
 }  // namespace
 
 // --- this node decides ---
@@ -311,9 +316,7 @@ void ShardWriter::read_decision(const AttemptKey& key, EffectWriter& out, Decisi
   operations_.start(operation::ReadDecision{key}, out,
                     [this, key, then = std::move(then), failures](TimeNs now, Result<DecisionPtr> decision,
                                                                   EffectWriter& then_out) {
-                      const Code code = decision.status().code();
-                      const bool may_pass = code == Code::io || code == Code::unavailable;
-                      if (!may_pass || failures >= kReadRetries) {
+                      if (!may_pass(decision.status()) || failures >= kReadRetries) {
                         --reading_;
                         return then(decision, then_out);
                       }
@@ -330,7 +333,7 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
                                  EffectWriter& out) {
   Status outcome = decision.status();
   const bool is_nowhere = outcome.code() == Code::not_found;
-  const bool is_unreadable = outcome.code() == Code::io || outcome.code() == Code::unavailable;
+  const bool is_unreadable = may_pass(outcome);
   std::string warning = known.warning;
   std::shared_ptr<const Metadata> metadata;
   if (decision.ok() && (*decision)->committed()) {
@@ -341,8 +344,9 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
     // The save was committed. Retention has deleted it since, or its manifest cannot be read now. Its name is
     // all that is known.
     if (is_unreadable) {
-      warning = "its manifest could not be read: " + outcome.message();
-      out.warning(to_string(key) + " is committed, but " + warning);
+      const std::string unread = "its manifest could not be read: " + outcome.message();
+      out.warning(to_string(key) + " is committed, but " + unread);
+      warning += (warning.empty() ? "" : "; ") + unread;
     }
     if (is_nowhere) {
       out.warning(to_string(key) +
