@@ -125,7 +125,13 @@ Result<Manifest> merge_listed(Storage& storage, const AttemptKey& key,
   const std::string full_folder = storage.describe() + "/" + attempt_folder(key);
   SHOAL_ASSIGN_OR_RETURN(std::vector<RankManifestName> names, names_of_set(listed, full_folder));
   SHOAL_ASSIGN_OR_RETURN(std::vector<RankManifest> set, read_set(storage, key, names));
-  return merge_rank_manifests(std::move(set), full_folder);
+  SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_rank_manifests(std::move(set), full_folder));
+  // A rank publishes its manifest before it looks at its files once more, so one may be missing. This host
+  // may also see an older listing. In both cases the set is not complete now.
+  if (Status are_there = check_files_listed(listed, merged.files, full_folder); !are_there.ok()) {
+    return Status(Code::not_found, are_there.message());
+  }
+  return merged;
 }
 
 }  // namespace

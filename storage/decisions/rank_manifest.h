@@ -60,7 +60,8 @@ Status publish_rank_manifest(Storage& storage, const RankManifest& manifest);
 Result<std::vector<Rank>> list_missing_manifests(Storage& storage, const AttemptKey& key,
                                                  uint32_t world_size);
 
-// Merges the rank manifests of an attempt. Code::not_found names the ranks whose manifests are missing.
+// Merges the rank manifests of an attempt. Code::not_found names the ranks whose manifests are missing, or a
+// file that the folder does not list with the size that its rank manifest states.
 // Code::corrupt names a manifest that is damaged, belongs to another attempt, or contradicts the others; also
 // two world sizes in one folder, or a value that the pieces do not cover.
 Result<Manifest> merge_rank_manifests(Storage& storage, const AttemptKey& key);

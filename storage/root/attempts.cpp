@@ -257,23 +257,26 @@ Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key) {
 }
 
 Status check_files_present(Storage& storage, const AttemptKey& key, const std::vector<FileEntry>& files) {
-  std::string folder = attempt_folder(key);
+  const std::string folder = attempt_folder(key);
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
+  return check_files_listed(listed, files, storage.describe() + "/" + folder);
+}
+
+Status check_files_listed(const std::vector<ObjectInfo>& listed, const std::vector<FileEntry>& files,
+                          const std::string& full_folder) {
   for (const FileEntry& file : files) {
     auto found = std::lower_bound(
         listed.begin(), listed.end(), file.name,
         [](const ObjectInfo& object, const std::string& name) { return object.name < name; });
     if (found == listed.end() || found->name != file.name || found->is_folder) {
-      return Status(
-          Code::not_found,
-          fmt::format("{}/{}/{} does not exist: rank {} reported {} there, but the folder no longer "
-                      "lists it; it was removed, or the listing of this host is stale",
-                      storage.describe(), folder, file.name, file.rank, human_bytes(file.size)));
+      return Status(Code::not_found,
+                    fmt::format("{}/{} does not exist: rank {} reported {} there, but the folder no longer "
+                                "lists it; it was removed, or the listing of this host is stale",
+                                full_folder, file.name, file.rank, human_bytes(file.size)));
     }
     if (found->size != file.size) {
-      return Status(Code::corrupt,
-                    fmt::format("{}/{}/{} has {} bytes, but {} were reported", storage.describe(), folder,
-                                file.name, found->size, file.size));
+      return Status(Code::corrupt, fmt::format("{}/{} has {} bytes, but {} were reported", full_folder,
+                                               file.name, found->size, file.size));
     }
   }
   return ok_status();

@@ -170,7 +170,10 @@ Result<LiveGeneration> read_live_generation(Storage& storage);
 Result<uint64_t> sweep_attempt(Storage& storage, const AttemptKey& key);
 
 // Checks that each reported file is in the attempt's folder with its size. The error names the first file
-// that is not.
+// that is not: Code::not_found, or Code::corrupt for another size.
 Status check_files_present(Storage& storage, const AttemptKey& key, const std::vector<FileEntry>& files);
+// The same for a folder that was listed by Storage::list. `full_folder` is for errors.
+Status check_files_listed(const std::vector<ObjectInfo>& listed, const std::vector<FileEntry>& files,
+                          const std::string& full_folder);
 
 }  // namespace shoal::storage

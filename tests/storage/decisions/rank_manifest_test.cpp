@@ -30,7 +30,12 @@ RankManifest manifest_of(Rank rank) {
 
 class RankManifests : public ::testing::Test {
  protected:
+  // The manifest, and files of the sizes that it lists.
   void put(const RankManifest& manifest, RankManifestName name) {
+    for (const FileEntry& file : manifest.files) {
+      const std::string path = attempt_folder(kKey) + "/" + file.name;
+      ASSERT_OK(memory_->create_exclusive(path, Bytes(file.size)).status());
+    }
     ASSERT_TRUE(*memory_->create_exclusive(rank_manifest_path(kKey, name), *encode_rank_manifest(manifest)));
   }
   void put_all_but(Rank but) {
@@ -244,6 +249,25 @@ TEST_F(RankManifests, ThatContradictEachOtherAreNone) {
   builder.add_tensor("weight", DType::f32, {9, 3}, Mesh::contiguous({4}), {Placement::shard(0)});
   other.layout = std::move(builder).build().value();
   expect_damaged(other, "'weight' has different shapes on different ranks");
+}
+
+// Regression: a rank publishes its manifest before it looks at its files again. A set was merged although a
+// file of it had vanished by then.
+TEST_F(RankManifests, AreNoCheckpointWhileAFileIsMissingOrShort) {
+  put_all_but(kWorld);
+  const std::string path = shard_path(kKey, 2, 0);
+  ASSERT_OK(memory_->remove(path));
+  Status why = complete_rank_local(*memory_, kKey, {}).status();
+  EXPECT_EQ(why.code(), Code::not_found);
+  EXPECT_THAT(why.message(),
+              HasSubstr("rank-00002.safetensors does not exist: rank 2 reported 4.00 KiB there"));
+  ASSERT_TRUE(*memory_->create_exclusive(path, Bytes(17)));
+  why = complete_rank_local(*memory_, kKey, {}).status();
+  EXPECT_EQ(why.code(), Code::not_found);
+  EXPECT_THAT(why.message(), HasSubstr("rank-00002.safetensors has 17 bytes, but 4098 were reported"));
+  auto decision = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
+  ASSERT_OK(decision.status());
+  EXPECT_FALSE(decision->committed());
 }
 
 TEST_F(RankManifests, ArePublishedOnlyForFilesThatAreThere) {
