@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -38,8 +39,17 @@ struct WorldKnown {  // Planner -> ShardWriter and Loader of this node
 struct RankLocalCommitted {};
 // Coordinator -> ShardWriter of this node, in mode rank-local. Each replaces the one before.
 struct RanksLost {
+  struct Ended {  // a rank that stages nothing more
+    Rank rank = 0;
+    std::string cause;
+    std::set<AttemptKey> staged;  // saves that its node still completes
+    friend bool operator==(const Ended&, const Ended&) = default;
+  };
   std::vector<Rank> ranks;  // of hosts that are lost, ascending; empty: all have come back
   std::string cause;
+  std::vector<Ended> ended;  // ascending
+  bool is_empty() const { return ranks.empty() && ended.empty(); }
+  friend bool operator==(const RanksLost&, const RanksLost&) = default;
 };
 struct PlanningFailed {  // Planner -> ShardWriter of this node: no roster will come
   Status why;

@@ -341,21 +341,23 @@ void Coordinator::publish_failed(TimeNs now, Attempt& attempt, const operation::
       abort == nullptr ? retries.next_at(now, why) : retries.next_at(now, why, kAbortPatience);
   if (again_at == 0) {
     return leave_undecided(
-        attempt, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
+        now, attempt, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
   }
   again_later(again_at, attempt.id(), why, out, [this, made](Attempt& undecided, EffectWriter& then_out) {
     publish(undecided.id(), made, then_out);
   });
 }
 
-// Each node then publishes a tombstone itself, or reports to its clients why no decision is possible.
-void Coordinator::leave_undecided(Attempt& attempt, const Status& why, EffectWriter& out) {
+// Each node then publishes a tombstone itself, or reports to its clients why no decision is possible. Nodes
+// do not sweep what they abort.
+void Coordinator::leave_undecided(TimeNs now, Attempt& attempt, const Status& why, EffectWriter& out) {
   const AttemptKey key = attempt.key();
   close(attempt, AttemptTrigger::publishing_failed, out);
   const Outcome outcome{false, "", false, why.with_context("cannot publish a decision")};
   decided_.put(key, outcome);
   send_outcome(key, outcome, out);
   out.warning(to_string(key) + " is left undecided: " + outcome.undecided.to_string());
+  sweeps_.sweep_later(now, key, out);
 }
 
 void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage::Decision>& decision,

@@ -102,8 +102,8 @@ void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
                    ? ""
                    : " of " + storage::run_of(by, config_.job_id)));
   while (!attempts_.empty()) close(attempts_.begin()->second, AttemptTrigger::superseded, out);
-  if (!lost_sent_.empty()) out.to_role(RoleKind::shard_writer, event::RanksLost{});
-  lost_sent_.clear();
+  if (!lost_sent_.is_empty()) out.to_role(RoleKind::shard_writer, event::RanksLost{});
+  lost_sent_ = {};
   nodes_.insert(kThisNode);
   for (NodeId node : nodes_) send_superseded(node, out);
   out.retire(by);

@@ -199,7 +199,7 @@ class Coordinator final : public Role {
   void publish(const AttemptId& id, const operation::PublishDecision& made, EffectWriter& out);
   void publish_failed(TimeNs now, Attempt& attempt, const operation::PublishDecision& made, const Status& why,
                       EffectWriter& out);
-  void leave_undecided(Attempt& attempt, const Status& why, EffectWriter& out);
+  void leave_undecided(TimeNs now, Attempt& attempt, const Status& why, EffectWriter& out);
   // A decision exists. This or another node published it.
   void decided(Attempt& attempt, const std::shared_ptr<const storage::Decision>& decision, EffectWriter& out);
   // The attempt ends here. Destroys it.
@@ -263,6 +263,7 @@ class Coordinator final : public Role {
   // Why this rank never takes part in this attempt; nullopt: it may.
   std::optional<std::string> why_rank_never_stages(TimeNs now, const Attempt& attempt, Rank rank,
                                                    const RankPresence::Gone& gone) const;
+  std::string why_ended(Rank rank, const RankPresence::Gone& gone) const;
   // Aborts the attempt if a rank that it needs is gone or lost. Called for the first message about an
   // attempt, and when what is gone or lost may have changed.
   void look_for_ended(TimeNs now, Attempt& attempt, EffectWriter& out);
@@ -334,7 +335,7 @@ class Coordinator final : public Role {
 
   bool rank_local_ = false;      // as nodes stated
   std::string rank_local_host_;  // the first host that stated ranks of that mode
-  std::vector<Rank> lost_sent_;  // rank-local: last sent to the ShardWriter here
+  event::RanksLost lost_sent_;   // rank-local: last sent to the ShardWriter here
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;
   TimerId shutdown_timer_ = 0;

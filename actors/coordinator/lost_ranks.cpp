@@ -62,19 +62,33 @@ std::string Coordinator::why_lost(const std::vector<Rank>& ranks) const {
 
 void Coordinator::send_lost(TimeNs now, EffectWriter& out) {
   if (is_superseded()) return;
-  std::vector<Rank> lost = presence_.lost_by(now, world_size());
-  if (!lost.empty()) lost = presence_.lost_by(now + kOneLoss, world_size());
+  event::RanksLost lost;
+  lost.ranks = presence_.lost_by(now, world_size());
+  if (!lost.ranks.empty()) {
+    lost.ranks = presence_.lost_by(now + kOneLoss, world_size());
+    lost.cause = why_lost(lost.ranks);
+  }
+  for (const auto& [rank, gone] : presence_.gone()) {
+    if (!gone.end.empty()) lost.ended.push_back({rank, why_ended(rank, gone), *gone.staged});
+  }
   if (lost == lost_sent_) return;
   lost_sent_ = lost;
-  out.to_role(RoleKind::shard_writer, event::RanksLost{lost, lost.empty() ? "" : why_lost(lost)});
+  out.to_role(RoleKind::shard_writer, std::move(lost));
 }
 
+// If the last rank here has ended, no save is open here, and the nodes of other hosts must know.
 void Coordinator::send_own_ranks(NodeId to, EffectWriter& out) {
   wire::RanksEnded message;
   message.host = config_.host;
   message.rank_local = true;
   if (const std::vector<Rank>* own = presence_.ranks_of(kThisNode)) message.here = *own;
-  if (!message.here.empty()) out.send(to, RoleKind::shard_writer, std::move(message));
+  for (const auto& [rank, gone] : presence_.gone()) {
+    if (gone.node != kThisNode || gone.end.empty()) continue;
+    message.ranks.push_back({rank, gone.end});
+    message.staged.assign(gone.staged->begin(), gone.staged->end());
+  }
+  const bool has_ranks = !message.here.empty() || !message.ranks.empty();
+  if (has_ranks) out.send(to, RoleKind::shard_writer, std::move(message));
 }
 
 // --- ranks that stage nothing more ---
@@ -82,13 +96,18 @@ void Coordinator::send_own_ranks(NodeId to, EffectWriter& out) {
 void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded& message,
                                  EffectWriter& out) {
   nodes_.insert(from);
-  const auto own_ranks = [this] {
+  const auto own_ranks = [this] {  // how many are here, and which of them have ended
     const std::vector<Rank>* own = presence_.ranks_of(kThisNode);
-    return own == nullptr ? 0 : own->size();
+    std::vector<Rank> ended;
+    for (const auto& [rank, gone] : presence_.gone()) {
+      if (gone.node == kThisNode && !gone.end.empty()) ended.push_back(rank);
+    }
+    return std::pair(own == nullptr ? 0 : own->size(), ended);
   };
-  const size_t own_before = own_ranks();
+  const auto own_before = own_ranks();
   presence_.reported(from, message.here, message.host);
   presence_.expected(from, message.expected, message.host);
+  presence_.take(now, from, message);
   if (message.rank_local) {
     rank_local_ = true;
     if (rank_local_host_.empty() && !message.here.empty()) rank_local_host_ = message.host;
@@ -102,7 +121,6 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
       }
     }
   }
-  presence_.take(now, from, message);
   for (const wire::EndedRank& rank : message.ranks) {
     const RankPresence::Gone& gone = presence_.gone().at(rank.rank);
     for (auto& [key, attempt] : attempts_) {
@@ -124,9 +142,13 @@ std::optional<std::string> Coordinator::why_rank_never_stages(TimeNs now, const 
   if (node_stops && gone.node == kThisNode && shutdown_.hands_over()) return std::nullopt;
   const bool may_return = node_stops && (!shutdown_.is_requested() || gone.may_return);
   if (may_return && now < gone.since + return_patience(gone)) return std::nullopt;
+  return why_ended(rank, gone);
+}
+
+std::string Coordinator::why_ended(Rank rank, const RankPresence::Gone& gone) const {
   return presence_.name_ranks({rank}) + ": " +
-         (node_stops ? "the node of its host is stopping, and the rank has not staged this save"
-                     : "its trainer ended before it staged this save: " + gone.end);
+         (gone.end.empty() ? "the node of its host is stopping, and the rank has not staged this save"
+                           : "its trainer ended before it staged this save: " + gone.end);
 }
 
 void Coordinator::look_for_ended(TimeNs now, Attempt& attempt, EffectWriter& out) {

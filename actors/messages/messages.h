@@ -115,7 +115,7 @@ struct EndedRank {
   std::string end;  // how its trainer ended, such as "exit status 3"; "": its node is stopping
 };
 // ShardWriter -> Coordinator: these ranks of its host stage nothing more. Replaces the earlier RanksEnded of
-// this node. Coordinator -> ShardWriter, in mode rank-local: host and ranks of the coordinator's node.
+// this node. Coordinator -> ShardWriter, in mode rank-local: the same of the coordinator's node.
 struct RanksEnded {
   std::vector<EndedRank> ranks;    // ascending
   std::vector<AttemptKey> staged;  // undecided saves that this node still reports, ascending

@@ -80,9 +80,9 @@ void ShardWriter::send_ended(EffectWriter& out) {
     }
   }
   message.may_return = drain_.have_ranks_ended() && !attached_.empty();
-  if (rank_local_) {  // mode rank-local: this node decides saves that lack these ranks
-    message.ranks.clear();
-    message.staged.clear();
+  if (rank_local_) {  // this node decides the saves that it knows; other hosts may save without these ranks
+    std::erase_if(message.ranks, [](const wire::EndedRank& rank) { return rank.end.empty(); });
+    if (message.ranks.empty()) message.staged.clear();
     message.rank_local = true;
   }
   if (message.ranks.empty() && message.staged.empty() && message.here.empty() && message.expected.empty() &&

@@ -200,7 +200,7 @@ void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter&
   NodeSave& save = saves_.at(key);
   const bool is_without_coordinator = has_missed_coordinator(now, save) && !coordinators_.here.empty();
   if (!rank_local_ || save.set.is_listing_lost || save.is_deciding()) return;
-  if (ranks_lost_.ranks.empty() && !is_without_coordinator) return;
+  if (ranks_lost_.is_empty() && coordinators_.ranks.empty() && !is_without_coordinator) return;
   save.set.is_listing_lost = true;
   operations_.start(
       operation::ListMissingManifests{key, world_size()}, out,
@@ -209,9 +209,26 @@ void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter&
         if (found == saves_.end()) return;
         found->second.set.is_listing_lost = false;
         if (!missing.ok()) return;  // the next look at the set tries again
+        if (auto cause = why_ended(key, *missing)) return give_up(key, GiveUp::rank_ended, *cause, then_out);
         auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
         if (cause) give_up(key, GiveUp::host_lost, *cause, then_out);
       });
+}
+
+// The node of a rank that has ended decides the saves that the rank had staged. It does not know the others.
+std::optional<std::string> ShardWriter::why_ended(const AttemptKey& key,
+                                                  const std::vector<uint64_t>& missing) const {
+  for (const event::RanksLost::Ended& ended : ranks_lost_.ended) {
+    const bool is_missing = std::ranges::binary_search(missing, uint64_t{ended.rank});
+    if (is_missing && !ended.staged.contains(key)) return ended.cause;
+  }
+  for (const wire::EndedRank& ended : coordinators_.ranks) {
+    const bool is_missing = std::ranges::binary_search(missing, uint64_t{ended.rank});
+    if (!is_missing || std::ranges::binary_search(coordinators_.staged, key)) continue;
+    return "rank " + std::to_string(ended.rank) + " (host " + coordinators_.host +
+           "): its trainer ended before it staged this save: " + ended.end;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>& missing,

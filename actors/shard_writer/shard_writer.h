@@ -258,9 +258,10 @@ class ShardWriter final : public Role {
   bool has_turn(const NodeSave& save) const;   // whether this look may examine the whole set
   uint64_t turns(const NodeSave& save) const;  // number of nodes that take turns at this
   void on_ranks_lost(TimeNs now, const event::RanksLost& received, EffectWriter& out);
-  // Gives up the save if it lacks a manifest of a host that is lost, or only those of the lost coordinator's
-  // host.
+  // Gives up the save if it lacks a manifest of a host that is lost, or of a rank that has ended before it
+  // staged the save, or only those of the lost coordinator's host.
   void look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter& out);
+  std::optional<std::string> why_ended(const AttemptKey& key, const std::vector<uint64_t>& missing) const;
   std::optional<std::string> why_hopeless(const std::vector<uint64_t>& missing, bool is_without_coordinator);
   bool has_missed_coordinator(TimeNs now, const NodeSave& save) const;  // for host_lost_ms
   void sweep_rank_local(const AttemptKey& key, EffectWriter& out);
@@ -339,7 +340,7 @@ class ShardWriter final : public Role {
   LateWrites late_;
   RecentMap<AttemptKey, Outcome> decided_{kMaxOutcomesRemembered};
   event::RanksLost ranks_lost_;    // rank-local: from the coordinator of this node
-  wire::RanksEnded coordinators_;  // rank-local: host and ranks of the coordinator's node
+  wire::RanksEnded coordinators_;  // rank-local: the coordinator's node, its ranks, and those that ended
   size_t reading_ = 0;             // manifests being read for clients
   bool coordinator_lost_ = false;  // and no message of it since
   TimeNs coordinator_lost_at_ = 0;

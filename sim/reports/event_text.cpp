@@ -49,7 +49,7 @@ std::string event_text(const actors::Event& event, size_t node, size_t from) {
           [](const actors::event::WorldKnown&) -> std::string { return "WorldKnown"; },
           [](const actors::event::RankLocalCommitted&) -> std::string { return "RankLocalCommitted"; },
           [](const actors::event::RanksLost& e) {
-            return fmt::format("RanksLost: {} ranks: {}", e.ranks.size(), e.cause);
+            return fmt::format("RanksLost: {} ranks: {}; {} ended", e.ranks.size(), e.cause, e.ended.size());
           },
           [](const actors::event::PlanningFailed& e) {
             return fmt::format("PlanningFailed: {}", e.why.to_string());
