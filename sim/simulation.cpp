@@ -24,6 +24,25 @@ constexpr actors::TimeNs kLongestSave =
 // Until a run has decided what an earlier one left undecided. The nodes of the earlier one may go on.
 constexpr actors::TimeNs kLongestUndecided = 360'000 * actors::kMillisecond;
 
+// Until the files of an aborted attempt are gone, where all nodes live and their storage works: a node may
+// write until its deadline.
+constexpr uint64_t kLongestSweepMs = 60'000;
+bool leaves_sweeps_alone(const Failure& failure) {
+  switch (failure.kind) {
+    case Failure::Kind::ends:
+    case Failure::Kind::vanishes:
+    case Failure::Kind::delays:
+    case Failure::Kind::doubles:
+    case Failure::Kind::reorders:
+    case Failure::Kind::disk_slow:
+    case Failure::Kind::disk_full:
+    case Failure::Kind::disk_loses:
+      return true;
+    default:
+      return false;
+  }
+}
+
 constexpr uint64_t kMaxAuditedBytes = uint64_t{1} << 30;  // of a root; the audit takes as long as reading all
 
 // How much counters have grown since the previous call.
@@ -83,16 +102,25 @@ SaveReport report_of(const TrainerTimings& times) {
 constexpr uint64_t kRecoveryMs = 15'000;
 // A save that no failure delays is decided in this time, beyond writing and the skew of its ranks.
 constexpr actors::TimeNs kPromptMs = 3'000;
+// The same for the tiny model, of which planning takes no time. A message that is lost and sent again after
+// resend_first_ms comes too late for it, except where a request to the storage takes long.
+constexpr actors::TimeNs kTinyPromptMs = 200;
+constexpr actors::TimeNs kPromptRoundTrips = 50;
 // How often storage is looked at between the last report and the last answer, beside once a rank's files.
 constexpr uint64_t kLooksOfASave = 64;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
+// Outages with more time between them are independent: all hosts have recovered from the first one.
+constexpr uint64_t kApartMs = 20'000;
+
 // True if no failure may end a save: no trainer and no write fails, and each outage ends before a host counts
-// as lost, even if outages follow one another.
+// as lost, even if outages follow one another. `failures` are sorted by time.
 bool needs_no_abort(const std::vector<Failure>& failures, const actors::Timeouts& timeouts) {
-  uint64_t away_ms = 0;
+  uint64_t away_ms = 0, ended_ms = 0;
   for (const Failure& failure : failures) {
+    if (failure.at_ms >= ended_ms + kApartMs) away_ms = 0;
+    ended_ms = std::max(ended_ms, failure.ends_ms() + failure.by_ms);
     switch (failure.kind) {
       case Failure::Kind::stalls:
       case Failure::Kind::restarts:
@@ -107,24 +135,53 @@ bool needs_no_abort(const std::vector<Failure>& failures, const actors::Timeouts
         away_ms += failure.by_ms;
         break;
       case Failure::Kind::reads_fail:
-        away_ms += failure.for_ms + kOutageMs;
+        away_ms += failure.for_ms;
+        break;
+      case Failure::Kind::sweeps:
         break;
       default:
         return false;
     }
+    if (away_ms >= timeouts.host_lost_ms) return false;
   }
-  return away_ms < timeouts.host_lost_ms;
+  return true;
+}
+
+constexpr uint64_t kJoinedMs = 1'000;  // by then all hosts have told the coordinator of their ranks
+
+// True if the coordinator's host does not fail, and the nodes of other hosts reach it.
+bool spares_coordinator(const std::vector<Failure>& failures) {
+  return std::ranges::all_of(failures, [](const Failure& failure) {
+    switch (failure.kind) {
+      case Failure::Kind::dies:  // nobody knows which ranks a host had that died before it joined
+        return failure.host > 0 && failure.hosts != 0 && failure.at_ms > kJoinedMs;
+      case Failure::Kind::stalls:
+      case Failure::Kind::restarts:
+      case Failure::Kind::stops:
+        return failure.host > 0 && failure.hosts != 0;
+      case Failure::Kind::ends:
+      case Failure::Kind::vanishes:
+      case Failure::Kind::delays:
+      case Failure::Kind::doubles:
+      case Failure::Kind::reorders:
+      case Failure::Kind::sweeps:
+        return true;
+      default:
+        return false;
+    }
+  });
 }
 
 // How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
 // again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its
 // node lives.
 actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
-  bool is_known = scenario.mode != SaveMode::rank_local;  // a coordinator that starts again knows no ranks
+  // Of a rank-local save, a coordinator that starts again knows no ranks.
+  bool is_known = scenario.mode != SaveMode::rank_local || spares_coordinator(scenario.failures);
   for (const Failure& failure : scenario.failures) {
     is_known = is_known && failure.kind != Failure::Kind::loses && failure.kind != Failure::Kind::disk_slow &&
                failure.kind != Failure::Kind::disk_fails && failure.kind != Failure::Kind::disk_full &&
-               failure.kind != Failure::Kind::reads_fail;
+               failure.kind != Failure::Kind::reads_fail && failure.kind != Failure::Kind::disk_loses;
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
@@ -188,7 +245,9 @@ class RunWatch {
   std::optional<Violation> finish(bool is_done) {
     if (!oracles_) return std::nullopt;
     if (is_done) oracles_->finish(events_.now());
-    if (is_done && load_oracles_) load_oracles_->finish(events_.now(), generation_);
+    if (is_done && load_oracles_) {
+      load_oracles_->finish(events_.now(), generation_, scenario_.mode == SaveMode::rank_local);
+    }
     if (load_oracles_ && load_oracles_->violation()) return load_oracles_->violation();
     return oracles_->violation();
   }
@@ -217,7 +276,7 @@ class RunWatch {
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
     const actors::TimeNs margin_ms = kSaveMarginMs + skew_ms;
     const uint64_t looks = kLooksOfASave + scenario_.ranks;  // one after the other
-    facts.prompt_deadline = (kPromptMs + skew_ms) * actors::kMillisecond +
+    facts.prompt_deadline = prompt_ns() + skew_ms * actors::kMillisecond +
                             static_cast<actors::TimeNs>(looks * profile_.storage.look_ns);
     facts.save_deadline = (longest_wait_ms(scenario_, timeouts) + margin_ms) * actors::kMillisecond;
     facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
@@ -236,6 +295,13 @@ class RunWatch {
       oracles_->sent(events_.now(), from, to, bytes);
     });
     trainers.on_slab([this](Rank rank, uint32_t in_use) { oracles_->slabs(events_.now(), rank, in_use); });
+  }
+  // Rank-local nodes poll the root, and more and more slowly.
+  actors::TimeNs prompt_ns() const {
+    if (scenario_.mode == SaveMode::rank_local || scenario_.model != "tiny") {
+      return kPromptMs * actors::kMillisecond;
+    }
+    return kTinyPromptMs * actors::kMillisecond + kPromptRoundTrips * profile_.storage.round_trip_ns;
   }
   size_t sender_of(size_t node, const actors::Event& event) const {
     const auto* received = std::get_if<actors::event::Received>(&event);
@@ -473,7 +539,7 @@ class JobRun {
     for (const Failure& failure : scenario_.failures) {
       const auto at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond;
       const auto until = static_cast<actors::TimeNs>(failure.ends_ms()) * actors::kMillisecond;
-      if (failure.kind < Failure::Kind::cut || failure.kind > Failure::Kind::disk_full) continue;
+      if (failure.kind < Failure::Kind::cut || failure.kind > Failure::Kind::disk_loses) continue;
       if (at > events_.now() || until <= events_.now()) continue;
       Failure rest = failure;
       rest.for_ms = 1 + static_cast<uint64_t>((until - events_.now()) / actors::kMillisecond);
@@ -672,8 +738,29 @@ class JobRuns {
     return keys;
   }
 
-  // Runs on until the newest run has decided what earlier runs left undecided.
   void settle() {
+    decide_inherited();
+    if (!violation_) sweep_aborted();
+  }
+
+  // Runs on until no file of an aborted attempt is left, if nothing prevents that.
+  void sweep_aborted() {
+    const bool is_possible = std::ranges::all_of(scenario_.failures, leaves_sweeps_alone);
+    if (!is_possible || current().checks().oracles() == nullptr) return;
+    const auto leftovers = [this] {
+      return current().cluster().counted_root().leftovers_of_aborted(current().generation());
+    };
+    const uint64_t longest_ms = kLongestSweepMs + current().cluster().timeouts().node_deadline_ms;
+    const actors::TimeNs until = std::max(events_.now(), failures_end_) +
+                                 static_cast<actors::TimeNs>(longest_ms) * actors::kMillisecond;
+    while (leftovers() != 0 && events_.now() < until && !events_.empty()) events_.run_next();
+    if (leftovers() == 0) return;
+    violation_ = Violation{"aborted-is-swept", events_.now(),
+                           std::to_string(leftovers()) + " files of aborted attempts are still there"};
+  }
+
+  // Runs on until the newest run has decided what earlier runs left undecided.
+  void decide_inherited() {
     if (inherited_.empty() || current().checks().oracles() == nullptr) return;
     const actors::TimeNs until = std::max(events_.now(), failures_end_) + kLongestUndecided;
     while (!still_undecided().empty() && events_.now() < until && !events_.empty()) events_.run_next();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "actors/operation_traits.h"
 #include "sim/basics/random.h"
@@ -63,18 +64,37 @@ void keep_those_after(actors::TimeNs since, Moments& moments) {
 
 // Half of the failures that are aimed at an operation of a node are failures of its disk, and half of those
 // aimed at a message are failures of links.
-constexpr const char* kDiskKinds = "mixed:count=1,until_ms=1,kinds=disk-slow/disk-fails/disk-full/reads-fail";
-constexpr const char* kLinkKinds = "mixed:count=1,until_ms=1,kinds=cut/loses/delays/doubles/reorders";
-
-std::string rules_for(AimedKinds kinds, const std::string& moment, Random& random) {
-  if (kinds == AimedKinds::restarts) return "mixed:count=1,until_ms=1,kinds=job-restarts";
-  const bool is_fitting = random.below(2) == 0;
-  if (is_fitting && moment.starts_with("node: ")) return kDiskKinds;
-  if (is_fitting && moment.find(": Received ") != std::string::npos) return kLinkKinds;
-  return "mixed:count=1,until_ms=1";
+bool is_of_disk(Failure::Kind kind) {
+  return kind >= Failure::Kind::disk_slow && kind <= Failure::Kind::disk_loses;
+}
+bool is_of_link(Failure::Kind kind) {
+  return kind >= Failure::Kind::cut && kind <= Failure::Kind::reorders;
 }
 
-void aim(Failure& failure, const Moment& moment, const Scenario& scenario, Random& random) {
+std::string rules_for(const Aim& aim, const std::string& moment, Random& random) {
+  std::vector<Failure::Kind> kinds = aim.kinds;
+  for (size_t kind = 0; aim.kinds.empty() && kind < Failure::kMixedKinds; ++kind) {
+    kinds.push_back(static_cast<Failure::Kind>(kind));
+  }
+  const bool is_operation = moment.starts_with("node: ");
+  const bool is_message = moment.find(": Received ") != std::string::npos;
+  if ((is_operation || is_message) && random.below(2) == 0) {
+    std::vector<Failure::Kind> fitting;
+    std::ranges::copy_if(kinds, std::back_inserter(fitting), is_operation ? is_of_disk : is_of_link);
+    if (!fitting.empty()) kinds = fitting;
+  }
+  std::vector<std::string_view> names;
+  for (const Failure::Kind kind : kinds) names.push_back(failure_kind_name(kind));
+  return fmt::format("mixed:count=1,until_ms=1,kinds={}", fmt::join(names, "/"));
+}
+
+void make_brief(Failure& failure) {
+  constexpr uint64_t kLongestMs = 2'000, kMostDelayMs = 500;
+  if (failure.for_ms > kLongestMs) failure.for_ms = 1 + failure.for_ms % kLongestMs;
+  if (failure.by_ms > kMostDelayMs) failure.by_ms = 1 + failure.by_ms % kMostDelayMs;
+}
+
+void set_time_and_place(Failure& failure, const Moment& moment, const Scenario& scenario, Random& random) {
   const actors::TimeNs offset = kOffsets[random.below(kOffsets.size())];
   const actors::TimeNs at = std::max(kAttachedNs, moment.at + offset);
   failure.at_ms = static_cast<uint64_t>(at / actors::kMillisecond);
@@ -95,21 +115,22 @@ void aim(Failure& failure, const Moment& moment, const Scenario& scenario, Rando
 
 }  // namespace
 
-Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile,
-                              const std::vector<AimedKinds>& aims, uint64_t seed, AimCounts* counts) {
+Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, const std::vector<Aim>& aims,
+                              uint64_t seed, AimCounts* counts) {
   SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_failures(scenario));
   Random random(stream_seed(seed, Stream::aims));
   actors::TimeNs last = -1;  // when the failure before begins
-  for (const AimedKinds kinds : aims) {
+  for (const Aim& aim : aims) {
     SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
     if (moments.empty()) break;  // everything died before anything began
     if (random.below(2) == 0) keep_those_after(last, moments);
     const auto& [name, of_kind] = *std::next(moments.begin(), random.below(moments.size()));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> rules,
-                           parse_failure_rules(rules_for(kinds, name, random)));
+                           parse_failure_rules(rules_for(aim, name, random)));
     SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
-    aim(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
+    if (aim.is_brief) make_brief(drawn.front());
+    set_time_and_place(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
     last = time_of(drawn.front());
     ++(*counts)[{name, drawn.front().kind}];
     aimed.failures.push_back(drawn.front());

@@ -22,16 +22,16 @@ namespace shoal::sim {
 // How often failures were aimed, by moment and by kind of failure.
 using AimCounts = std::map<std::pair<std::string, Failure::Kind>, uint64_t>;
 
-// Which kinds a failure may be of.
-enum class AimedKinds : uint8_t {
-  mixed,     // all but restarts of the job
-  restarts,  // the job is killed, and starts again
+// What a failure that is aimed may be.
+struct Aim {
+  std::vector<Failure::Kind> kinds;  // one of these; none: any kind but job_restarts
+  bool is_brief = false;             // it lasts for 2 s at most, and delays a message by 0.5 s at most
 };
 
 // Returns the scenario with more failures, one for each of `aims`. `seed` decides where they are; equal
 // arguments give equal failures. Adds them to `counts`. Errors are those of simulate(). Takes a run of the
 // scenario for each.
-Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile,
-                              const std::vector<AimedKinds>& aims, uint64_t seed, AimCounts* counts);
+Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, const std::vector<Aim>& aims,
+                              uint64_t seed, AimCounts* counts);
 
 }  // namespace shoal::sim

@@ -61,6 +61,32 @@ Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
   return job;
 }
 
+// Which kinds the failures of one job are of, besides restarts of the job.
+enum class Theme : uint8_t {
+  all,       // any
+  some,      // one to three kinds: such a job shows what failures of other kinds would excuse
+  harmless,  // brief failures that a save must survive
+};
+
+constexpr std::array kHarmless = {
+    Failure::Kind::stalls, Failure::Kind::restarts, Failure::Kind::coordinates, Failure::Kind::cut,
+    Failure::Kind::delays, Failure::Kind::doubles,  Failure::Kind::reorders,    Failure::Kind::reads_fail,
+    Failure::Kind::sweeps, Failure::Kind::stops,
+};
+
+Aim draw_aim(Theme theme, Random& random) {
+  Aim aim;
+  if (theme == Theme::harmless) {
+    aim.kinds.assign(kHarmless.begin(), kHarmless.end());
+    aim.is_brief = true;
+  }
+  const uint64_t some = theme == Theme::some ? 1 + random.below(3) : 0;
+  for (uint64_t i = 0; i < some; ++i) {
+    aim.kinds.push_back(static_cast<Failure::Kind>(random.below(Failure::kMixedKinds)));
+  }
+  return aim;
+}
+
 }  // namespace
 
 Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const ProfileByName& profiles,
@@ -68,16 +94,19 @@ Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const Profi
   Random random(stream_seed(seed, Stream::swarm));
   Scenario job = draw_job(seed, limits, random);
   const auto failures = static_cast<uint32_t>(random.below(limits.most_failures + 1));
-  const uint32_t by_clock = random.below(3) == 0 ? failures / 2 : 0;
+  const Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::some, Theme::harmless}, random);
+  const uint32_t by_clock = theme == Theme::all && random.below(3) == 0 ? failures / 2 : 0;
   if (by_clock != 0) {
     const uint64_t until_ms = job.saves * (job.interval_ms + 50) + 100;
     job.failure_draws = fmt::format("mixed:count={},until_ms={}", by_clock, until_ms);
   }
   const uint32_t aimed = failures - by_clock;
-  const uint32_t restarts = std::min(aimed, one_of(std::array{0u, 0u, 0u, 1u, 1u, 2u}, random));
-  std::vector<AimedKinds> aims(aimed - restarts, AimedKinds::mixed);
+  const uint32_t drawn = std::min(aimed, one_of(std::array{0u, 0u, 0u, 1u, 1u, 2u}, random));
+  const uint32_t restarts = theme == Theme::harmless ? 0 : drawn;
+  std::vector<Aim> aims(aimed - restarts, draw_aim(theme, random));
   for (uint32_t i = 0; i < restarts; ++i) {
-    aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)), AimedKinds::restarts);
+    aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)),
+                Aim{{Failure::Kind::job_restarts}});
   }
   return aim_failures(job, profiles(job.profile), aims, seed, counts);
 }

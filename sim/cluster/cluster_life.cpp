@@ -185,6 +185,18 @@ bool VirtualCluster::is_silent(size_t one, size_t other) const {
   return is_gone(nodes_[one]) || is_gone(nodes_[other]) || is_deaf(one, other) || is_deaf(other, one);
 }
 
+void VirtualCluster::sweep_attempts(size_t node) {
+  const auto carry_out = [&](const actors::Operation& operation) {
+    (void)work_of(node, operation).finish();  // StoredPayload compares the results
+  };
+  for (const AttemptKey& key : root_->attempts()) {
+    carry_out(actors::operation::InspectAttempt{key});
+    carry_out(actors::operation::ReadDecision{key});
+    carry_out(actors::operation::SweepAttempt{key});
+  }
+  carry_out(actors::operation::ListAttempts{});
+}
+
 void VirtualCluster::begin_hazard(const Failure& failure) {
   hazards_.begin(failure, events_.now());
   if (failure.kind == Failure::Kind::disk_slow) {

@@ -129,6 +129,10 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
                              {{Kind::list, 1}},
                              actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
                        },
+                       // The folder of an attempt all of whose files are lost. It counts as no attempt.
+                       [&](const RemoveRemains&) {
+                         return answer({{Kind::change, 1}}, actors::OperationResult(Done{}));
+                       },
                        // --- loads: counted_root_loads.cpp ---
                        [&](const ReadLoadChoice& read) { return read_choice(read); },
                        [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
@@ -156,8 +160,8 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
                        },
                        // No simulated job starts these: its loads name no step, read no metadata and let the
                        // node read the files, and nothing is deleted.
-                       [&](const base::OneOf<DecodeDecision, DeleteCheckpoint, RemoveRemains,
-                                             ListAttemptsOfStep, ListCheckpoints, LocateRanges> auto&) {
+                       [&](const base::OneOf<DecodeDecision, DeleteCheckpoint, ListAttemptsOfStep,
+                                             ListCheckpoints, LocateRanges> auto&) {
                          const std::string name(actors::traits_of(operation).name);
                          return answer({}, Status(Code::unavailable, name + " is not simulated"));
                        }},
@@ -199,6 +203,9 @@ CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& 
           [this, key = write.key, rank = write.rank, file = write.file,
            written]() -> Result<actors::OperationResult> {
             Attempt& attempt = attempts_[key];
+            if (attempt.too_short.contains(shard_of(rank, file))) {
+              return Status(Code::already_exists, "another file has this name");
+            }
             if (!attempt.shards.contains(shard_of(rank, file)))
               attempt.payload_bytes += written.payload_bytes;
             attempt.shards[shard_of(rank, file)] = written.size;
@@ -206,6 +213,35 @@ CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& 
             if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
             return actors::OperationResult(written);
           }};
+}
+
+void CountedRoot::lose_shard(const AttemptKey& key, Rank rank, uint32_t file, uint64_t payload_bytes,
+                             std::optional<uint64_t> bytes_left) {
+  Attempt& attempt = attempts_[key];
+  if (bytes_left) {
+    attempt.shards[shard_of(rank, file)] = *bytes_left;
+    attempt.too_short.insert(shard_of(rank, file));
+    return;
+  }
+  attempt.shards.erase(shard_of(rank, file));
+  attempt.payload_bytes -= payload_bytes;
+  attempt.has_lost_shards = true;
+}
+
+bool CountedRoot::Attempt::has_shards_of(Rank rank) const {
+  if (!has_lost_shards) return shards.contains(shard_of(rank, 0));
+  return std::any_of(shards.begin(), shards.end(),
+                     [rank](const auto& shard) { return static_cast<Rank>(shard.first) == rank; });
+}
+
+Status CountedRoot::check_listed(const AttemptKey& key, const std::vector<storage::FileEntry>& files) const {
+  const Attempt& attempt = attempts_.at(key);
+  for (const storage::FileEntry& file : files) {
+    auto found = attempt.shards.find(shard_of(file.rank, std::get<uint32_t>(file.contents)));
+    if (found == attempt.shards.end()) return Status(Code::not_found, file.name + " does not exist");
+    if (found->second != file.size) return Status(Code::corrupt, file.name + " has another size");
+  }
+  return ok_status();
 }
 
 CountedRoot::Work CountedRoot::record_staged(const actors::operation::RecordStaged& staged) {
@@ -270,7 +306,9 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes,
                              looks = publish.looks_first, generation] {
             // A complete set of rank manifests is committed, even if this operation wants to abort it.
-            if (!made->committed() && attempts_[made->key].is_complete_set()) return merge(made->key);
+            if (!made->committed() && attempts_[made->key].is_complete_set()) {
+              if (auto merged = merge(made->key); merged.ok()) return merged;
+            }
             // What was not complete at the first look may be now.
             if (looks && made->key.generation >= epoch_.generation && !attempts_[made->key].decision &&
                 attempts_[made->key].published == 0) {
@@ -313,10 +351,8 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::Pu
               attempt.manifest_bytes += bytes;
               record_bytes_ += bytes;
             }
-            for (const storage::FileEntry& file : manifest->files) {
-              if (attempt.shards.contains(shard_of(file.rank, std::get<uint32_t>(file.contents)))) continue;
-              return Status(Code::not_found, file.name + " does not exist");  // it was swept
-            }
+            // Its files may have been swept.
+            SHOAL_RETURN_IF_ERROR(check_listed(manifest->key, manifest->files));
             return actors::OperationResult(actors::operation::Done{});
           }};
 }
@@ -368,6 +404,9 @@ Status CountedRoot::work_out_merged(const AttemptKey& key) {
   for (const auto& manifest : attempt.manifests) set.push_back(*manifest);
   SHOAL_ASSIGN_OR_RETURN(storage::Manifest merged,
                          storage::merge_rank_manifests(std::move(set), to_string(key)));
+  if (Status listed = check_listed(key, merged.files); !listed.ok()) {
+    return Status(Code::not_found, listed.message());
+  }
   SHOAL_ASSIGN_OR_RETURN(Bytes encoded,
                          storage::encode_decision({key, Nonce{}, RootId{}, kSomeTimeNs, merged}));
   attempt.merged = std::move(merged);
@@ -409,11 +448,12 @@ Result<storage::Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
   Status why(Code::not_found, to_string(key) + ": it has no roster of its generation, or no shard");
   auto rosters = rosters_of_.find(key.generation);
   if (attempt.shards.empty() || rosters == rosters_of_.end()) return why;
+  bool is_first = true;
   for (const storage::RosterRecord& roster : rosters->second) {
     if (roster.options.mode == SaveMode::rank_local) continue;
     auto manifest = prove_under(key, attempt, roster);
     if (manifest.ok()) return manifest;
-    why = manifest.status();
+    if (std::exchange(is_first, false)) why = manifest.status();
   }
   return why;
 }
@@ -422,13 +462,15 @@ Result<storage::Manifest> CountedRoot::prove_under(const AttemptKey& key, const 
                                                    const storage::RosterRecord& roster) {
   const World& world = *roster.world;
   const Status differs(Code::not_found, to_string(key) + ": its shards do not match a roster");
+  for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
+    if (attempt.has_shards_of(rank) == attempt.records.contains(rank)) return differs;
+  }
   storage::Manifest manifest;
   manifest.world = roster.world;
   manifest.options = roster.options;
   uint64_t payload_bytes = 0;
   for (Rank rank = 0; rank < world.roster.world_size(); ++rank) {
     auto record = attempt.records.find(rank);
-    if (attempt.shards.contains(shard_of(rank, 0)) == (record != attempt.records.end())) return differs;
     SHOAL_ASSIGN_OR_RETURN(SavePlanPtr plan, plans_->plan(world, rank, roster.options));
     if (record != attempt.records.end() &&
         (plan->files != 0 || record->second != std::pair(plan->layout_id, assignment_id_of(*plan)))) {
@@ -439,12 +481,16 @@ Result<storage::Manifest> CountedRoot::prove_under(const AttemptKey& key, const 
       const LayoutEntry& entry = world.layout_of(rank).entries()[item.entry];
       if (entry.kind == LayoutEntry::Kind::object) payload_bytes += kSimulatedObjectBytes;
     }
+    bool is_damaged = false;
     for (uint32_t file = 0; file < plan->files; ++file) {
       auto shard = attempt.shards.find(shard_of(rank, file));
       if (shard == attempt.shards.end()) return differs;
+      is_damaged = is_damaged || attempt.too_short.contains(shard->first);
       manifest.files.push_back(
           {shard_file_name(rank, file), shard->second, header_digest_of(key, rank, file), rank, file});
     }
+    if (attempt.shards.contains(shard_of(rank, plan->files))) return differs;
+    if (is_damaged) return Status(Code::corrupt, to_string(key) + ": a shard is too short");
   }
   if (!attempt.records.empty() && attempt.records.rbegin()->first >= world.roster.world_size())
     return differs;
@@ -464,12 +510,7 @@ CountedRoot::Work CountedRoot::read_decision(const actors::operation::ReadDecisi
 
 CountedRoot::Work CountedRoot::check_files(const actors::operation::CheckFiles& check) {
   const Attempt& attempt = attempts_[check.key];
-  for (const storage::FileEntry& file : *check.files) {
-    auto found = attempt.shards.find(shard_of(file.rank, std::get<uint32_t>(file.contents)));
-    if (found == attempt.shards.end() || found->second != file.size) {
-      return answer({}, Status(Code::corrupt, file.name + " does not exist as it was reported"));
-    }
-  }
+  if (Status listed = check_listed(check.key, *check.files); !listed.ok()) return answer({}, listed);
   return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(actors::operation::Done{}));
 }
 
@@ -507,6 +548,23 @@ std::vector<AttemptKey> CountedRoot::undecided() const {
     if (!attempt.decision && attempt.entries() != 0) keys.push_back(key);
   }
   return keys;
+}
+
+std::vector<AttemptKey> CountedRoot::attempts() const {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, attempt] : attempts_) {
+    if (attempt.entries() != 0) keys.push_back(key);
+  }
+  return keys;
+}
+
+uint64_t CountedRoot::leftovers_of_aborted(uint32_t generation) const {
+  uint64_t files = 0;
+  for (const auto& [key, attempt] : attempts_) {
+    const bool is_aborted = attempt.decision && !attempt.decision->committed();
+    if (is_aborted && key.generation == generation) files += attempt.entries() - 1;
+  }
+  return files;
 }
 
 std::optional<actors::TimeNs> CountedRoot::complete_when_aborted(const AttemptKey& key) const {
@@ -572,6 +630,7 @@ CountedRoot::Work CountedRoot::sweep_attempt(const actors::operation::SweepAttem
             if (swept.decision->committed()) return actors::OperationResult(uint64_t{0});
             const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;
             swept.shards.clear();
+            swept.too_short.clear();
             swept.records.clear();
             swept.payload_bytes = 0;
             swept.manifests.clear();

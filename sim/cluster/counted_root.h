@@ -50,6 +50,14 @@ class CountedRoot final : public RootView {
   // has_catalog: true for the coordinator's node. generation: of the run whose node asks.
   Work begin(const actors::Operation& operation, bool has_catalog, size_t node, uint32_t generation);
 
+  std::vector<AttemptKey> attempts() const;  // those of which the root holds a file
+  // Files that a sweep of an aborted attempt of this generation would remove.
+  uint64_t leftovers_of_aborted(uint32_t generation) const;
+
+  // A shard that was just written is missing afterwards, or has this many bytes only.
+  void lose_shard(const AttemptKey& key, Rank rank, uint32_t file, uint64_t payload_bytes,
+                  std::optional<uint64_t> bytes_left);
+
   // From now on the root keeps what it needs to open each shard, so that a load can read it.
   void will_be_loaded() { keeps_heads_ = true; }
   // Takes over the attempts of the root `before`, as a later generation finds them. `before` is of no use
@@ -77,6 +85,8 @@ class CountedRoot final : public RootView {
     std::shared_ptr<const storage::Decision> decision;
     uint64_t decision_bytes = 0;
     base::PagedMap<uint64_t, uint64_t> shards;  // sizes in bytes, by shard_of
+    std::set<uint64_t> too_short;               // shards whose ends are missing
+    bool has_lost_shards = false;               // some shard that was written is missing
     // Records of ranks that write no shard: layout, plan of the assignment.
     std::map<Rank, std::pair<LayoutId, PlanId>> records;
     std::vector<std::shared_ptr<const storage::RankManifest>> manifests;  // by rank; null: missing
@@ -91,6 +101,7 @@ class CountedRoot final : public RootView {
     uint64_t merged_bytes = 0;
 
     bool is_complete_set() const { return published != 0 && published == manifests.size(); }
+    bool has_shards_of(Rank rank) const;
     uint64_t entries() const { return shards.size() + records.size() + published + (decision ? 1 : 0); }
   };
   static uint64_t shard_of(Rank rank, uint32_t file) { return uint64_t{file} << 32 | rank; }
@@ -111,6 +122,8 @@ class CountedRoot final : public RootView {
   Work complete_rank_local(const actors::operation::CompleteRankLocal& complete);
   Work list_missing_manifests(const actors::operation::ListMissingManifests& list);
   Work complete_attempt(const actors::operation::CompleteAttempt& complete);
+  // OK if the attempt holds these files with their sizes. Code::not_found or Code::corrupt.
+  Status check_listed(const AttemptKey& key, const std::vector<storage::FileEntry>& files) const;
   // Proves what storage/decisions/completion.cpp proves, but from names, counts and sums of bytes.
   Result<storage::Manifest> prove_complete(const AttemptKey& key);
   Result<storage::Manifest> prove_under(const AttemptKey& key, const Attempt& attempt,

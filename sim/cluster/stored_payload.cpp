@@ -283,6 +283,13 @@ Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_c
   return stored;
 }
 
+void StoredPayload::lose_shard(const AttemptKey& key, Rank rank, uint32_t file,
+                               std::optional<uint64_t> bytes_left) {
+  const std::string path = storage::shard_path(key, rank, file);
+  if (bytes_left) return root_->file_system.resize(path, *bytes_left);
+  SHOAL_CHECK(root_->storage->remove(path).ok());
+}
+
 void StoredPayload::disagree(std::string_view what, uint64_t counted, uint64_t stored) {
   if (counted == stored || !root_->disagreement.ok()) return;
   root_->disagreement = Status(

@@ -59,6 +59,9 @@ class StoredPayload {
   Result<actors::OperationResult> carry_out(size_t node, bool has_catalog, const actors::Operation& operation,
                                             Result<actors::OperationResult> counted, uint64_t counted_bytes);
 
+  // The same for a shard that was just written: CountedRoot::lose_shard().
+  void lose_shard(const AttemptKey& key, Rank rank, uint32_t file, std::optional<uint64_t> bytes_left);
+
   // A trainer has received this piece in its window, in a load of the checkpoint `key`. Checks its bytes.
   void check_loaded(actors::ClientId client, const AttemptKey& key, const local::LoadTarget& target,
                     const local::LoadedPiece& piece);

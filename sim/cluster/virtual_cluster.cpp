@@ -442,11 +442,30 @@ void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors
   if (running->is_bulk()) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = work_of(index, start.operation);
+    const auto* write = std::get_if<actors::operation::WriteShard>(&start.operation);
+    const auto lost = write == nullptr ? std::nullopt : hazards_.lost_write(index, events_.now());
+    if (lost) lose_write(*running, *write, *lost);
   } else {
     running->operation = waiting_operations_.take();
     *running->operation = std::move(start.operation);
   }
   run_operation(running);
+}
+
+void VirtualCluster::lose_write(Running& running, const actors::operation::WriteShard& write,
+                                Hazards::LostWrite how) {
+  running.work.finish = [this, finish = std::move(running.work.finish), key = write.key, rank = write.rank,
+                         file = write.file, how] {
+    const bool is_new = !root_->file_bytes(key, rank, file);
+    Result<actors::OperationResult> result = finish();
+    if (!is_new || !result.ok()) return result;
+    const auto& written = std::get<storage::WrittenShard>(*result);
+    std::optional<uint64_t> left;
+    if (how == Hazards::LostWrite::too_short) left = written.size / 2;
+    root_->lose_shard(key, rank, file, written.payload_bytes, left);
+    if (payload_ != nullptr) payload_->lose_shard(key, rank, file, left);
+    return result;
+  };
 }
 
 void VirtualCluster::run_operation(Running* running) {

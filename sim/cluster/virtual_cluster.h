@@ -109,6 +109,9 @@ class VirtualCluster {
   // The process of the node handles nothing for `duration`. If this lasts kSilenceNs, its peers consider it
   // lost.
   void stall(size_t node, actors::TimeNs duration);
+  // What `shoal gc` does on the host of this node: it looks at each attempt, and removes the files of those
+  // that were aborted. At once, and without costs.
+  void sweep_attempts(size_t node);
   void begin_hazard(const Failure& failure);                         // a failure of a link or a disk
   void lose_client(size_t node, actors::ClientId client);            // the client's connection ends
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as the launcher reports it
@@ -302,6 +305,8 @@ class VirtualCluster {
   void start_operation(size_t node, actors::RoleKind role, actors::effect::Start start);
   void run_operation(Running* running);
   CountedRoot::Work work_of(size_t node, const actors::Operation& operation);
+  // The storage of this node reports success for this write, but the shard is not there as it was written.
+  void lose_write(Running& running, const actors::operation::WriteShard& write, Hazards::LostWrite how);
   CountedRoot::Work measure_writes(size_t node, const actors::operation::MeasureWrites& measure) const;
   void begin_operation(Running* running);
   void end_operation(Running* running);

@@ -54,6 +54,8 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::disk_fails, "disk-fails", "host for_ms ", "hosts permille "},
     {Kind::disk_full, "disk-full", "host for_ms ", "hosts "},
     {Kind::reads_fail, "reads-fail", "host for_ms ", "hosts permille "},
+    {Kind::disk_loses, "disk-loses", "host for_ms ", "hosts permille "},
+    {Kind::sweeps, "sweeps", "host ", ""},
     {Kind::stops, "stops", "host for_ms ", "hosts "},
     {Kind::job_restarts, "job-restarts", "host hosts for_ms ranks ", ""},
 }};

@@ -43,13 +43,16 @@ struct Failure {
     disk_fails,    // permille of the hosts' storage operations fail, for for_ms
     disk_full,     // operations of hosts that create files fail, for for_ms
     reads_fail,    // permille of the hosts' storage operations that only read fail, for for_ms
+    disk_loses,    // for for_ms, permille of the shards that hosts write are missing or too short afterwards,
+                   // although the write reports success
+    sweeps,        // an operator on the host runs `shoal gc`: it removes the files of all aborted attempts
     stops,         // nodes of hosts are requested to stop, and end when drained; new ones start for_ms later
     job_restarts,  // nodes and trainers of hosts are killed; for_ms later another run of the job starts on
                    // `ranks` ranks, loads the newest checkpoint and goes on saving. The other hosts go on
                    // too.
   };
-  static constexpr size_t kKinds = 17;
-  static constexpr size_t kMixedKinds = 16;  // the first ones: those that a rule "mixed" draws by default
+  static constexpr size_t kKinds = 19;
+  static constexpr size_t kMixedKinds = 18;  // the first ones: those that a rule "mixed" draws by default
 
   Kind kind = Kind::dies;
   uint64_t at_ms = 0;

@@ -202,7 +202,7 @@ class Drawer {
     }
     if (failure.kind == Kind::dies) {
       if (random_.below(2) == 0) failure.back_after_ms = lasts;
-    } else if (failure.kind != Kind::coordinates) {
+    } else if (failure.kind != Kind::coordinates && failure.kind != Kind::sweeps) {
       failure.for_ms = lasts;
     }
     if (failure.kind >= Kind::cut && failure.kind <= Kind::reorders) {
@@ -213,7 +213,10 @@ class Drawer {
     }
     if (failure.kind >= Kind::delays && failure.kind <= Kind::reorders) failure.by_ms = duration(1, 12);
     if (failure.kind == Kind::disk_slow) failure.factor = 2 + random_.below(30);
-    if (failure.kind == Kind::disk_fails || failure.kind == Kind::reads_fail) failure.permille = permille;
+    if (failure.kind >= Kind::disk_fails && failure.kind <= Kind::disk_loses &&
+        failure.kind != Kind::disk_full) {
+      failure.permille = permille;
+    }
     failures_.push_back(failure);
   }
 

@@ -38,6 +38,9 @@ class FailureInjector::Impl : public std::enable_shared_from_this<Impl> {
           if (is_of(failure, host)) begin_on(host, failure);
         }
         return;
+      case Failure::Kind::sweeps:
+        if (failure.host < cluster_.nodes()) cluster_.sweep_attempts(failure.host);
+        return;
       case Failure::Kind::job_restarts:
         return;  // end_run
       default:

@@ -107,4 +107,17 @@ Status Hazards::try_operation(size_t host, const actors::Operation& operation, a
   return ok_status();
 }
 
+std::optional<Hazards::LostWrite> Hazards::lost_write(size_t host, actors::TimeNs now) {
+  if (now >= disks_until_) return std::nullopt;
+  for (const Active& active : disks_) {
+    const Failure& failure = active.failure;
+    const bool is_here = failure.kind == Failure::Kind::disk_loses && now < active.until &&
+                         holds(failure.host, failure.hosts, host);
+    if (is_here && happens(failure)) {
+      return random_.below(2) == 0 ? LostWrite::missing : LostWrite::too_short;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace shoal::sim

@@ -41,6 +41,9 @@ class Hazards {
   uint64_t slowness(size_t host, actors::TimeNs now) const;
   // The error with which this operation fails. OK: it does not fail.
   Status try_operation(size_t host, const actors::Operation& operation, actors::TimeNs now);
+  // What becomes of a shard that this host writes now, although the write reports success. None: it stays.
+  enum class LostWrite : uint8_t { missing, too_short };
+  std::optional<LostWrite> lost_write(size_t host, actors::TimeNs now);
 
  private:
   struct Active {

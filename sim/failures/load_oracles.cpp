@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/visit.h"
@@ -84,10 +85,11 @@ void LoadOracles::check_read(actors::TimeNs now, const actors::operation::PieceR
   }
 }
 
-void LoadOracles::finish(actors::TimeNs now, uint32_t generation) {
+void LoadOracles::finish(actors::TimeNs now, uint32_t generation, bool is_rank_local) {
   if (!choice_) return;
   for (const AttemptKey& key : root_.committed()) {
     if (key.generation >= generation || (choice_->found && key <= choice_->key)) continue;
+    if (is_rank_local && std::ranges::find(undecided_, key) == undecided_.end()) continue;
     violated("choice-is-final", now,
              fmt::format("generation {} loads {}, but {} of an earlier run was committed later", generation,
                          choice_->found ? to_string(choice_->key) : "nothing", to_string(key)));
@@ -97,7 +99,10 @@ void LoadOracles::finish(actors::TimeNs now, uint32_t generation) {
 void LoadOracles::answered(actors::TimeNs now, const actors::OperationResult& result) {
   const auto* choice = std::get_if<storage::LoadChoice>(&result);
   if (choice == nullptr) return;
-  if (!choice_) choice_ = *choice;
+  if (!choice_) {
+    choice_ = *choice;
+    undecided_ = root_.undecided();
+  }
   const auto chosen = choice->found ? std::optional(choice->key) : std::nullopt;
   if (chosen && !is_committed(*chosen)) {
     violated("load-is-committed", now,

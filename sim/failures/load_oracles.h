@@ -5,13 +5,16 @@
 //                        read is in the root with the size that the reader expects
 //   load-is-newest       the choice is the newest checkpoint that existed when the load began
 //   load-is-one          all ranks of a load read the same checkpoint
-//   choice-is-final      no attempt of an earlier run above the choice is committed after it
+//   choice-is-final      no attempt of an earlier run above the choice is committed after it. The nodes of an
+//                        earlier run that saves rank-local, and goes on, commit without a coordinator: until
+//                        they notice the later run they may begin and commit others
 //   latest-goes-forward  latest is never older than it was for the previous job
 #pragma once
 
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "actors/operation.h"
 #include "sim/failures/oracles.h"
@@ -27,8 +30,8 @@ class LoadOracles {
   void asked(actors::TimeNs now, const actors::Operation& operation);
   // The root returns a result to a role.
   void answered(actors::TimeNs now, const actors::OperationResult& result);
-  // The run has ended. `generation`: of the run that loads.
-  void finish(actors::TimeNs now, uint32_t generation);
+  // The run has ended. `generation`: of the run that loads. `is_rank_local`: of all runs.
+  void finish(actors::TimeNs now, uint32_t generation, bool is_rank_local);
   const std::optional<AttemptKey>& newest() const { return newest_; }
   const std::optional<Violation>& violation() const { return violation_; }
 
@@ -40,6 +43,7 @@ class LoadOracles {
   const RootView& root_;
   const std::optional<AttemptKey> newest_;  // when the load began
   std::optional<storage::LoadChoice> choice_;
+  std::vector<AttemptKey> undecided_;  // when the choice was made
   std::optional<AttemptKey> read_;
   std::unordered_map<std::string, uint64_t> files_;  // files of read_ by name, with their sizes in the root
   std::optional<Violation> violation_;

@@ -15,8 +15,11 @@
 //   commits-again            a save that begins after all failures are over is committed, if all hosts and
 //                            trainers live
 //   ends-in-time             each living rank is notified of a save within its deadline, once failures stop
+//   aborted-is-swept         the files of aborted attempts are removed, where all nodes live and no disk
+//   fails
 //
-// The oracles do not check that equal seeds give equal traces: sim/replay.h compares two runs.
+// sim/simulation.cpp checks the last one. The oracles do not check that equal seeds give equal traces:
+// sim/replay.h compares two runs.
 #pragma once
 
 #include <cstdint>

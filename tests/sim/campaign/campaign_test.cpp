@@ -99,13 +99,13 @@ TEST(Swarm, HasRanksThatWriteSeveralFiles) {
 TEST(AimedFailures, FitTheEventsThatTheyAreAimedAt) {
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    ASSERT_TRUE(aim_failures(small_job(), profile_of("nvme"), {AimedKinds::mixed}, seed, &counts).ok());
+    ASSERT_TRUE(aim_failures(small_job(), profile_of("nvme"), {Aim{}}, seed, &counts).ok());
   }
   uint64_t disks = 0, operations = 0;
   for (const auto& [cell, times] : counts) {
     if (!cell.first.starts_with("node: ")) continue;
     operations += times;
-    disks += cell.second >= Failure::Kind::disk_slow && cell.second <= Failure::Kind::reads_fail ? times : 0;
+    disks += cell.second >= Failure::Kind::disk_slow && cell.second <= Failure::Kind::disk_loses ? times : 0;
   }
   EXPECT_GT(2 * disks, operations) << "half of them, and a fifth of the others";
   EXPECT_LT(disks, operations);
@@ -114,8 +114,7 @@ TEST(AimedFailures, FitTheEventsThatTheyAreAimedAt) {
 TEST(AimedFailures, HitRareEventsAsOftenAsCommonOnes) {
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    auto aimed =
-        aim_failures(small_job(), profile_of("nvme"), {AimedKinds::mixed, AimedKinds::mixed}, seed, &counts);
+    auto aimed = aim_failures(small_job(), profile_of("nvme"), {Aim{}, Aim{}}, seed, &counts);
     ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
     EXPECT_EQ(aimed->failures.size(), 2u);
   }
@@ -133,7 +132,7 @@ TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
   size_t at_an_event = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     AimCounts counts;
-    auto aimed = aim_failures(small_job(), profile_of("nvme"), {AimedKinds::mixed}, seed, &counts);
+    auto aimed = aim_failures(small_job(), profile_of("nvme"), {Aim{}}, seed, &counts);
     ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
     const Failure& failure = aimed->failures.at(0);
     const actors::TimeNs at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
@@ -158,7 +157,7 @@ TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
     dead.failures.push_back(failure);
   }
   AimCounts counts;
-  auto aimed = aim_failures(dead, profile_of("nvme"), std::vector(5, AimedKinds::mixed), 1, &counts);
+  auto aimed = aim_failures(dead, profile_of("nvme"), std::vector<Aim>(5), 1, &counts);
   ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
   EXPECT_LE(aimed->failures.size(), dead.failures.size() + 5);
 }
