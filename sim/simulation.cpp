@@ -344,6 +344,7 @@ VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation,
           .world_size = scenario.ranks,
           .max_direct_nodes = scenario.max_direct_nodes,
           .generation = generation,
+          .retention = {.keep_last = scenario.keep_last},
           .root = std::move(root)};
 }
 
@@ -723,7 +724,7 @@ class JobRuns {
     for (const auto& run : runs_) {
       if (run->checks().oracles() == nullptr) continue;
       for (const AttemptKey& key : run->checks().oracles()->told_committed()) {
-        if (committed->contains(key)) continue;
+        if (committed->contains(key) || current().cluster().root().was_deleted(key)) continue;
         return violated(to_string(key) + " was reported as committed, but the root has no manifest of it");
       }
     }
@@ -741,6 +742,24 @@ class JobRuns {
   void settle() {
     decide_inherited();
     if (!violation_) sweep_aborted();
+    if (!violation_) delete_old();
+  }
+
+  // Runs on until retention has deleted what its rule lets go, if nothing prevents that.
+  void delete_old() {
+    const bool is_possible = std::ranges::all_of(scenario_.failures, [](const Failure& failure) {
+      // A deletion begins with a tombstone. One that fails is tried again after the next commit.
+      return leaves_sweeps_alone(failure) && failure.kind != Failure::Kind::disk_full;
+    });
+    if (!is_possible || scenario_.keep_last == 0 || current().checks().oracles() == nullptr) return;
+    const storage::RetentionPolicy policy{.keep_last = scenario_.keep_last};
+    const auto left = [&] { return current().cluster().counted_root().to_delete(policy); };
+    const actors::TimeNs until = std::max(events_.now(), failures_end_) +
+                                 static_cast<actors::TimeNs>(kLongestSweepMs) * actors::kMillisecond;
+    while (left() != 0 && events_.now() < until && !events_.empty()) events_.run_next();
+    if (left() == 0) return;
+    violation_ = Violation{"deletes-in-time", events_.now(),
+                           std::to_string(left()) + " checkpoints are still there that no rule keeps"};
   }
 
   // Runs on until no file of an aborted attempt is left, if nothing prevents that.

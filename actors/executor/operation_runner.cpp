@@ -209,6 +209,11 @@ struct OperationRunner::Impl {
     storage::Deletion deletion{
         remove.key,      remove.cause, root_id, surroundings.nonce(), surroundings.unix_time_ns(),
         kDeletionThreads};
+    {
+      // A node that writes late may make the folder again. The next plan then reads it anew.
+      std::lock_guard lock(retention_mutex);
+      known_attempts.attempts.erase(remove.key);
+    }
     SHOAL_ASSIGN_OR_RETURN(storage::DeletionResult result, storage::delete_checkpoint(storage, deletion));
     if (catalog != nullptr && result.outcome != storage::DeletionResult::Outcome::kept) {
       storage::Decision gone{remove.key, deletion.nonce, root_id, deletion.unix_time_ns,

@@ -290,6 +290,7 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
         "ones");
   value("--mode", "mode", "MODE", "collective-free (default), rank-local or collective");
   value("--saves", "saves", "N", "Number of saves, one after the other (2)");
+  value("--keep-last", "keep_last", "N", "Checkpoints that retention keeps; 0 keeps all (0)");
   value("--interval-ms", "interval_ms", "MS", "Time of training between two saves, in milliseconds (60000)");
   value("--arrival-skew-ms", "arrival_skew_ms", "MS",
         "Largest random delay with which a rank calls save, in milliseconds (0)");

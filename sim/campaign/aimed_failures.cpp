@@ -22,8 +22,9 @@ struct Moment {
 };
 using Moments = std::map<std::string, std::vector<Moment>>;  // by kind
 
-// From a nanosecond before the moment, so that the event itself is hit, to well behind it.
-constexpr std::array<actors::TimeNs, 6> kOffsets = {-1, 1, 10'000, 100'000, 1'000'000, 20'000'000};
+// From a nanosecond before the moment, so that the event itself is hit, to well behind it. Three of eight hit
+// the event: a disk that fails must fail when an operation begins.
+constexpr std::array<actors::TimeNs, 8> kOffsets = {-1, -1, -1, 1, 10'000, 100'000, 1'000'000, 20'000'000};
 
 // Until then trainers attach. The simulator does not model trainers and nodes that end before.
 constexpr actors::TimeNs kAttachedNs = 100'000;
@@ -88,6 +89,22 @@ std::string rules_for(const Aim& aim, const std::string& moment, Random& random)
   return fmt::format("mixed:count=1,until_ms=1,kinds={}", fmt::join(names, "/"));
 }
 
+// A job that starts again in the middle of a save must decide that one.
+bool is_of_a_save(const std::string& moment) {
+  constexpr std::array kParts = {"Staged",   "Written",    "WriteShard", "Publish",
+                                 "Manifest", "CheckFiles", "Decision"};
+  return std::ranges::any_of(kParts,
+                             [&](const char* part) { return moment.find(part) != std::string::npos; });
+}
+
+void keep_those_of_saves(Moments& moments) {
+  Moments kept;
+  for (const auto& [name, of_kind] : moments) {
+    if (is_of_a_save(name)) kept[name] = of_kind;
+  }
+  if (!kept.empty()) moments = std::move(kept);
+}
+
 void make_brief(Failure& failure) {
   constexpr uint64_t kLongestMs = 2'000, kMostDelayMs = 500;
   if (failure.for_ms > kLongestMs) failure.for_ms = 1 + failure.for_ms % kLongestMs;
@@ -125,11 +142,14 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, 
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
     if (moments.empty()) break;  // everything died before anything began
     if (random.below(2) == 0) keep_those_after(last, moments);
+    const bool restarts = aim.kinds == std::vector{Failure::Kind::job_restarts};
+    if (restarts && random.below(4) != 0) keep_those_of_saves(moments);
     const auto& [name, of_kind] = *std::next(moments.begin(), random.below(moments.size()));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> rules,
                            parse_failure_rules(rules_for(aim, name, random)));
     SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
     if (aim.is_brief) make_brief(drawn.front());
+    if (random.below(2) == 0) drawn.front().permille = kPermille;  // what it is aimed at surely fails
     set_time_and_place(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
     last = time_of(drawn.front());
     ++(*counts)[{name, drawn.front().kind}];

@@ -57,6 +57,9 @@ Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
     job.load_method =
         one_of(std::array{LoadMethod::automatic, LoadMethod::direct, LoadMethod::two_stage}, random);
   }
+  // Nodes that save rank-local poll. They may find nothing if retention deletes the checkpoint soon.
+  const bool may_delete = job.mode != SaveMode::rank_local || job.interval_ms >= 3'000;
+  if (may_delete && random.below(3) == 0) job.keep_last = static_cast<uint32_t>(1 + random.below(3));
   if (random.below(4) == 0) job.max_direct_nodes = static_cast<uint32_t>(3 + random.below(3));
   return job;
 }
@@ -64,7 +67,7 @@ Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
 // Which kinds the failures of one job are of, besides restarts of the job.
 enum class Theme : uint8_t {
   all,       // any
-  some,      // one to three kinds: such a job shows what failures of other kinds would excuse
+  some,      // a group of kinds, or one to three: such a job shows what other failures would excuse
   harmless,  // brief failures that a save must survive
 };
 
@@ -74,12 +77,24 @@ constexpr std::array kHarmless = {
     Failure::Kind::sweeps, Failure::Kind::stops,
 };
 
+// Kinds that belong together: trainers, nodes, links, disks.
+const std::array<std::vector<Failure::Kind>, 4> kGroups = {{
+    {Failure::Kind::ends, Failure::Kind::vanishes},
+    {Failure::Kind::dies, Failure::Kind::stalls, Failure::Kind::restarts, Failure::Kind::coordinates,
+     Failure::Kind::stops},
+    {Failure::Kind::cut, Failure::Kind::loses, Failure::Kind::delays, Failure::Kind::doubles,
+     Failure::Kind::reorders},
+    {Failure::Kind::disk_slow, Failure::Kind::disk_fails, Failure::Kind::disk_full, Failure::Kind::reads_fail,
+     Failure::Kind::disk_loses},
+}};
+
 Aim draw_aim(Theme theme, Random& random) {
   Aim aim;
   if (theme == Theme::harmless) {
     aim.kinds.assign(kHarmless.begin(), kHarmless.end());
     aim.is_brief = true;
   }
+  if (theme == Theme::some && random.below(2) == 0) return {one_of(kGroups, random)};
   const uint64_t some = theme == Theme::some ? 1 + random.below(3) : 0;
   for (uint64_t i = 0; i < some; ++i) {
     aim.kinds.push_back(static_cast<Failure::Kind>(random.below(Failure::kMixedKinds)));

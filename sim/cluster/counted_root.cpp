@@ -107,64 +107,60 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
                                        uint32_t generation) {
   using namespace actors::operation;
   return std::visit(
-      base::Overloaded{[&](const WriteShard& write) { return write_shard(write); },
-                       [&](const RecordStaged& staged) { return record_staged(staged); },
-                       [&](const PublishDecision& publish) { return publish_decision(publish, generation); },
-                       [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
-                       [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
-                       [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
-                       [&](const CompleteAttempt& complete) { return complete_attempt(complete); },
-                       [&](const ReadDecision& read) { return read_decision(read); },
-                       [&](const CheckFiles& check) { return check_files(check); },
-                       [&](const PublishRoster& publish) { return publish_roster(publish); },
-                       [&](const ReadRoster& read) { return read_roster(read); },
-                       [&](const ReadEpoch&) { return read_epoch(); },
-                       [&](const RecordDecision&) { return record_decision(has_catalog); },
-                       [&](const ListAttempts&) { return list_attempts(); },
-                       [&](const InspectAttempt& inspect) { return inspect_attempt(inspect); },
-                       [&](const SweepAttempt& sweep) { return sweep_attempt(sweep); },
-                       // No retention rules: nothing is deleted.
-                       [&](const PlanRetention&) {
-                         return answer(
-                             {{Kind::list, 1}},
-                             actors::OperationResult(std::make_shared<const storage::RetentionPlan>()));
-                       },
-                       // The folder of an attempt all of whose files are lost. It counts as no attempt.
-                       [&](const RemoveRemains&) {
-                         return answer({{Kind::change, 1}}, actors::OperationResult(Done{}));
-                       },
-                       // --- loads: counted_root_loads.cpp ---
-                       [&](const ReadLoadChoice& read) { return read_choice(read); },
-                       [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
-                       [&](const ListNewestAttempts&) { return list_newest_attempts(); },
-                       [&](const VerifyCheckpoint& verify) { return verify_checkpoint(verify); },
-                       [&](const PinAttempt& pin) { return pin_attempt(pin); },
-                       [&](const RenewPin& renew) { return renew_pin(renew); },
-                       [&](const RemovePin& remove) { return remove_pin(remove); },
-                       [&](const MeasureObjects& measure) { return measure_objects(measure, node); },
-                       [&](const ReadBatch& read) { return read_batch(read, node); },
-                       [&](const ReadChunk& read) { return read_chunk(read, node); },
-                       [&](const CheckChunk& check) { return check_chunk(check, node); },
-                       [&](const ReadHeader& read) { return read_header(*read.piece, node); },
-                       [&](const CheckHeader& check) { return check_header(*check.piece, node); },
-                       [&](const ListenToPeers&) {
-                         return answer({}, actors::OperationResult("node" + std::to_string(node)));
-                       },
-                       // Only memory: takes no storage request.
-                       [&](const base::OneOf<CopyChunk, ReleaseWindow> auto&) {
-                         return answer({}, actors::OperationResult(Done{}));
-                       },
-                       // VirtualCluster answers it.
-                       [&](const MeasureWrites&) {
-                         return answer({}, Status(Code::unavailable, "MeasureWrites does not use the root"));
-                       },
-                       // No simulated job starts these: its loads name no step, read no metadata and let the
-                       // node read the files, and nothing is deleted.
-                       [&](const base::OneOf<DecodeDecision, DeleteCheckpoint, ListAttemptsOfStep,
-                                             ListCheckpoints, LocateRanges> auto&) {
-                         const std::string name(actors::traits_of(operation).name);
-                         return answer({}, Status(Code::unavailable, name + " is not simulated"));
-                       }},
+      base::Overloaded{
+          [&](const WriteShard& write) { return write_shard(write); },
+          [&](const RecordStaged& staged) { return record_staged(staged); },
+          [&](const PublishDecision& publish) { return publish_decision(publish, generation); },
+          [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
+          [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
+          [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
+          [&](const CompleteAttempt& complete) { return complete_attempt(complete); },
+          [&](const ReadDecision& read) { return read_decision(read); },
+          [&](const CheckFiles& check) { return check_files(check); },
+          [&](const PublishRoster& publish) { return publish_roster(publish); },
+          [&](const ReadRoster& read) { return read_roster(read); },
+          [&](const ReadEpoch&) { return read_epoch(); },
+          [&](const RecordDecision&) { return record_decision(has_catalog); },
+          [&](const ListAttempts&) { return list_attempts(); },
+          [&](const InspectAttempt& inspect) { return inspect_attempt(inspect); },
+          [&](const SweepAttempt& sweep) { return sweep_attempt(sweep); },
+          [&](const PlanRetention& plan) { return plan_retention(plan); },
+          [&](const DeleteCheckpoint& deletion) { return delete_checkpoint(deletion); },
+          // The folder of an attempt all of whose files are lost. It counts as no attempt.
+          [&](const RemoveRemains&) {
+            return answer({{Kind::change, 1}}, actors::OperationResult(Done{}));
+          },
+          // --- loads: counted_root_loads.cpp ---
+          [&](const ReadLoadChoice& read) { return read_choice(read); },
+          [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
+          [&](const ListNewestAttempts&) { return list_newest_attempts(); },
+          [&](const VerifyCheckpoint& verify) { return verify_checkpoint(verify); },
+          [&](const PinAttempt& pin) { return pin_attempt(pin); },
+          [&](const RenewPin& renew) { return renew_pin(renew); },
+          [&](const RemovePin& remove) { return remove_pin(remove); },
+          [&](const MeasureObjects& measure) { return measure_objects(measure, node); },
+          [&](const ReadBatch& read) { return read_batch(read, node); },
+          [&](const ReadChunk& read) { return read_chunk(read, node); },
+          [&](const CheckChunk& check) { return check_chunk(check, node); },
+          [&](const ReadHeader& read) { return read_header(*read.piece, node); },
+          [&](const CheckHeader& check) { return check_header(*check.piece, node); },
+          [&](const ListenToPeers&) {
+            return answer({}, actors::OperationResult("node" + std::to_string(node)));
+          },
+          // Only memory: takes no storage request.
+          [&](const base::OneOf<CopyChunk, ReleaseWindow> auto&) {
+            return answer({}, actors::OperationResult(Done{}));
+          },
+          // VirtualCluster answers it.
+          [&](const MeasureWrites&) {
+            return answer({}, Status(Code::unavailable, "MeasureWrites does not use the root"));
+          },
+          // No simulated job starts these: its loads name no step, read no metadata and let the
+          // node read the files.
+          [&](const base::OneOf<DecodeDecision, ListAttemptsOfStep, ListCheckpoints, LocateRanges> auto&) {
+            const std::string name(actors::traits_of(operation).name);
+            return answer({}, Status(Code::unavailable, name + " is not simulated"));
+          }},
       operation);
 }
 
@@ -303,8 +299,12 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   if (!made->committed()) steps.push_back({Kind::list, attempts_[publish.key].entries()});
   add_create(steps, bytes);
   made->unix_time_ns = 0;
-  return {std::move(steps), [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes,
-                             looks = publish.looks_first, generation] {
+  return {std::move(steps),
+          [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes,
+           looks = publish.looks_first, generation]() -> Result<actors::OperationResult> {
+            if (made->committed() && is_folder_gone(made->key)) {
+              return Status(Code::not_found, to_string(made->key) + " was deleted");
+            }
             // A complete set of rank manifests is committed, even if this operation wants to abort it.
             if (!made->committed() && attempts_[made->key].is_complete_set()) {
               if (auto merged = merge(made->key); merged.ok()) return merged;
@@ -342,6 +342,9 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::Pu
   const uint64_t files = publish.manifest->files.size();
   if (files != 0) add_read(steps, files, files * kShardHeadBytes, 1);
   return {std::move(steps), [this, manifest = publish.manifest, bytes]() -> Result<actors::OperationResult> {
+            if (is_folder_gone(manifest->key) && !manifest->files.empty()) {
+              return Status(Code::not_found, to_string(manifest->key) + " was deleted");
+            }
             Attempt& attempt = attempts_[manifest->key];
             attempt.manifests.resize(manifest->world_size);
             if (!attempt.manifests[manifest->rank]) {
@@ -358,6 +361,12 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::Pu
 }
 
 CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::CompleteRankLocal& complete) {
+  if (is_folder_gone(complete.key)) {
+    auto gone = std::make_shared<const storage::Decision>(storage::Decision{
+        complete.key, Nonce{}, RootId{}, 0,
+        storage::Tombstone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)}});
+    return answer_seen({{Kind::look, 2}}, actors::OperationResult(std::move(gone)));
+  }
   const Attempt& attempt = attempts_[complete.key];
   StorageSteps steps;
   if (attempt.decision) {
@@ -426,7 +435,8 @@ Result<actors::OperationResult> CountedRoot::merge(const AttemptKey& key) {
 
 CountedRoot::Work CountedRoot::complete_attempt(const actors::operation::CompleteAttempt& complete) {
   const Attempt& attempt = attempts_[complete.key];
-  if (attempt.decision || attempt.published != 0) return complete_rank_local({complete.key});
+  const bool is_other = attempt.decision || attempt.published != 0 || is_folder_gone(complete.key);
+  if (is_other) return complete_rank_local({complete.key});
   StorageSteps steps{{Kind::look, 1}, {Kind::list, attempt.entries()}};
   auto proven = prove_complete(complete.key);
   if (!proven.ok()) return answer_seen(std::move(steps), proven.status());
@@ -517,6 +527,7 @@ CountedRoot::Work CountedRoot::check_files(const actors::operation::CheckFiles& 
 uint32_t CountedRoot::claim_epoch(uint32_t generation, std::string address) {
   ++epoch_.epoch;
   epoch_.generation = generation;
+  newest_generation_ = std::max(newest_generation_, generation);
   epoch_.address = std::move(address);
   return epoch_.epoch;
 }
@@ -610,7 +621,80 @@ CountedRoot::Work CountedRoot::list_attempts() {
 CountedRoot::Work CountedRoot::inspect_attempt(const actors::operation::InspectAttempt& inspect) {
   StorageSteps steps{{Kind::list, attempts_[inspect.key].entries()}};
   return {std::move(steps), [this, key = inspect.key]() -> Result<actors::OperationResult> {
+            if (is_folder_gone(key)) return Status(Code::not_found, to_string(key) + " was deleted");
             return actors::OperationResult(info_of(key, attempts_[key]));
+          }};
+}
+
+// Deletion leaves no folder. A process that comes later finds nothing.
+bool CountedRoot::is_folder_gone(const AttemptKey& key) const {
+  if (!deleted_.contains(key)) return false;
+  const auto found = attempts_.find(key);
+  return found == attempts_.end() || found->second.entries() == 0;
+}
+
+storage::RetentionPlan CountedRoot::plan_now(const storage::RetentionPolicy& policy) const {
+  storage::RetentionPlan plan;
+  std::set<AttemptKey> named;
+  for (const auto& [name, key] : pinned_) named.insert(key);
+  for (const auto& [load, choice] : choices_) {
+    if (load.first == newest_generation_ && choice.found) named.insert(choice.key);
+  }
+  uint32_t newer = 0;
+  for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
+    const auto& [key, attempt] = *found;
+    if (!attempt.decision || !attempt.decision->committed()) continue;
+    const bool stays =
+        newer < std::max<uint32_t>(policy.keep_last, 1) || !policy.any() || named.contains(key);
+    (stays ? plan.keep : plan.remove).push_back({key, ""});
+    ++newer;
+  }
+  std::ranges::reverse(plan.keep);
+  std::ranges::reverse(plan.remove);
+  return plan;
+}
+
+uint64_t CountedRoot::to_delete(const storage::RetentionPolicy& policy) const {
+  return plan_now(policy).remove.size();
+}
+
+CountedRoot::Work CountedRoot::plan_retention(const actors::operation::PlanRetention& plan) {
+  StorageSteps steps{{Kind::list, attempts_.size() + 1}};
+  if (plan.policy.any()) {
+    for (const auto& [key, attempt] : attempts_) steps.push_back({Kind::list, attempt.entries()});
+  }
+  most_kept_ = std::max(most_kept_, plan.policy.keep_last);
+  return {std::move(steps), [this, policy = plan.policy]() -> Result<actors::OperationResult> {
+            return actors::OperationResult(std::make_shared<const storage::RetentionPlan>(plan_now(policy)));
+          }};
+}
+
+// A tombstone takes the place of the manifest, the files are removed, then the folder. All at one instant, so
+// that no pin is made between.
+CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::DeleteCheckpoint& deletion) {
+  StorageSteps steps{{Kind::look, 2}, {Kind::list, 2}};
+  add_create(steps, kSmallRecordBytes);
+  steps.push_back({Kind::change, attempts_[deletion.key].entries() + 2});
+  return {std::move(steps), [this, key = deletion.key]() -> Result<actors::OperationResult> {
+            storage::DeletionResult result;
+            const auto found = attempts_.find(key);
+            if (found == attempts_.end() || found->second.entries() == 0) {
+              return actors::OperationResult(result);
+            }
+            const auto& decision = found->second.decision;
+            const bool is_pinned =
+                std::ranges::any_of(pinned_, [&](const auto& pin) { return pin.second == key; });
+            if (is_pinned || !decision || !decision->committed()) {
+              result.outcome = storage::DeletionResult::Outcome::kept;
+              return actors::OperationResult(result);
+            }
+            const auto newer = std::ranges::count_if(attempts_, [&](const auto& other) {
+              return other.first > key && other.second.decision && other.second.decision->committed();
+            });
+            if (newer < std::max<int64_t>(most_kept_, 1) && !wrongly_deleted_) wrongly_deleted_ = key;
+            attempts_.erase(found);
+            deleted_.insert(key);
+            return actors::OperationResult(result);
           }};
 }
 

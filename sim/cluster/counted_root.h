@@ -37,7 +37,8 @@ class CountedRoot final : public RootView {
         costs_(costs),
         codec_bytes_per_s_(codec_bytes_per_s),
         epoch_(epoch),
-        plans_(std::move(plans)) {}
+        plans_(std::move(plans)),
+        newest_generation_(epoch.generation) {}
 
   struct Work {
     StorageSteps steps;  // storage requests of the operation, given the state of the root now
@@ -50,6 +51,10 @@ class CountedRoot final : public RootView {
   // has_catalog: true for the coordinator's node. generation: of the run whose node asks.
   Work begin(const actors::Operation& operation, bool has_catalog, size_t node, uint32_t generation);
 
+  // A load has made this pin under a name that the storage has chosen.
+  void keep_pin(const storage::Mark& pin) { pinned_[pin.name] = pin.key; }
+  // Checkpoints that the rule lets go, and that are still there.
+  uint64_t to_delete(const storage::RetentionPolicy& policy) const;
   std::vector<AttemptKey> attempts() const;  // those of which the root holds a file
   // Files that a sweep of an aborted attempt of this generation would remove.
   uint64_t leftovers_of_aborted(uint32_t generation) const;
@@ -58,6 +63,8 @@ class CountedRoot final : public RootView {
   void lose_shard(const AttemptKey& key, Rank rank, uint32_t file, uint64_t payload_bytes,
                   std::optional<uint64_t> bytes_left);
 
+  // StoredPayload carries out each operation too: its result counts.
+  void is_stored_too() { is_stored_ = true; }
   // From now on the root keeps what it needs to open each shard, so that a load can read it.
   void will_be_loaded() { keeps_heads_ = true; }
   // Takes over the attempts of the root `before`, as a later generation finds them. `before` is of no use
@@ -75,6 +82,8 @@ class CountedRoot final : public RootView {
   std::vector<AttemptKey> committed() const override;
   std::vector<AttemptKey> undecided() const override;
   std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey& key) const override;
+  bool was_deleted(const AttemptKey& key) const override { return deleted_.contains(key); }
+  std::optional<AttemptKey> wrongly_deleted() const override { return wrongly_deleted_; }
 
   bool has_roster() const override { return first_rosters_.contains(epoch_.generation); }
   // Bytes of all records (decisions, rosters, rank manifests) created so far.
@@ -134,6 +143,11 @@ class CountedRoot final : public RootView {
   Work list_attempts();
   Work inspect_attempt(const actors::operation::InspectAttempt& inspect);
   Work sweep_attempt(const actors::operation::SweepAttempt& sweep);
+  // Retention as docs/explanation/retention.md describes it.
+  storage::RetentionPlan plan_now(const storage::RetentionPolicy& policy) const;
+  Work plan_retention(const actors::operation::PlanRetention& plan);
+  Work delete_checkpoint(const actors::operation::DeleteCheckpoint& deletion);
+  bool is_folder_gone(const AttemptKey& key) const;
   Work publish_roster(const actors::operation::PublishRoster& publish);
   Work read_roster(const actors::operation::ReadRoster& read);
   Work read_epoch();
@@ -190,8 +204,14 @@ class CountedRoot final : public RootView {
   std::unordered_map<uint64_t, uint64_t> heads_;
   std::map<std::pair<uint32_t, uint32_t>, storage::LoadChoice> choices_;
   std::map<size_t, std::deque<OpenShard>> open_shards_;  // by node, the newest first
+  bool is_stored_ = false;                               // the storage gives the names of pins
   uint64_t pins_ = 0;
   std::set<std::string> removed_pins_;
+  std::map<std::string, AttemptKey> pinned_;  // by the name of the pin
+  uint32_t newest_generation_;                // of the runs that have claimed an epoch
+  uint32_t most_kept_ = 0;                    // the largest keep_last that a plan was made for
+  std::set<AttemptKey> deleted_;
+  std::optional<AttemptKey> wrongly_deleted_;
 };
 
 }  // namespace shoal::sim

@@ -24,6 +24,8 @@ uint64_t id_of(const actors::operation::PieceRef& piece) {  // id of the piece's
 
 void CountedRoot::continue_from(CountedRoot& before) {
   attempts_ = std::move(before.attempts_);
+  deleted_ = std::move(before.deleted_);
+  pinned_ = std::move(before.pinned_);
   rosters_of_ = std::move(before.rosters_of_);
   heads_ = std::move(before.heads_);
 }
@@ -98,7 +100,10 @@ CountedRoot::Work CountedRoot::pin_attempt(const actors::operation::PinAttempt& 
   store_le64(id.bytes.data(), ++pins_);
   auto mark = std::make_shared<const storage::Mark>(
       storage::Mark{storage::pin_name(id), pin.key, true, 0, pin.holder, 0, id});
-  return {std::move(steps), [mark] { return Result<actors::OperationResult>(mark); }};
+  return {std::move(steps), [this, mark] {
+            if (!is_stored_) keep_pin(*mark);
+            return Result<actors::OperationResult>(mark);
+          }};
 }
 
 // Read, then replaced under another name.
@@ -117,6 +122,7 @@ CountedRoot::Work CountedRoot::remove_pin(const actors::operation::RemovePin& re
   return {{{Kind::change, costs_.is_objects ? 1u : 2u}},
           [this, name = remove.name]() -> Result<actors::OperationResult> {
             if (!name.empty()) removed_pins_.insert(name);
+            pinned_.erase(name);
             return actors::OperationResult(actors::operation::Done{});
           }};
 }

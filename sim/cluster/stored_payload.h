@@ -83,6 +83,7 @@ class StoredPayload {
   void disagree(std::string_view what, uint64_t counted, uint64_t stored);
   void compare(const Result<actors::OperationResult>& counted, const Result<actors::OperationResult>& stored);
   void compare(const storage::Decision& counted, const storage::Decision& stored);
+  void compare(const storage::RetentionPlan& counted, const storage::RetentionPlan& stored);
   void compare(const storage::AttemptList& counted, const storage::AttemptList& stored);
   void compare(const storage::AttemptInfo& counted, const storage::AttemptInfo& stored);
   // Checks that the bytes read equal those that were staged. `bytes` holds each range at its slab_offset, or

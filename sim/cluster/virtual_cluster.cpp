@@ -84,6 +84,7 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
   config.expected_ranks = job_.ranks_of_node[index];
   config.plans = plans_;
   config.timeouts = timeouts();
+  config.retention = job_.retention;
   Node& node = nodes_[index];
   node.bulk.free = actors::kBulkThreads;
   node.duty.free = actors::kDutyThreads;
@@ -102,6 +103,7 @@ VirtualCluster::~VirtualCluster() = default;
 
 void VirtualCluster::keep_bytes(StoredPayload* payload) {
   payload_ = payload;
+  root_->is_stored_too();
   payload->begin_generation();
   plans_->give_each_rank_its_own();
 }
@@ -505,7 +507,11 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& 
   }
   work.finish = [this, node, has_catalog = is_coordinator(node), operation, writes,
                  count = std::move(work.finish)] {
-    return payload_->carry_out(node, has_catalog, operation, count(), writes);
+    Result<actors::OperationResult> stored =
+        payload_->carry_out(node, has_catalog, operation, count(), writes);
+    const auto* pin = stored.ok() ? std::get_if<std::shared_ptr<const storage::Mark>>(&*stored) : nullptr;
+    if (pin != nullptr) root_->keep_pin(**pin);
+    return stored;
   };
   return work;
 }

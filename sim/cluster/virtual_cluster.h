@@ -69,6 +69,7 @@ class VirtualCluster {
     uint32_t world_size = 0;
     uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // further nodes use relays
     uint32_t generation = kSimulatedGeneration;
+    storage::RetentionPolicy retention = {};
     // The root of an earlier run, which may still use it; its coordinator then claims the next epoch. Null:
     // another root.
     std::shared_ptr<CountedRoot> root = nullptr;

@@ -61,11 +61,16 @@ actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs no
   const actors::TimeNs received = facts_.notified_at ? facts_.notified_at(number) : save.began;
   const actors::TimeNs while_failing =
       root_.has_roster() ? facts_.save_deadline : std::max(facts_.save_deadline, facts_.first_deadline);
-  const actors::TimeNs deadline = is_excused(save) ? while_failing : facts_.prompt_deadline;
+  actors::TimeNs deadline = is_excused(save) ? while_failing : facts_.prompt_deadline;
+  // A later coordinator does not know that the save was committed, and waits for all its ranks.
+  if (root_.was_deleted({facts_.generation, number, 1})) {
+    deadline = std::max(while_failing, facts_.first_deadline);
+  }
   return std::max(received < 0 ? now : received, facts_.failures_end) + deadline + writing;
 }
 
 void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::Decision>& decision) {
+  if (root_.was_deleted(decision->key)) return;  // kept-by-rule
   const Known answer{decision->committed(), summary(*decision)};
   const auto [known, is_new] = known_.try_emplace(decision->key, answer);
   if (known->second.committed != answer.committed || known->second.summary != answer.summary) {
@@ -89,8 +94,11 @@ void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::
 }
 
 void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
-  if (auto save = open_.find(static_cast<uint32_t>(key.step)); save != open_.end()) {
-    save->second.notified[rank] = true;
+  const auto save = open_.find(static_cast<uint32_t>(key.step));
+  if (save != open_.end()) save->second.notified[rank] = true;
+  // A node that looks for the decision after the checkpoint was deleted cannot know it, and says so.
+  if (root_.was_deleted(key) && outcome.code() != Code::aborted) return;
+  if (save != open_.end()) {
     check_commits_again(now, save->second, key, outcome);
   }
   if (facts_.needs_no_abort && !outcome.ok()) {
@@ -184,6 +192,9 @@ void Oracles::slabs(actors::TimeNs now, Rank rank, uint32_t in_use) {
 }
 
 bool Oracles::stops(actors::TimeNs now) {
+  if (const auto wrong = root_.wrongly_deleted(); wrong && !violation_) {
+    violated("kept-by-rule", now, fmt::format("{} was deleted, but the rule keeps it", to_string(*wrong)));
+  }
   if (!open_.empty() && now >= next_due_) check_deadlines(now);
   return violation_.has_value();
 }

@@ -15,10 +15,12 @@
 //   commits-again            a save that begins after all failures are over is committed, if all hosts and
 //                            trainers live
 //   ends-in-time             each living rank is notified of a save within its deadline, once failures stop
+//   kept-by-rule             retention deletes no checkpoint that its rule keeps
+//   deletes-in-time          retention deletes what no rule keeps, where all nodes live and no disk fails
 //   aborted-is-swept         the files of aborted attempts are removed, where all nodes live and no disk
 //   fails
 //
-// sim/simulation.cpp checks the last one. The oracles do not check that equal seeds give equal traces:
+// sim/simulation.cpp checks the last two. The oracles do not check that equal seeds give equal traces:
 // sim/replay.h compares two runs.
 #pragma once
 
@@ -55,7 +57,10 @@ class RootView {
   // If this attempt was aborted by the newest run although the root proved it complete: for how long it had
   // been complete.
   virtual std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey& key) const = 0;
-  virtual bool has_roster() const = 0;  // the first one of the run
+  virtual bool has_roster() const = 0;                        // the first one of the run
+  virtual bool was_deleted(const AttemptKey& key) const = 0;  // by a rule of retention
+  // A checkpoint that was deleted although it was one of those that the rule keeps.
+  virtual std::optional<AttemptKey> wrongly_deleted() const = 0;
 };
 
 class Oracles {

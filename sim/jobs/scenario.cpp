@@ -95,6 +95,7 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   SHOAL_RETURN_IF_ERROR(number("ranks_per_host", &scenario.ranks_per_host, 1, kMaxRanksPerHost));
   SHOAL_RETURN_IF_ERROR(number("unit_bytes", &scenario.unit_bytes, kLeastUnitBytes, kMostUnitBytes));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("keep_last", &scenario.keep_last, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
     scenario.max_direct_nodes_place = parsed.place(entry->line);
@@ -299,6 +300,7 @@ std::string scenario_text(const Scenario& scenario) {
   quoted("load_mesh", scenario.load_mesh);
   if (scenario.load_method != LoadMethod::automatic)
     quoted("load_method", load_method_name(scenario.load_method));
+  if (scenario.keep_last != 0) number("keep_last", scenario.keep_last);
   if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
     number("max_direct_nodes", scenario.max_direct_nodes);
   quoted("profile", scenario.profile);
@@ -332,6 +334,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "interval_ms") return number(&scenario.interval_ms, 0, kMostMs);
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
   if (key == "arrival_skew_us") return number(&scenario.arrival_skew_us, 0, kMostUs);
+  if (key == "keep_last") return number(&scenario.keep_last, 0, kMaxSimulatedSaves);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") {
     scenario.max_direct_nodes_place = {};
@@ -395,7 +398,8 @@ std::span<const std::string_view> scenario_keys() {
                                                "load_method",
                                                "payload",
                                                "arrival_skew_us",
-                                               "unit_bytes"};
+                                               "unit_bytes",
+                                               "keep_last"};
   return kKeys;
 }
 

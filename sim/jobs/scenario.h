@@ -37,6 +37,7 @@ struct Scenario {
   Payload payload = Payload::counted;
   uint64_t unit_bytes = kDefaultUnitBytes;  // SaveOptions::unit_bytes
   uint32_t saves = 2;
+  uint32_t keep_last = 0;         // the coordinator's rule of retention: delete older checkpoints; 0: none
   uint64_t interval_ms = 60'000;  // training time between two saves
   uint64_t arrival_skew_ms = 0;   // each rank calls save up to this much later, drawn again for each save
   uint64_t arrival_skew_us = 0;   // added to arrival_skew_ms

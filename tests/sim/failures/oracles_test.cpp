@@ -3,7 +3,9 @@
 #include "sim/failures/oracles.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <set>
 
 #include "sim/cluster/counted_trainers.h"
 #include "sim/failures/load_oracles.h"
@@ -20,6 +22,8 @@ constexpr actors::TimeNs kDeadline = 1000 * actors::kMillisecond;
 struct FakeRoot final : RootView {
   std::map<AttemptKey, std::shared_ptr<const storage::Decision>> decisions;
   std::map<std::pair<Rank, uint32_t>, uint64_t> files;
+  std::set<AttemptKey> deleted;
+  std::optional<AttemptKey> wrong;
   std::optional<AttemptKey> names_latest;
   bool roster = true;
   std::vector<AttemptKey> open;
@@ -44,6 +48,8 @@ struct FakeRoot final : RootView {
     return keys;
   }
   std::vector<AttemptKey> undecided() const override { return open; }
+  bool was_deleted(const AttemptKey& key) const override { return deleted.contains(key); }
+  std::optional<AttemptKey> wrongly_deleted() const override { return wrong; }
   std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey&) const override {
     return complete_for;
   }
@@ -319,6 +325,25 @@ TEST_F(AnOracle, OfALoadSeesRanksThatReadDifferentCheckpoints) {
   all.asked(20, read_of(step(2), 0));
   all.asked(20, read_of(step(1), 1));
   expect(all, "load-is-one", "one rank reads step 2 (g1a1), but another reads step 1 (g1a1)");
+}
+
+TEST_F(AnOracle, SeesACheckpointDeletedThatTheRuleKeeps) {
+  commit(step(1));
+  Oracles all = oracles();
+  EXPECT_FALSE(all.stops(10));
+  root_.wrong = step(1);
+  EXPECT_TRUE(all.stops(20));
+  expect(all, "kept-by-rule", "step 1 (g1a1) was deleted, but the rule keeps it");
+}
+
+TEST_F(AnOracle, AsksNoNodeToKnowOfACheckpointThatRetentionHasDeleted) {
+  Oracles all = oracles();
+  all.save_begins(100, 1);
+  root_.deleted = {step(1)};
+  all.notified(120, 0, step(1), Status(Code::unavailable, "the folder is missing"));
+  EXPECT_FALSE(all.violation().has_value()) << all.violation()->what;
+  all.notified(130, 1, step(1), Status(Code::aborted, "no"));
+  expect(all, "notified-of-what-exists", "rank 1 was notified that step 1 (g1a1) is aborted");
 }
 
 TEST_F(AnOracle, SeesBoundsThatAreNotHeld) {
