@@ -24,8 +24,8 @@ constexpr actors::TimeNs kLongestSave =
 // Until a run has decided what an earlier one left undecided. The nodes of the earlier one may go on.
 constexpr actors::TimeNs kLongestUndecided = 360'000 * actors::kMillisecond;
 
-// Until the files of an aborted attempt are gone, where all nodes live and their storage works: a node may
-// write until its deadline.
+// Until retention has deleted old checkpoints, and the files of aborted attempts are gone, if all nodes live
+// and no disk fails. For the latter node_deadline_ms is added, because a node may write until then.
 constexpr uint64_t kLongestSweepMs = 60'000;
 bool leaves_sweeps_alone(const Failure& failure) {
   switch (failure.kind) {
@@ -739,6 +739,10 @@ class JobRuns {
     return keys;
   }
 
+  template <class Condition>
+  void run_while(const Condition& holds, actors::TimeNs until) {
+    while (holds() && events_.now() < until && !events_.empty()) events_.run_next();
+  }
   void settle() {
     decide_inherited();
     if (!violation_) sweep_aborted();
@@ -756,7 +760,7 @@ class JobRuns {
     const auto left = [&] { return current().cluster().counted_root().to_delete(policy); };
     const actors::TimeNs until = std::max(events_.now(), failures_end_) +
                                  static_cast<actors::TimeNs>(kLongestSweepMs) * actors::kMillisecond;
-    while (left() != 0 && events_.now() < until && !events_.empty()) events_.run_next();
+    run_while([&] { return left() != 0; }, until);
     if (left() == 0) return;
     violation_ = Violation{"deletes-in-time", events_.now(),
                            std::to_string(left()) + " checkpoints are still there that no rule keeps"};
@@ -772,7 +776,7 @@ class JobRuns {
     const uint64_t longest_ms = kLongestSweepMs + current().cluster().timeouts().node_deadline_ms;
     const actors::TimeNs until = std::max(events_.now(), failures_end_) +
                                  static_cast<actors::TimeNs>(longest_ms) * actors::kMillisecond;
-    while (leftovers() != 0 && events_.now() < until && !events_.empty()) events_.run_next();
+    run_while([&] { return leftovers() != 0; }, until);
     if (leftovers() == 0) return;
     violation_ = Violation{"aborted-is-swept", events_.now(),
                            std::to_string(leftovers()) + " files of aborted attempts are still there"};
@@ -782,7 +786,7 @@ class JobRuns {
   void decide_inherited() {
     if (inherited_.empty() || current().checks().oracles() == nullptr) return;
     const actors::TimeNs until = std::max(events_.now(), failures_end_) + kLongestUndecided;
-    while (!still_undecided().empty() && events_.now() < until && !events_.empty()) events_.run_next();
+    run_while([this] { return !still_undecided().empty(); }, until);
     const std::vector<AttemptKey> left = still_undecided();
     if (left.empty() || !current().cluster().any_alive()) return;
     violation_ = Violation{"decides-in-time", events_.now(),
