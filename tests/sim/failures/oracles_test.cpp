@@ -3,8 +3,8 @@
 #include "sim/failures/oracles.h"
 
 #include <gmock/gmock.h>
-
 #include <gtest/gtest.h>
+
 #include <set>
 
 #include "sim/cluster/counted_trainers.h"
