@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "client/checkpointer_internal.h"
+#include "client/checkpointer.h"
 #include "client/launch/checkpointer_options.h"
 
 namespace shoal {

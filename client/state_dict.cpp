@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 
 namespace shoal {
 

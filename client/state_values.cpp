@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "shoal/check.h"
 
 namespace shoal {

@@ -32,6 +32,10 @@ enum class FrameKind : uint8_t {
   closing = 6,    // payload: a refused schema::Handshake, which states why the sender ends the session
 };
 
+inline void append(Bytes& out, ByteView bytes) {
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
 struct FrameHeader {
   FrameKind kind = FrameKind::heartbeat;
   uint32_t payload_bytes = 0;  // of this frame

@@ -9,7 +9,8 @@
 
 #include "schema/wire.capnp.h"
 #include "shoal/hash.h"
-#include "transport/handshake_codec_internal.h"
+#include "transport/frame.h"
+#include "transport/handshake_codec.h"
 
 namespace shoal::transport {
 
@@ -17,10 +18,6 @@ namespace {
 constexpr std::string_view kListenerLabel = "shoal-listener";
 constexpr std::string_view kConnectorLabel = "shoal-connector";
 constexpr std::string_view kTagsLabel = "shoal-frame-tags";
-
-void append(Bytes& out, ByteView bytes) {
-  out.insert(out.end(), bytes.begin(), bytes.end());
-}
 
 void append_sized(Bytes& out, ByteView bytes) {
   std::array<std::byte, 4> size;

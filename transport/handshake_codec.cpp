@@ -6,7 +6,7 @@
 
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
-#include "transport/handshake_codec_internal.h"
+#include "transport/handshake_codec.h"
 
 namespace shoal::transport {
 

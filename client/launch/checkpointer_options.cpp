@@ -12,7 +12,7 @@
 #include "client/launch/settings.h"
 #include "client/loading/file_reads.h"
 #include "client/session/node_process.h"
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "local/messages/messages.h"
 
 namespace shoal::client {

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "client/checkpointer_internal.h"
+#include "client/checkpointer.h"
 
 namespace shoal {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "client/checkpointer_internal.h"
+#include "client/checkpointer.h"
 #include "client/launch/checkpointer_options.h"
 #include "client/staging/memory_budget.h"
 #include "shoal/checkpoint_reader.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "gpu/device_stager.h"
 #include "local/messages/messages.h"
 #include "shoal/bytes.h"

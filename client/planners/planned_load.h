@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "shoal/dcp/load_planner.h"
 
 namespace shoal::client {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client/planners/plan_gathering.h"
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "shoal/dcp/save_planner.h"
 
 namespace shoal::client {

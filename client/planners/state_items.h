@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "shoal/dcp/key_rules.h"
 #include "shoal/dcp/types.h"
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "client/checkpointer_internal.h"
+#include "client/checkpointer.h"
 #include "client/staging/memory_budget.h"
 #include "client/staging/source_digests.h"
 #include "shoal/bytes.h"

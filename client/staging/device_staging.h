@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "client/staging/slab.h"
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "gpu/device_stager.h"
 
 namespace shoal::client {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "plan/saving/replica_blocks.h"
 #include "shoal/bytes.h"
 

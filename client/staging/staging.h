@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "gpu/device_stager.h"
 #include "gpu/stager.h"
 #include "local/messages/messages.h"

@@ -230,7 +230,7 @@ class StateDict {
   // An object that differs on every rank. Each rank's object is a separate value, "fqn@rank7" on rank 7.
   void add_rank_object(std::string fqn, BytesRef bytes);
 
-  struct Entry;  // client/state_dict_internal.h
+  struct Entry;  // client/state_dict.h
   // Adds a value of another state, which shares the value's memory. A save or load rejects a state to which a
   // nullptr was added.
   void add(std::shared_ptr<const Entry> entry);

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/owned_fd.h"
-#include "local/socket/peer_internal.h"
+#include "local/socket/peer.h"
 #include "local/socket/socket.h"
 
 namespace shoal::local {

@@ -20,7 +20,7 @@
 
 #include "base/owned_fd.h"
 #include "local/socket/frame_internal.h"
-#include "local/socket/peer_internal.h"
+#include "local/socket/peer.h"
 #include "shoal/page_buffer.h"
 
 namespace shoal::local {

@@ -10,7 +10,7 @@
 
 #include "client/loading/placing.h"
 #include "client/staging/staging.h"
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 #include "shoal/dcp/load_planner.h"
 #include "shoal/state_dict.h"
 #include "tests/client/fake_node.h"

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "schema/wire.capnp.h"
-#include "transport/handshake_codec_internal.h"
+#include "transport/handshake_codec.h"
 
 namespace shoal::transport {
 namespace {

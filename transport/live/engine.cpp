@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/host_port.h"
-#include "transport/live/engine_internal.h"
-#include "transport/tcp/resolver_internal.h"
+#include "transport/live/engine.h"
+#include "transport/tcp/resolver.h"
 
 namespace shoal::transport {
 

@@ -4,7 +4,7 @@
 
 #include "base/host_port.h"
 #include "transport/handshake.h"
-#include "transport/live/engine_internal.h"
+#include "transport/live/engine.h"
 
 namespace shoal::transport {
 

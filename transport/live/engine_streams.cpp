@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/owned_fd.h"
-#include "transport/live/engine_internal.h"
+#include "transport/live/engine.h"
 
 namespace shoal::transport {
 

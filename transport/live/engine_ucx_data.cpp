@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "transport/live/engine_internal.h"
+#include "transport/live/engine.h"
 
 namespace shoal::transport {
 

@@ -8,7 +8,7 @@
 
 #include "base/crash_report.h"
 #include "transport/handshake.h"
-#include "transport/live/engine_internal.h"
+#include "transport/live/engine.h"
 
 namespace shoal::transport {
 

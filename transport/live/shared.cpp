@@ -1,4 +1,4 @@
-#include "transport/live/shared_internal.h"
+#include "transport/live/shared.h"
 #include "transport/message_check.h"
 
 namespace shoal::transport {

@@ -2,16 +2,13 @@
 #include <array>
 #include <utility>
 
+#include "transport/frame.h"
 #include "transport/tcp/frame_stream.h"
 
 namespace shoal::transport {
 
 namespace {
 constexpr size_t kDropBytes = size_t{16} << 10;
-
-void append(Bytes& out, ByteView bytes) {
-  out.insert(out.end(), bytes.begin(), bytes.end());
-}
 }  // namespace
 
 Result<bool> FrameStream::fill(MutableByteView into, size_t* filled, size_t* budget_bytes) {

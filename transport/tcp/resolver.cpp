@@ -6,7 +6,7 @@
 #include "base/crash_report.h"
 
 #include "base/host_port.h"
-#include "transport/tcp/resolver_internal.h"
+#include "transport/tcp/resolver.h"
 
 namespace shoal::transport {
 

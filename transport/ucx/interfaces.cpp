@@ -1,4 +1,4 @@
-#include "transport/ucx/interfaces_internal.h"
+#include "transport/ucx/interfaces.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -3,7 +3,7 @@
 #include <set>
 #include <sstream>
 
-#include "transport/ucx/worker_internal.h"
+#include "transport/ucx/worker.h"
 
 namespace shoal::transport {
 

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/ucx/interfaces_internal.h"
-#include "transport/ucx/worker_internal.h"
+#include "transport/ucx/interfaces.h"
+#include "transport/ucx/worker.h"
 
 // Exported by libucs, but not in its installed headers.
 extern "C" void ucs_debug_disable_signals(void);

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "client/launch/checkpointer_options.h"
-#include "client/state_dict_internal.h"
+#include "client/state_dict.h"
 
 namespace shoal::client {
 namespace {

@@ -17,7 +17,7 @@
 #include "base/host_port.h"
 #include "base/owned_fd.h"
 #include "tests/transport/live/recording_handler.h"
-#include "transport/tcp/resolver_internal.h"
+#include "transport/tcp/resolver.h"
 
 namespace shoal::testing {
 namespace {

@@ -17,8 +17,8 @@
 #include "base/host_port.h"
 #include "tests/transport/live/raw_client.h"
 #include "tests/transport/live/recording_handler.h"
-#include "transport/handshake_codec_internal.h"
-#include "transport/tcp/resolver_internal.h"
+#include "transport/handshake_codec.h"
+#include "transport/tcp/resolver.h"
 #include "transport/tcp/socket.h"
 
 namespace shoal::testing {

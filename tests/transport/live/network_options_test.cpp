@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "transport/tcp/resolver_internal.h"
+#include "transport/tcp/resolver.h"
 #include "transport/tcp/socket.h"
 
 namespace shoal::transport {

@@ -15,7 +15,7 @@
 #include "transport/handshake.h"
 #include "transport/live/make_transport.h"
 #include "transport/tcp/frame_stream.h"
-#include "transport/ucx/worker_internal.h"
+#include "transport/ucx/worker.h"
 
 namespace shoal::testing {
 

@@ -11,7 +11,7 @@
 
 #include "transport/limits.h"
 #include "transport/outgoing_queues.h"
-#include "transport/tcp/resolver_internal.h"
+#include "transport/tcp/resolver.h"
 #include "transport/transport.h"
 
 namespace shoal::transport {

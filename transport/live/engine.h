@@ -25,12 +25,12 @@
 #include "transport/inbound_turns.h"
 #include "transport/live/make_transport.h"
 #include "transport/live/peer_states.h"
-#include "transport/live/shared_internal.h"
+#include "transport/live/shared.h"
 #include "transport/lived_clock.h"
 #include "transport/session.h"
 #include "transport/tcp/frame_stream.h"
-#include "transport/ucx/interfaces_internal.h"
-#include "transport/ucx/worker_internal.h"
+#include "transport/ucx/interfaces.h"
+#include "transport/ucx/worker.h"
 
 namespace shoal::transport {
 
