@@ -7,22 +7,24 @@
 namespace shoal::actors {
 
 bool hears(RoleKind role, const local::LocalMessage& message) {
-  using namespace local;
   return std::visit(
       base::Overloaded{
-          [role](const base::OneOf<Attach, LayoutUpdate> auto&) {
+          [role](const base::OneOf<local::Attach, local::LayoutUpdate> auto&) {
             return role == RoleKind::planner || role == RoleKind::shard_writer;
           },
-          [role](
-              const base::OneOf<Staged, Written, NotStaged, PlanRequest, PlanGathering, Ping, Detach> auto&) {
+          [role](const base::OneOf<local::Staged, local::Written, local::NotStaged, local::PlanRequest,
+                                   local::PlanGathering, local::Ping, local::Detach> auto&) {
             return role == RoleKind::shard_writer;
           },
-          [role](const base::OneOf<Slab, Latest, List, Load, Placed, FilesRead, Close, StatusRequest> auto&) {
+          [role](const base::OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
+                                   local::FilesRead, local::Close, local::StatusRequest> auto&) {
             return role == RoleKind::loader;
           },
           // The node itself answers these (StagingMemory, StagedParts).
-          [](const base::OneOf<StagingRequest, StagingKept, PartStaged> auto&) { return false; },
-          [](const OnlyFromNode auto&) { return false; }},
+          [](const base::OneOf<local::StagingRequest, local::StagingKept, local::PartStaged> auto&) {
+            return false;
+          },
+          [](const local::OnlyFromNode auto&) { return false; }},
       message);
 }
 

@@ -17,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kRedrawInterval{200};
 constexpr std::chrono::milliseconds kLineInterval{1000};
-constexpr double kSecondsBeforeTimeLeft = 0.5;  // before this time, the rate is not meaningful
 
 }  // namespace
 

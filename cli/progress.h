@@ -15,6 +15,8 @@ namespace shoal::cli {
 
 class ProgressLine {
  public:
+  static constexpr double kSecondsBeforeTimeLeft = 0.5;  // before this time, the rate is not meaningful
+
   // Starts at once on a terminal. Elsewhere it writes only if `always` is set, once a second and at the end.
   // `line` returns the text after this many seconds; it is called on another thread.
   using Line = std::function<std::string(double seconds)>;

@@ -47,28 +47,53 @@ if(SHOAL_SANITIZE)
   endif()
 endif()
 
-# Compiles the sources of one folder in batches, each as one file that includes up to 20 of them: most of
-# the time goes into headers and templates that all of them need. File-local names are therefore unique within
-# a folder. A source with options of its own is compiled alone, as is every source if SHOAL_BATCHES is OFF
+# Compiles the sources of a target in batches, each as one file that includes some 150 kB of them in the order
+# listed: most of the time goes into headers and templates that all of them need. File-local names are
+# therefore unique within a library or program, and with BY_FOLDER, for tests, within a folder. A source with
+# options of its own is compiled alone, as is every source if SHOAL_BATCHES is OFF
 # (docs/decisions/046-sources-are-compiled-in-batches.md).
-set(SHOAL_BATCH_SOURCES 20)
+set(SHOAL_BATCH_BYTES 150000)
 function(shoal_compile_in_batches target)
+  cmake_parse_arguments(ARG "BY_FOLDER" "" "" ${ARGN})
   if(NOT SHOAL_BATCHES)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  set(groups "")
   foreach(source IN LISTS sources)
-    get_filename_component(folder "${source}" DIRECTORY)
-    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
-    if(NOT DEFINED count_${folder})
-      set(count_${folder} 0)
+    set(group batch)
+    if(ARG_BY_FOLDER)
+      get_filename_component(folder "${source}" DIRECTORY)
+      string(MAKE_C_IDENTIFIER "in_${folder}" group)
     endif()
-    math(EXPR batch "${count_${folder}} / ${SHOAL_BATCH_SOURCES}" OUTPUT_FORMAT DECIMAL)
-    math(EXPR count_${folder} "${count_${folder}} + 1")
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${folder}_${batch}")
+    get_filename_component(path "${source}" ABSOLUTE)
+    file(SIZE "${path}" bytes)
+    list(APPEND groups ${group})
+    list(APPEND sources_${group} "${source}")
+    list(APPEND sizes_${group} ${bytes})
   endforeach()
+  list(REMOVE_DUPLICATES groups)
+  # Those of a group have about the same size, so that no processor waits for the last one.
+  foreach(group IN LISTS groups)
+    string(REPLACE ";" "+" total "${sizes_${group}}")
+    math(EXPR total "${total}")
+    math(EXPR batches "(${total} + ${SHOAL_BATCH_BYTES} - 1) / ${SHOAL_BATCH_BYTES}")
+    set(before 0)
+    foreach(source bytes IN ZIP_LISTS sources_${group} sizes_${group})
+      math(EXPR batch "(${before} + ${bytes} / 2) * ${batches} / ${total}")
+      math(EXPR before "${before} + ${bytes}")
+      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}_${batch}")
+    endforeach()
+  endforeach()
+endfunction()
+
+# For a target that waits for disks, peers and people more than it computes.
+function(shoal_optimize_lightly target)
+  if(SHOAL_LIGHT_OPTION)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${SHOAL_LIGHT_OPTION}>)
+  endif()
 endfunction()
 
 function(shoal_library name)
@@ -118,7 +143,7 @@ function(shoal_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main shoal_flags)
   target_include_directories(${name} PRIVATE "${SHOAL_ROOT}")
-  shoal_compile_in_batches(${name})
+  shoal_compile_in_batches(${name} BY_FOLDER)
   # A test's own code is not what a release is fast at, and is most of what there is to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
   if(SHOAL_SANITIZE)

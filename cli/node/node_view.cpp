@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/json_text.h"
 #include "local/socket/socket.h"
 #include "local/status/node_query.h"
 
@@ -92,10 +93,6 @@ void ask(const std::string& socket, const std::string& root, JobView* out) {
     }
   }
   out->nodes.push_back(std::move(node));
-}
-
-nlohmann::ordered_json key_json(const AttemptKey& key) {
-  return {{"step", key.step}, {"generation", key.generation}, {"attempt", key.attempt}};
 }
 
 nlohmann::ordered_json save_json(const local::SaveStatus& save, const std::optional<uint64_t>& on_disk) {

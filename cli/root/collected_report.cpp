@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "storage/decisions/completion.h"
 
 namespace shoal::cli {
@@ -39,14 +40,6 @@ ordered_json keys_json(const std::vector<AttemptKey>& keys) {
 }
 
 }  // namespace
-
-ordered_json key_json(const AttemptKey& key) {
-  ordered_json out;
-  out["step"] = key.step;
-  out["generation"] = key.generation;
-  out["attempt"] = key.attempt;
-  return out;
-}
 
 void print_collected(const admin::Collected& collected) {
   for (const auto& item : collected.deleted) {

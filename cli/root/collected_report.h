@@ -11,7 +11,6 @@ namespace shoal::cli {
 
 void print_collected(const admin::Collected& collected);
 nlohmann::ordered_json collected_json(const admin::OpenRoot& root, const admin::Collected& collected);
-nlohmann::ordered_json key_json(const AttemptKey& key);
 // The effect of a plan, for --dry-run.
 void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan);
 nlohmann::ordered_json plan_json(const admin::OpenRoot& root, const storage::RetentionPlan& plan);

@@ -98,10 +98,6 @@ void print_report(const admin::OpenRoot& root, const std::string& catalog,
   fmt::print("catalog {}: rebuilt; the one before was {}{}\n", catalog, before_name(report.before), cause);
 }
 
-nlohmann::ordered_json key_json(const AttemptKey& key) {
-  return {{"step", key.step}, {"generation", key.generation}, {"attempt", key.attempt}};
-}
-
 nlohmann::ordered_json as_json(const admin::OpenRoot& root, const std::string& catalog,
                                const storage::CatalogRebuild& report) {
   nlohmann::ordered_json out;

@@ -109,8 +109,8 @@ class Fuzzing {
  private:
   std::optional<uint64_t> next_seed() {
     std::lock_guard lock(mutex_);
-    const bool stops = Interrupts::signal_number() != 0 || (!found_.empty() && !options_.keep_going);
-    if (stops || given_ == total()) return std::nullopt;
+    const bool is_over = Interrupts::signal_number() != 0 || (!found_.empty() && !options_.keep_going);
+    if (is_over || given_ == total()) return std::nullopt;
     ++given_;
     return next_++;
   }

@@ -16,8 +16,6 @@ namespace shoal::cli {
 
 namespace {
 
-constexpr double kSecondsBeforeTimeLeft = 0.5;  // before this time, the rate is not meaningful
-
 std::string counted(uint64_t count) {
   if (count < 10'000) return fmt::to_string(count);
   if (count < 10'000'000) return fmt::format("{:.0f} k", static_cast<double>(count) / 1e3);
@@ -54,7 +52,7 @@ class Progress {
         milestones_ == 0 ? 1 : static_cast<double>(milestones) / static_cast<double>(milestones_);
     std::string out = fmt::format("sim: {}, {} events, {}/s, {} %", how_far(ended), counted(events),
                                   counted(static_cast<uint64_t>(rate)), static_cast<int>(100 * part));
-    if (part <= 0 || part >= 1 || seconds < kSecondsBeforeTimeLeft) return out;
+    if (part <= 0 || part >= 1 || seconds < ProgressLine::kSecondsBeforeTimeLeft) return out;
     return out + fmt::format(", {} left", human_seconds(seconds * (1 - part) / part));
   }
 

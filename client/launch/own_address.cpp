@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kAnyAddress = "0.0.0.0";
 
-std::string as_text(const in_addr& address) {
+std::string dotted(const in_addr& address) {
   std::array<char, INET_ADDRSTRLEN> text{};
   return ::inet_ntop(AF_INET, &address, text.data(), text.size()) != nullptr ? text.data() : "";
 }
@@ -42,7 +42,7 @@ std::set<std::string> addresses_of(const std::string& host) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return out;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    out.insert(as_text(reinterpret_cast<const sockaddr_in*>(each->ai_addr)->sin_addr));
+    out.insert(dotted(reinterpret_cast<const sockaddr_in*>(each->ai_addr)->sin_addr));
   }
   ::freeaddrinfo(found);
   return out;
@@ -63,7 +63,7 @@ bool is_own_name(const std::string& host) {
 std::optional<std::string> own_address(const std::string& host) {
   in_addr numeric{};
   if (::inet_pton(AF_INET, host.c_str(), &numeric) == 1) {
-    std::string address = as_text(numeric);
+    std::string address = dotted(numeric);
     bool is_ours = is_loopback(address) || interface_addresses().count(address) > 0;
     return is_ours ? std::optional(address) : std::nullopt;
   }

@@ -17,15 +17,14 @@ void write_ranks(Builder out, const std::vector<Rank>& ranks) {
   for (uint32_t i = 0; i < out.size(); ++i) out.set(i, ranks[i]);
 }
 
-template <class Builder>
-void write_key(Builder out, const AttemptKey& key) {
+void write_status_key(schema::AttemptKey::Builder out, const AttemptKey& key) {
   out.setGeneration(key.generation);
   out.setStep(key.step);
   out.setAttempt(key.attempt);
 }
 
 void write_save(schema::SaveStatus::Builder out, const SaveStatus& save) {
-  write_key(out.initKey(), save.key);
+  write_status_key(out.initKey(), save.key);
   out.setPhase(static_cast<schema::SaveStatus::Phase>(save.phase));
   out.setAgeMs(save.age_ms);
   out.setRanksHere(save.ranks_here);
@@ -230,7 +229,7 @@ void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status
   if (!status.last_commit) return;
   const CommitStatus& commit = *status.last_commit;
   auto last = out.initLastCommit();
-  write_key(last.initKey(), commit.key);
+  write_status_key(last.initKey(), commit.key);
   last.setUnixTimeNs(commit.unix_time_ns);
   last.setDurationMs(commit.duration_ms);
   last.setPayloadBytes(commit.payload_bytes);

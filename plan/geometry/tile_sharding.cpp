@@ -13,7 +13,7 @@ namespace shoal {
 
 namespace {
 
-Status bad(std::string what) {
+Status bad_tiles(std::string what) {
   return Status(Code::invalid_argument, std::move(what));
 }
 
@@ -35,19 +35,19 @@ bool is_one_tile(const Dims& tiles, bool replicates_last) {
 
 Status validate_tiles(const Dims& tiles, uint64_t devices) {
   if (tiles.empty() || tiles.size() > kMaxDims) {
-    return bad(
+    return bad_tiles(
         fmt::format("a tile assignment has {} dimensions: 1 to {} are allowed", tiles.size(), kMaxDims));
   }
   for (size_t i = 0; i < tiles.size(); ++i) {
-    if (tiles[i] == 0) return bad(fmt::format("dimension {} of a tile assignment is 0", i));
+    if (tiles[i] == 0) return bad_tiles(fmt::format("dimension {} of a tile assignment is 0", i));
   }
   std::optional<uint64_t> count = element_count(tiles);
   if (!count || *count > kMaxMeshSize) {
-    return bad(fmt::format("a tile assignment has more than {} devices", kMaxMeshSize));
+    return bad_tiles(fmt::format("a tile assignment has more than {} devices", kMaxMeshSize));
   }
   if (*count != devices) {
-    return bad(fmt::format("a tile assignment of [{}] needs {} devices, and {} are given",
-                           fmt::join(tiles, ","), *count, devices));
+    return bad_tiles(fmt::format("a tile assignment of [{}] needs {} devices, and {} are given",
+                                 fmt::join(tiles, ","), *count, devices));
   }
   return ok_status();
 }
@@ -79,12 +79,12 @@ Result<TileSharding::OnMesh> number_devices(Dims tiles, bool replicates_last,
     most = std::max(most, nth[by_rank[i].second] + 1);
   }
   if (most > kMaxDevicesPerRank) {
-    return bad(fmt::format("a tile assignment has {} devices on one rank: at most {} are allowed", most,
-                           kMaxDevicesPerRank));
+    return bad_tiles(fmt::format("a tile assignment has {} devices on one rank: at most {} are allowed", most,
+                                 kMaxDevicesPerRank));
   }
   if (most * (uint64_t{by_rank.back().first} + 1) > std::numeric_limits<Rank>::max()) {
-    return bad(fmt::format("rank {} with {} devices a rank: the device numbers exceed 32 bits",
-                           by_rank.back().first, most));
+    return bad_tiles(fmt::format("rank {} with {} devices a rank: the device numbers exceed 32 bits",
+                                 by_rank.back().first, most));
   }
   std::vector<Rank> numbers;
   numbers.reserve(ranks.size());
@@ -97,13 +97,14 @@ Result<TileSharding::OnMesh> number_devices(Dims tiles, bool replicates_last,
 
 Result<DeviceMap> DeviceMap::make(std::vector<Owner> owners) {
   if (owners.empty() || owners.size() > kMaxMeshSize) {
-    return bad(fmt::format("a device map has {} devices: 1 to {} are allowed", owners.size(), kMaxMeshSize));
+    return bad_tiles(
+        fmt::format("a device map has {} devices: 1 to {} are allowed", owners.size(), kMaxMeshSize));
   }
   std::sort(owners.begin(), owners.end());
   std::vector<Rank> ranks;
   for (size_t i = 0; i < owners.size(); ++i) {
     if (i > 0 && owners[i].device == owners[i - 1].device) {
-      return bad(fmt::format("device {} occurs twice in a device map", owners[i].device));
+      return bad_tiles(fmt::format("device {} occurs twice in a device map", owners[i].device));
     }
     ranks.push_back(owners[i].rank);
   }
@@ -117,7 +118,7 @@ Result<DeviceMap> DeviceMap::make(std::vector<Owner> owners) {
 Result<DeviceMap> DeviceMap::uniform(uint32_t ranks, uint32_t devices_per_rank) {
   const uint64_t count = uint64_t{ranks} * devices_per_rank;
   if (count == 0 || count > kMaxMeshSize) {
-    return bad(fmt::format("a device map has {} devices: 1 to {} are allowed", count, kMaxMeshSize));
+    return bad_tiles(fmt::format("a device map has {} devices: 1 to {} are allowed", count, kMaxMeshSize));
   }
   std::vector<Owner> owners;
   owners.reserve(count);
@@ -150,7 +151,8 @@ Result<TileSharding> TileSharding::make(Data data) {
   ranks.reserve(data.order.size());
   for (Device device : data.order) {
     std::optional<Rank> rank = data.devices.rank_of(device);
-    if (!rank) return bad(fmt::format("device {} of a tile assignment is in no rank's device map", device));
+    if (!rank)
+      return bad_tiles(fmt::format("device {} of a tile assignment is in no rank's device map", device));
     ranks.push_back(*rank);
   }
   data.by_device.resize(data.order.size());
@@ -160,7 +162,7 @@ Result<TileSharding> TileSharding::make(Data data) {
   for (size_t i = 1; i < data.by_device.size(); ++i) {
     const Device device = data.order[data.by_device[i]];
     if (device == data.order[data.by_device[i - 1]]) {
-      return bad(fmt::format("device {} occurs twice in a tile assignment", device));
+      return bad_tiles(fmt::format("device {} occurs twice in a tile assignment", device));
     }
   }
   if (data.type != Type::tiled || is_one_tile(data.tiles, data.replicates_last)) {
@@ -202,16 +204,17 @@ Result<TileSharding> TileSharding::iota(const DeviceMap& devices, Dims tiles, co
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 0; i < sorted.size(); ++i) {
     if (sorted[i] != i)
-      return bad(fmt::format("T({}) is not a permutation of the dimensions", fmt::join(transpose, ",")));
+      return bad_tiles(
+          fmt::format("T({}) is not a permutation of the dimensions", fmt::join(transpose, ",")));
   }
   if (order.size() != reshape.size()) {
-    return bad(fmt::format("T({}) does not fit an array of {} dimensions", fmt::join(transpose, ","),
-                           reshape.size()));
+    return bad_tiles(fmt::format("T({}) does not fit an array of {} dimensions", fmt::join(transpose, ","),
+                                 reshape.size()));
   }
   std::optional<uint64_t> count = element_count(reshape);
   if (!count || *count == 0 || *count > kMaxMeshSize) {
-    return bad(fmt::format("<=[{}] has a wrong number of devices: 1 to {} are allowed",
-                           fmt::join(reshape, ","), kMaxMeshSize));
+    return bad_tiles(fmt::format("<=[{}] has a wrong number of devices: 1 to {} are allowed",
+                                 fmt::join(reshape, ","), kMaxMeshSize));
   }
   Dims strides(reshape.size(), 1), shape, steps;
   for (size_t i = reshape.size(); i-- > 1;) strides[i - 1] = strides[i] * reshape[i];
@@ -237,9 +240,9 @@ Status TileSharding::validate_for(std::span<const uint64_t> shape) const {
   if (type() != Type::tiled) return ok_status();
   const size_t dims = tiles().size() - (data_->replicates_last ? 1 : 0);
   if (dims == shape.size()) return ok_status();
-  return bad(fmt::format("a tile assignment of [{}]{} does not fit a tensor of {} dimensions",
-                         fmt::join(tiles(), ","),
-                         data_->replicates_last ? " (its last dimension replicates)" : "", shape.size()));
+  return bad_tiles(fmt::format(
+      "a tile assignment of [{}]{} does not fit a tensor of {} dimensions", fmt::join(tiles(), ","),
+      data_->replicates_last ? " (its last dimension replicates)" : "", shape.size()));
 }
 
 std::optional<uint64_t> TileSharding::position_of(Device device) const {

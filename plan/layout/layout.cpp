@@ -19,7 +19,7 @@ constexpr size_t kMostRankDigits = 10;
 constexpr size_t kShownFqnBytes = 100;  // shown of a rejected name
 constexpr uint64_t kMaxSize = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
-Status bad(std::string what) {
+Status bad_layout(std::string what) {
   return Status(Code::invalid_argument, std::move(what));
 }
 
@@ -41,15 +41,16 @@ std::string shown(std::string_view fqn) {
 // The number of bytes of its elements.
 Result<uint64_t> validate_shape(const LayoutEntry& entry) {
   if (entry.shape.size() > kMaxDims) {
-    return bad(fmt::format("it has {} dimensions: at most {} are allowed", entry.shape.size(), kMaxDims));
+    return bad_layout(
+        fmt::format("it has {} dimensions: at most {} are allowed", entry.shape.size(), kMaxDims));
   }
   for (uint64_t size : entry.shape) {
     if (size > kMaxSize)
-      return bad(fmt::format("a dimension has the size {}: at most 2^63 - 1 is allowed", size));
+      return bad_layout(fmt::format("a dimension has the size {}: at most 2^63 - 1 is allowed", size));
   }
   SHOAL_ASSIGN_OR_RETURN(uint64_t element_bytes, dtype_bytes(entry.dtype));
   std::optional<uint64_t> count = element_count(entry.shape);
-  if (!count || *count > kMaxSize / element_bytes) return bad("it has 2^63 bytes or more");
+  if (!count || *count > kMaxSize / element_bytes) return bad_layout("it has 2^63 bytes or more");
   return *count * element_bytes;
 }
 
@@ -64,7 +65,7 @@ Status validate_rank_boxes(const RankBoxes& held, const LayoutEntry& entry) {
   std::sort(sorted.begin(), sorted.end(), [](const Box* a, const Box* b) { return *a < *b; });
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (*sorted[i] == *sorted[i - 1]) {
-      return bad(fmt::format("rank {} lists box {} twice", held.rank, to_string(*sorted[i])));
+      return bad_layout(fmt::format("rank {} lists box {} twice", held.rank, to_string(*sorted[i])));
     }
   }
   return ok_status();
@@ -72,23 +73,24 @@ Status validate_rank_boxes(const RankBoxes& held, const LayoutEntry& entry) {
 
 Status validate_rank_entry(const LayoutEntry& entry) {
   if (entry.kind != LayoutEntry::Kind::object || !entry.shape.empty() || entry.dtype != DType::u8) {
-    return bad("a per-rank value must be an object, without shape and of dtype U8");
+    return bad_layout("a per-rank value must be an object, without shape and of dtype U8");
   }
-  if (entry.replicated) return bad("a per-rank value cannot be replicated");
+  if (entry.replicated) return bad_layout("a per-rank value cannot be replicated");
   if (!entry.fqn.ends_with(kRankSuffix) || entry.fqn.size() == kRankSuffix.size()) {
-    return bad("the name of a per-rank object must end in @rank");
+    return bad_layout("the name of a per-rank object must end in @rank");
   }
   return validate_fqn(entry.fqn + std::string(kMostRankDigits, '9'));
 }
 
 Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const LayoutEntry& entry) {
-  if (entry.replicated) return bad("tiles already determine what is replicated: do not set replicated");
+  if (entry.replicated)
+    return bad_layout("tiles already determine what is replicated: do not set replicated");
   if (sharding.devices_per_rank < 2 || sharding.devices_per_rank > kMaxDevicesPerRank) {
-    return bad(fmt::format("it has {} devices a rank: 2 to {} are allowed", sharding.devices_per_rank,
-                           kMaxDevicesPerRank));
+    return bad_layout(fmt::format("it has {} devices a rank: 2 to {} are allowed", sharding.devices_per_rank,
+                                  kMaxDevicesPerRank));
   }
   if (mesh.dims() != entry.shape.size() && mesh.dims() != entry.shape.size() + 1) {
-    return bad(
+    return bad_layout(
         fmt::format("its tiles have {} dimensions, and the tensor has {}", mesh.dims(), entry.shape.size()));
   }
   return ok_status();
@@ -97,24 +99,24 @@ Status validate_devices(const DeviceSharding& sharding, const Mesh& mesh, const 
 // Checks everything except the name and the shape. Explicit boxes must be sorted by rank.
 Status validate_sharding(const LayoutEntry& entry, const std::vector<Mesh>& meshes) {
   auto mesh_exists = [&](uint32_t index) {
-    return index < meshes.size()
-               ? meshes[index].status()
-               : bad(fmt::format("it names mesh {}, and the layout has {} meshes", index, meshes.size()));
+    return index < meshes.size() ? meshes[index].status()
+                                 : bad_layout(fmt::format("it names mesh {}, and the layout has {} meshes",
+                                                          index, meshes.size()));
   };
   const auto* mesh = std::get_if<MeshSharding>(&entry.sharding);
   const auto* group = std::get_if<GroupSharding>(&entry.sharding);
   const auto* devices = std::get_if<DeviceSharding>(&entry.sharding);
   if (std::holds_alternative<RankSharding>(entry.sharding)) return validate_rank_entry(entry);
   if (entry.kind == LayoutEntry::Kind::object) {
-    if (!group) return bad("an object must be held whole, by the ranks of a group");
+    if (!group) return bad_layout("an object must be held whole, by the ranks of a group");
     if (!entry.shape.empty() || entry.dtype != DType::u8)
-      return bad("an object must have no shape, and dtype U8");
+      return bad_layout("an object must have no shape, and dtype U8");
   }
   if (group) return mesh_exists(group->mesh);
   if (mesh) {
     SHOAL_RETURN_IF_ERROR(mesh_exists(mesh->mesh));
     if (entry.replicated)
-      return bad("placements already determine what is replicated: do not set replicated");
+      return bad_layout("placements already determine what is replicated: do not set replicated");
     return validate_placements(mesh->placements, meshes[mesh->mesh], entry.shape);
   }
   if (devices) {
@@ -124,7 +126,7 @@ Status validate_sharding(const LayoutEntry& entry, const std::vector<Mesh>& mesh
   const auto& ranks = std::get<BoxSharding>(entry.sharding).ranks;
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0 && ranks[i].rank == ranks[i - 1].rank)
-      return bad(fmt::format("rank {} is listed twice", ranks[i].rank));
+      return bad_layout(fmt::format("rank {} is listed twice", ranks[i].rank));
     SHOAL_RETURN_IF_ERROR(validate_rank_boxes(ranks[i], entry));
   }
   return ok_status();
@@ -188,16 +190,16 @@ bool climbs(std::string_view fqn) {
 }  // namespace
 
 Status validate_fqn(std::string_view fqn) {
-  if (fqn.empty()) return bad("'': an fqn must not be empty");
+  if (fqn.empty()) return bad_layout("'': an fqn must not be empty");
   if (fqn.size() > kMaxFqnBytes) {
-    return bad(fmt::format("{}: this fqn has {} bytes: at most {} are allowed", shown(fqn), fqn.size(),
-                           kMaxFqnBytes));
+    return bad_layout(fmt::format("{}: this fqn has {} bytes: at most {} are allowed", shown(fqn), fqn.size(),
+                                  kMaxFqnBytes));
   }
   if (!is_clean_utf8(fqn)) {
-    return bad(fmt::format("{}: an fqn must be valid UTF-8 without control characters", shown(fqn)));
+    return bad_layout(fmt::format("{}: an fqn must be valid UTF-8 without control characters", shown(fqn)));
   }
-  if (climbs(fqn)) return bad(fmt::format("{}: an fqn must not have the part '..'", shown(fqn)));
-  if (fqn == kMetadataKey) return bad("'__metadata__': the safetensors format reserves this name");
+  if (climbs(fqn)) return bad_layout(fmt::format("{}: an fqn must not have the part '..'", shown(fqn)));
+  if (fqn == kMetadataKey) return bad_layout("'__metadata__': the safetensors format reserves this name");
   return ok_status();
 }
 
@@ -232,7 +234,7 @@ Status validate_entries(const std::vector<LayoutEntry>& entries, const std::vect
     SHOAL_RETURN_IF_ERROR(validate_fqn(entry.fqn));
     if (const int order = i == 0 ? -1 : entries[i - 1].fqn.compare(entry.fqn); order >= 0) {
       if (order > 0) return not_canonical();
-      return bad(fmt::format("'{}' is given twice", entry.fqn));
+      return bad_layout(fmt::format("'{}' is given twice", entry.fqn));
     }
     const Result<uint64_t> bytes = validate_shape(entry);
     if (!bytes.ok()) return bytes.status().with_context(fmt::format("'{}'", entry.fqn));
@@ -240,7 +242,8 @@ Status validate_entries(const std::vector<LayoutEntry>& entries, const std::vect
       return status.with_context(fmt::format("'{}'", entry.fqn));
     }
     if (*bytes > kMaxSize - total) {
-      return bad(fmt::format("'{}': this value and those before it have 2^63 bytes or more", entry.fqn));
+      return bad_layout(
+          fmt::format("'{}': this value and those before it have 2^63 bytes or more", entry.fqn));
     }
     total += *bytes;
   }

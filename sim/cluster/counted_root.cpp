@@ -20,7 +20,7 @@ constexpr uint32_t kMergeThreads = 8;        // kMaxMergeThreads of storage/deci
 constexpr uint32_t kPartsAtOnce = 64;
 constexpr uint64_t kShardHeadBytes = 4096;  // bytes read to check a shard's header against its digest
 
-using Kind = StorageStep::Kind;
+using StepKind = StorageStep::Kind;
 
 // A placeholder digest: nothing reads the bytes.
 Hash128 header_digest_of(const AttemptKey& key, Rank rank, uint32_t file) {
@@ -58,20 +58,20 @@ CountedRoot::Work CountedRoot::answer_seen(StorageSteps steps, Result<actors::Op
 // Files: create, sync, link, remove the temporary name, sync the folder. Objects: one conditional PUT.
 void CountedRoot::add_create(StorageSteps& steps, uint64_t bytes) const {
   if (costs_.is_objects) {
-    steps.insert(steps.end(), {{Kind::write, bytes}, {Kind::change, 1}});
+    steps.insert(steps.end(), {{StepKind::write, bytes}, {StepKind::change, 1}});
   } else {
-    steps.insert(steps.end(), {{Kind::change, 1},
-                               {Kind::write, bytes},
-                               {Kind::sync, 1},
-                               {Kind::change, 1},
-                               {Kind::change, 1},
-                               {Kind::change, 1}});
+    steps.insert(steps.end(), {{StepKind::change, 1},
+                               {StepKind::write, bytes},
+                               {StepKind::sync, 1},
+                               {StepKind::change, 1},
+                               {StepKind::change, 1},
+                               {StepKind::change, 1}});
   }
 }
 
 void CountedRoot::add_read(StorageSteps& steps, uint64_t objects, uint64_t bytes, uint32_t at_once) const {
-  steps.push_back({Kind::look, objects, at_once});
-  steps.push_back({Kind::read, bytes});
+  steps.push_back({StepKind::look, objects, at_once});
+  steps.push_back({StepKind::read, bytes});
 }
 
 namespace {
@@ -128,7 +128,7 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
           [&](const DeleteCheckpoint& deletion) { return delete_checkpoint(deletion); },
           // The folder of an attempt all of whose files are lost. It counts as no attempt.
           [&](const RemoveRemains&) {
-            return answer({{Kind::change, 1}}, actors::OperationResult(Done{}));
+            return answer({{StepKind::change, 1}}, actors::OperationResult(Done{}));
           },
           // --- loads: counted_root_loads.cpp ---
           [&](const ReadLoadChoice& read) { return read_choice(read); },
@@ -165,7 +165,7 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
 }
 
 CountedRoot::Work CountedRoot::read_epoch() {
-  StorageSteps steps{{Kind::list, epoch_.epoch}};
+  StorageSteps steps{{StepKind::list, epoch_.epoch}};
   add_read(steps, 1, kSmallRecordBytes, 1);
   return {std::move(steps), [this]() -> Result<actors::OperationResult> {
             return actors::OperationResult(std::make_shared<const storage::EpochRecord>(epoch_));
@@ -174,7 +174,7 @@ CountedRoot::Work CountedRoot::read_epoch() {
 
 CountedRoot::Work CountedRoot::record_decision(bool has_catalog) {
   if (!has_catalog) return answer({}, Status(Code::unavailable, "this node has no catalog"));
-  return answer({{Kind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
+  return answer({{StepKind::wait, static_cast<uint64_t>(costs_.catalog_ns)}},
                 actors::OperationResult(actors::operation::Done{}));
 }
 
@@ -188,10 +188,10 @@ CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& 
   StorageSteps steps;
   if (costs_.is_objects) {  // a multipart upload sends parts while the bytes arrive
     const uint64_t parts = costs_.part_bytes == 0 ? 1 : written.size / costs_.part_bytes + 1;
-    steps = {{Kind::change, 1},
-             {Kind::write, written.size},
-             {Kind::change, parts, kPartsAtOnce},
-             {Kind::change, 1}};
+    steps = {{StepKind::change, 1},
+             {StepKind::write, written.size},
+             {StepKind::change, parts, kPartsAtOnce},
+             {StepKind::change, 1}};
   } else {
     add_create(steps, written.size);
   }
@@ -296,7 +296,7 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   auto encoded = storage::encode_decision(*made);
   if (!encoded.ok()) return answer({}, encoded.status());
   const uint64_t bytes = encoded->size();
-  if (!made->committed()) steps.push_back({Kind::list, attempts_[publish.key].entries()});
+  if (!made->committed()) steps.push_back({StepKind::list, attempts_[publish.key].entries()});
   add_create(steps, bytes);
   made->unix_time_ns = 0;
   return {std::move(steps),
@@ -365,7 +365,7 @@ CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::Comp
     auto gone = std::make_shared<const storage::Decision>(storage::Decision{
         complete.key, Nonce{}, RootId{}, 0,
         storage::Tombstone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)}});
-    return answer_seen({{Kind::look, 2}}, actors::OperationResult(std::move(gone)));
+    return answer_seen({{StepKind::look, 2}}, actors::OperationResult(std::move(gone)));
   }
   const Attempt& attempt = attempts_[complete.key];
   StorageSteps steps;
@@ -373,8 +373,8 @@ CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::Comp
     add_read(steps, 1, attempt.decision_bytes, 1);
     return answer_seen(std::move(steps), actors::OperationResult(attempt.decision));
   }
-  steps.push_back({Kind::look, 1});
-  steps.push_back({Kind::list, attempt.entries()});
+  steps.push_back({StepKind::look, 1});
+  steps.push_back({StepKind::list, attempt.entries()});
   if (!attempt.is_complete_set()) {
     std::vector<Rank> missing;
     for (Rank rank = 0; rank < attempt.manifests.size() && missing.size() <= base::kRanksNamed; ++rank) {
@@ -388,7 +388,7 @@ CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::Comp
     return answer_seen(std::move(steps), merged);
   add_read(steps, attempt.published, attempt.manifest_bytes, kMergeThreads);
   const actors::TimeNs decoding = transfer_ns(attempt.manifest_bytes, codec_bytes_per_s_ * kMergeThreads);
-  steps.push_back({Kind::wait, static_cast<uint64_t>(decoding)});
+  steps.push_back({StepKind::wait, static_cast<uint64_t>(decoding)});
   add_create(steps, attempt.merged_bytes);
   return {std::move(steps), [this, key = complete.key] { return merge(key); }};
 }
@@ -396,13 +396,13 @@ CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::Comp
 CountedRoot::Work CountedRoot::list_missing_manifests(const actors::operation::ListMissingManifests& list) {
   const Attempt& attempt = attempts_[list.key];
   if (attempt.entries() == 0) {
-    return answer_seen({{Kind::look, 1}}, Status(Code::not_found, to_string(list.key)));
+    return answer_seen({{StepKind::look, 1}}, Status(Code::not_found, to_string(list.key)));
   }
   std::vector<uint64_t> missing;
   for (Rank rank = 0; rank < list.world_size; ++rank) {
     if (rank >= attempt.manifests.size() || !attempt.manifests[rank]) missing.push_back(rank);
   }
-  return answer_seen({{Kind::list, attempt.entries()}}, actors::OperationResult(std::move(missing)));
+  return answer_seen({{StepKind::list, attempt.entries()}}, actors::OperationResult(std::move(missing)));
 }
 
 // Computes the merged manifest once per set: all of its ranks may try to complete it.
@@ -437,7 +437,7 @@ CountedRoot::Work CountedRoot::complete_attempt(const actors::operation::Complet
   const Attempt& attempt = attempts_[complete.key];
   const bool is_other = attempt.decision || attempt.published != 0 || is_folder_gone(complete.key);
   if (is_other) return complete_rank_local({complete.key});
-  StorageSteps steps{{Kind::look, 1}, {Kind::list, attempt.entries()}};
+  StorageSteps steps{{StepKind::look, 1}, {StepKind::list, attempt.entries()}};
   auto proven = prove_complete(complete.key);
   if (!proven.ok()) return answer_seen(std::move(steps), proven.status());
   add_read(steps, attempt.shards.size() + attempt.records.size(),
@@ -521,7 +521,7 @@ CountedRoot::Work CountedRoot::read_decision(const actors::operation::ReadDecisi
 CountedRoot::Work CountedRoot::check_files(const actors::operation::CheckFiles& check) {
   const Attempt& attempt = attempts_[check.key];
   if (Status listed = check_listed(check.key, *check.files); !listed.ok()) return answer({}, listed);
-  return answer({{Kind::list, attempt.entries()}}, actors::OperationResult(actors::operation::Done{}));
+  return answer({{StepKind::list, attempt.entries()}}, actors::OperationResult(actors::operation::Done{}));
 }
 
 uint32_t CountedRoot::claim_epoch(uint32_t generation, std::string address) {
@@ -608,7 +608,7 @@ storage::AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& 
 CountedRoot::Work CountedRoot::list_attempts() {
   uint64_t entries = 1;
   for (const auto& [key, attempt] : attempts_) entries += 1 + attempt.entries();
-  StorageSteps steps{{Kind::list, entries}};
+  StorageSteps steps{{StepKind::list, entries}};
   return {std::move(steps), [this]() -> Result<actors::OperationResult> {
             storage::AttemptList list;
             for (const auto& [key, attempt] : attempts_) {
@@ -619,7 +619,7 @@ CountedRoot::Work CountedRoot::list_attempts() {
 }
 
 CountedRoot::Work CountedRoot::inspect_attempt(const actors::operation::InspectAttempt& inspect) {
-  StorageSteps steps{{Kind::list, attempts_[inspect.key].entries()}};
+  StorageSteps steps{{StepKind::list, attempts_[inspect.key].entries()}};
   return {std::move(steps), [this, key = inspect.key]() -> Result<actors::OperationResult> {
             if (is_folder_gone(key)) return Status(Code::not_found, to_string(key) + " was deleted");
             return actors::OperationResult(info_of(key, attempts_[key]));
@@ -659,9 +659,9 @@ uint64_t CountedRoot::to_delete(const storage::RetentionPolicy& policy) const {
 }
 
 CountedRoot::Work CountedRoot::plan_retention(const actors::operation::PlanRetention& plan) {
-  StorageSteps steps{{Kind::list, attempts_.size() + 1}};
+  StorageSteps steps{{StepKind::list, attempts_.size() + 1}};
   if (plan.policy.any()) {
-    for (const auto& [key, attempt] : attempts_) steps.push_back({Kind::list, attempt.entries()});
+    for (const auto& [key, attempt] : attempts_) steps.push_back({StepKind::list, attempt.entries()});
   }
   most_kept_ = std::max(most_kept_, plan.policy.keep_last);
   return {std::move(steps), [this, policy = plan.policy]() -> Result<actors::OperationResult> {
@@ -672,9 +672,9 @@ CountedRoot::Work CountedRoot::plan_retention(const actors::operation::PlanReten
 // A tombstone takes the place of the manifest, the files are removed, then the folder. All at one instant, so
 // that no pin is made between.
 CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::DeleteCheckpoint& deletion) {
-  StorageSteps steps{{Kind::look, 2}, {Kind::list, 2}};
+  StorageSteps steps{{StepKind::look, 2}, {StepKind::list, 2}};
   add_create(steps, kSmallRecordBytes);
-  steps.push_back({Kind::change, attempts_[deletion.key].entries() + 2});
+  steps.push_back({StepKind::change, attempts_[deletion.key].entries() + 2});
   return {std::move(steps), [this, key = deletion.key]() -> Result<actors::OperationResult> {
             storage::DeletionResult result;
             const auto found = attempts_.find(key);
@@ -701,10 +701,10 @@ CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::Delete
 // As in storage/root/attempts.cpp, files are removed only under a tombstone.
 CountedRoot::Work CountedRoot::sweep_attempt(const actors::operation::SweepAttempt& sweep) {
   const Attempt& attempt = attempts_[sweep.key];
-  StorageSteps steps{{Kind::list, attempt.entries()}};
+  StorageSteps steps{{StepKind::list, attempt.entries()}};
   const uint64_t files = attempt.shards.size() + attempt.records.size() + attempt.published;
   if (attempt.decision && !attempt.decision->committed() && files != 0)
-    steps.push_back({Kind::change, files});
+    steps.push_back({StepKind::change, files});
   return {std::move(steps), [this, key = sweep.key]() -> Result<actors::OperationResult> {
             Attempt& swept = attempts_[key];
             if (!swept.decision) {
@@ -750,7 +750,7 @@ CountedRoot::Work CountedRoot::read_roster(const actors::operation::ReadRoster& 
   auto found = rosters_.find({read.generation, read.id ? *read.id : first_id});
   StorageSteps steps;
   if (found == rosters_.end()) {
-    return answer_seen({{Kind::look, 1}}, Status(Code::not_found, "no such roster"));
+    return answer_seen({{StepKind::look, 1}}, Status(Code::not_found, "no such roster"));
   }
   add_read(steps, 1, found->second.bytes, 1);
   return answer_seen(std::move(steps), actors::OperationResult(found->second.record));

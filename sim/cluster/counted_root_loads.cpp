@@ -11,7 +11,7 @@ namespace shoal::sim {
 
 namespace {
 
-using Kind = StorageStep::Kind;
+using StepKind = StorageStep::Kind;
 
 constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // upper bounds, as for other records
 constexpr uint64_t kPassedOverBytes = 64;                // of an attempt in a choice, besides its cause
@@ -31,8 +31,8 @@ void CountedRoot::continue_from(CountedRoot& before) {
 }
 
 CountedRoot::Work CountedRoot::read_choice(const actors::operation::ReadLoadChoice& read) {
-  StorageSteps steps{{Kind::look, 1}};
-  if (choices_.contains({read.generation, read.ordinal})) steps.push_back({Kind::read, kChoiceBytes});
+  StorageSteps steps{{StepKind::look, 1}};
+  if (choices_.contains({read.generation, read.ordinal})) steps.push_back({StepKind::read, kChoiceBytes});
   return {std::move(steps), [this, read]() -> Result<actors::OperationResult> {
             auto found = choices_.find({read.generation, read.ordinal});
             if (found == choices_.end()) return Status(Code::not_found, "no load has chosen yet");
@@ -58,11 +58,11 @@ CountedRoot::Work CountedRoot::publish_choice(const actors::operation::PublishLo
 // Lists the root, the folder of each step, and the newest attempts up to the newest committed one. The head
 // of a decision shows whether it commits.
 CountedRoot::Work CountedRoot::list_newest_attempts() {
-  StorageSteps steps{{Kind::list, attempts_.size()}};
-  for (size_t i = 0; i < attempts_.size(); ++i) steps.push_back({Kind::list, 1});
+  StorageSteps steps{{StepKind::list, attempts_.size()}};
+  for (size_t i = 0; i < attempts_.size(); ++i) steps.push_back({StepKind::list, 1});
   auto committed = [](const Attempt& attempt) { return attempt.decision && attempt.decision->committed(); };
   for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
-    steps.push_back({Kind::list, found->second.entries()});
+    steps.push_back({StepKind::list, found->second.entries()});
     if (found->second.decision) add_read(steps, 1, storage::kRecordHeadBytes, 1);
     if (committed(found->second)) break;
   }
@@ -81,7 +81,7 @@ CountedRoot::Work CountedRoot::list_newest_attempts() {
 CountedRoot::Work CountedRoot::verify_checkpoint(const actors::operation::VerifyCheckpoint& verify) {
   const auto found = attempts_.find(verify.key);
   if (found == attempts_.end() || !found->second.decision || !found->second.decision->committed()) {
-    return {{{Kind::look, 1}}, [key = verify.key]() -> Result<actors::OperationResult> {
+    return {{{StepKind::look, 1}}, [key = verify.key]() -> Result<actors::OperationResult> {
               return Status(Code::not_found, to_string(key) + " is not committed");
             }};
   }
@@ -119,7 +119,7 @@ CountedRoot::Work CountedRoot::renew_pin(const actors::operation::RenewPin& rene
 
 // Its name, then its folder is synced.
 CountedRoot::Work CountedRoot::remove_pin(const actors::operation::RemovePin& remove) {
-  return {{{Kind::change, costs_.is_objects ? 1u : 2u}},
+  return {{{StepKind::change, costs_.is_objects ? 1u : 2u}},
           [this, name = remove.name]() -> Result<actors::OperationResult> {
             if (!name.empty()) removed_pins_.insert(name);
             pinned_.erase(name);
@@ -204,13 +204,13 @@ StorageSteps CountedRoot::read_ranges(const std::vector<actors::operation::ReadR
     const std::string& name = range->piece->file_name;
     OpenShard& shard = open_shard(steps, *range->piece, node);
     // In an object store, this is the request for the bytes.
-    if (!std::exchange(shard.has_file, true) && !costs_.is_objects) steps.push_back({Kind::look, 1});
+    if (!std::exchange(shard.has_file, true) && !costs_.is_objects) steps.push_back({StepKind::look, 1});
     uint64_t bytes = 0, count = 0;
     for (; range != ranges.end() && range->piece->file_name == name; ++range, ++count) {
       bytes += range->end - range->begin;
     }
-    if (costs_.is_objects) steps.push_back({Kind::look, count});  // one request each
-    steps.push_back({Kind::read, bytes});
+    if (costs_.is_objects) steps.push_back({StepKind::look, count});  // one request each
+    steps.push_back({StepKind::read, bytes});
   }
   return steps;
 }

@@ -14,22 +14,22 @@ constexpr int64_t kNsOfAMs = 1'000'000;
 constexpr int64_t kMostHosts = int64_t{1} << 20;
 constexpr int64_t kMostFactor = 1'000'000;
 
-struct Field {
+struct FailureField {
   std::string_view key;
   uint64_t Failure::*value;
   int64_t least, most;
 };
-constexpr Field kFields[] = {{"host", &Failure::host, 0, kMostHosts},
-                             {"hosts", &Failure::hosts, 0, kMostHosts},
-                             {"to_host", &Failure::to_host, 0, kMostHosts},
-                             {"to_hosts", &Failure::to_hosts, 0, kMostHosts},
-                             {"rank", &Failure::rank, 0, kMostHosts},
-                             {"for_ms", &Failure::for_ms, 1, kLatestMs},
-                             {"back_after_ms", &Failure::back_after_ms, 1, kLatestMs},
-                             {"by_ms", &Failure::by_ms, 1, kLatestMs},
-                             {"permille", &Failure::permille, 1, kPermille},
-                             {"factor", &Failure::factor, 2, kMostFactor},
-                             {"ranks", &Failure::ranks, 1, kMostHosts}};
+constexpr FailureField kFailureFields[] = {{"host", &Failure::host, 0, kMostHosts},
+                                           {"hosts", &Failure::hosts, 0, kMostHosts},
+                                           {"to_host", &Failure::to_host, 0, kMostHosts},
+                                           {"to_hosts", &Failure::to_hosts, 0, kMostHosts},
+                                           {"rank", &Failure::rank, 0, kMostHosts},
+                                           {"for_ms", &Failure::for_ms, 1, kLatestMs},
+                                           {"back_after_ms", &Failure::back_after_ms, 1, kLatestMs},
+                                           {"by_ms", &Failure::by_ms, 1, kLatestMs},
+                                           {"permille", &Failure::permille, 1, kPermille},
+                                           {"factor", &Failure::factor, 2, kMostFactor},
+                                           {"ranks", &Failure::ranks, 1, kMostHosts}};
 
 struct Shape {  // the name of a kind, and its keys
   Failure::Kind kind;
@@ -114,7 +114,7 @@ std::vector<std::pair<std::string_view, uint64_t>> failure_values(const Failure&
   const Shape& shape = shape_of(failure.kind);
   static const Failure usual;
   std::vector<std::pair<std::string_view, uint64_t>> values;
-  for (const Field& field : kFields) {
+  for (const FailureField& field : kFailureFields) {
     const bool is_stated = names(shape.allowed, field.key) && failure.*field.value != usual.*field.value;
     if (is_stated || names(shape.needed, field.key)) values.emplace_back(field.key, failure.*field.value);
   }
@@ -138,7 +138,7 @@ Result<Failure> parse_failure(const TomlTable& message) {
                                                    name, failure_kind_names()));
   }
   std::vector<std::string_view> keys = {"at_ms", "at_ns", "kind"};
-  for (const Field& field : kFields) {
+  for (const FailureField& field : kFailureFields) {
     const bool is_needed = names(shape->needed, field.key);
     if (is_needed || names(shape->allowed, field.key)) keys.push_back(field.key);
     if (is_needed && message.find(field.key) == nullptr) {
@@ -155,7 +155,7 @@ Result<Failure> parse_failure(const TomlTable& message) {
   failure.at_ms = static_cast<uint64_t>(at);
   SHOAL_ASSIGN_OR_RETURN(int64_t at_ns, message.integer("at_ns", 0, kNsOfAMs - 1, 0));
   failure.at_ns = static_cast<uint64_t>(at_ns);
-  for (const Field& field : kFields) {
+  for (const FailureField& field : kFailureFields) {
     if (message.find(field.key) == nullptr) continue;
     SHOAL_ASSIGN_OR_RETURN(int64_t value, message.integer(field.key, field.least, field.most, 0));
     failure.*field.value = static_cast<uint64_t>(value);

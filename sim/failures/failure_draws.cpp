@@ -14,9 +14,9 @@ namespace {
 
 constexpr uint64_t kMsOfAnHour = 3'600'000;
 constexpr uint64_t kMostHours = 1'000'000'000;
-constexpr uint64_t kMostMs = uint64_t{366} * 24 * kMsOfAnHour;
+constexpr uint64_t kMostRuleMs = uint64_t{366} * 24 * kMsOfAnHour;
 
-Status bad(const std::string& what) {
+Status bad_rule(const std::string& what) {
   return Status(Code::invalid_argument, fmt::format("failures: {}", what));
 }
 
@@ -31,16 +31,16 @@ constexpr Key kKeys[] = {{"mtbf_node_hours", &FailureRule::node_hours, 1, kMostH
                          {"rack_hosts", &FailureRule::rack_hosts, 1, 1 << 20, "pw"},
                          {"mtbf_rack_hours", &FailureRule::rack_hours, 1, kMostHours, "pw"},
                          {"spread_permille", &FailureRule::spread_permille, 0, kPermille, "pw"},
-                         {"spread_ms", &FailureRule::spread_ms, 1, kMostMs, "pw"},
-                         {"back_after_ms", &FailureRule::back_after_ms, 1, kMostMs, "pw"},
-                         {"until_ms", &FailureRule::until_ms, 1, kMostMs, "pwm"},
+                         {"spread_ms", &FailureRule::spread_ms, 1, kMostRuleMs, "pw"},
+                         {"back_after_ms", &FailureRule::back_after_ms, 1, kMostRuleMs, "pw"},
+                         {"until_ms", &FailureRule::until_ms, 1, kMostRuleMs, "pwm"},
                          {"count", &FailureRule::count, 1, kMaxFailures, "m"}};
 
 Result<uint64_t> number(std::string_view key, std::string_view text, uint64_t least, uint64_t most) {
   uint64_t value = 0;
   const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || stopped != text.data() + text.size() || value < least || value > most) {
-    return bad(fmt::format("{}: '{}' is not a number from {} to {}", key, text, least, most));
+    return bad_rule(fmt::format("{}: '{}' is not a number from {} to {}", key, text, least, most));
   }
   return value;
 }
@@ -50,10 +50,10 @@ Result<uint64_t> thousandths(std::string_view key, std::string_view text) {
   const size_t dot = std::min(text.find('.'), text.size());
   std::string digits(text.substr(0, dot));
   std::string fraction(text.substr(std::min(dot + 1, text.size())));
-  if (fraction.size() > 3) return bad(fmt::format("{}: '{}' has more than three decimals", key, text));
+  if (fraction.size() > 3) return bad_rule(fmt::format("{}: '{}' has more than three decimals", key, text));
   fraction.resize(3, '0');
   auto value = number(key, digits + fraction, 100, 100'000);
-  if (!value.ok()) return bad(fmt::format("{}: '{}' is not a number from 0.1 to 100", key, text));
+  if (!value.ok()) return bad_rule(fmt::format("{}: '{}' is not a number from 0.1 to 100", key, text));
   return value;
 }
 
@@ -65,8 +65,8 @@ Result<std::vector<Failure::Kind>> parse_kinds(std::string_view text) {
     size_t kind = 0;
     while (kind < Failure::kKinds && failure_kind_name(static_cast<Failure::Kind>(kind)) != name) ++kind;
     if (kind == Failure::kKinds) {
-      return bad(fmt::format("kinds: '{}' is not a kind of failure; known kinds are {}", name,
-                             failure_kind_names()));
+      return bad_rule(fmt::format("kinds: '{}' is not a kind of failure; known kinds are {}", name,
+                                  failure_kind_names()));
     }
     kinds.push_back(static_cast<Failure::Kind>(kind));
     begin = end + 1;
@@ -88,7 +88,7 @@ Status set_key(FailureRule& rule, char of, std::string_view key, std::string_vie
     SHOAL_ASSIGN_OR_RETURN(rule.*each.value, number(key, value, each.least, each.most));
     return ok_status();
   }
-  return bad(fmt::format("'{}' is not known here", key));
+  return bad_rule(fmt::format("'{}' is not known here", key));
 }
 
 Result<FailureRule> parse_rule(std::string_view text) {
@@ -99,24 +99,24 @@ Result<FailureRule> parse_rule(std::string_view text) {
   if (name == "weibull") rule.kind = FailureRule::Kind::weibull;
   if (name == "mixed") rule.kind = FailureRule::Kind::mixed;
   if (rule.kind == FailureRule::Kind::poisson && name != "poisson") {
-    return bad(fmt::format("'{}' must begin with poisson:, weibull: or mixed:", name));
+    return bad_rule(fmt::format("'{}' must begin with poisson:, weibull: or mixed:", name));
   }
   for (size_t begin = 0; begin < values.size();) {
     const size_t end = std::min(values.find(',', begin), values.size());
     const std::string_view part = values.substr(begin, end - begin);
     const size_t equals = part.find('=');
-    if (equals == std::string_view::npos) return bad(fmt::format("'{}': expected KEY=VALUE", part));
+    if (equals == std::string_view::npos) return bad_rule(fmt::format("'{}': expected KEY=VALUE", part));
     SHOAL_RETURN_IF_ERROR(set_key(rule, name[0], part.substr(0, equals), part.substr(equals + 1)));
     begin = end + 1;
   }
   const bool is_mixed = rule.kind == FailureRule::Kind::mixed;
-  if (is_mixed && rule.count == 0) return bad("mixed: needs a count");
+  if (is_mixed && rule.count == 0) return bad_rule("mixed: needs a count");
   if (!is_mixed && rule.node_hours == 0 && rule.rack_hours == 0) {
-    return bad(
+    return bad_rule(
         fmt::format("{}: needs a {}", name, name == "weibull" ? "scale_node_hours" : "mtbf_node_hours"));
   }
   if (rule.rack_hosts == 0 && (rule.rack_hours != 0 || rule.spread_permille != 0)) {
-    return bad(fmt::format("{}: racks need rack_hosts", name));
+    return bad_rule(fmt::format("{}: racks need rack_hosts", name));
   }
   return rule;
 }

@@ -146,23 +146,22 @@ Status LocalServer::Connection::attach() {
 namespace {
 // OK: a client may send this message after Attach.
 Status check_sender(const local::LocalMessage& message, bool read_only) {
-  using namespace local;
   return std::visit(
       base::Overloaded{
           // The messages of a save.
-          [read_only](const base::OneOf<LayoutUpdate, Staged, Written, NotStaged, PlanRequest, PlanGathering,
-                                        StagingRequest, StagingKept, PartStaged> auto&) {
+          [read_only](const base::OneOf<local::LayoutUpdate, local::Staged, local::Written, local::NotStaged,
+                                        local::PlanRequest, local::PlanGathering, local::StagingRequest,
+                                        local::StagingKept, local::PartStaged> auto&) {
             if (!read_only) return ok_status();
             return Status(Code::refused, "this node only reads the root, and saves nothing");
           },
-          [](const base::OneOf<Slab, Latest, List, Load, Placed, FilesRead, Close, Ping> auto&) {
-            return ok_status();
-          },
+          [](const base::OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
+                               local::FilesRead, local::Close, local::Ping> auto&) { return ok_status(); },
           // Detach ends the connection before this; Attach and StatusRequest only begin one.
-          [](const base::OneOf<Attach, Detach, StatusRequest> auto&) {
+          [](const base::OneOf<local::Attach, local::Detach, local::StatusRequest> auto&) {
             return Status(Code::invalid_argument, "a client must not send this message");
           },
-          [](const OnlyFromNode auto&) {
+          [](const local::OnlyFromNode auto&) {
             return Status(Code::invalid_argument, "a client must not send this message");
           }},
       message);

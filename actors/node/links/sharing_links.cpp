@@ -31,20 +31,21 @@ struct Carried {
   const Chunk* chunk = nullptr;
 };
 std::optional<Carried> carried_by(const WireMessage& message) {
-  using namespace wire;
   return std::visit(
       base::Overloaded{
-          [](const base::OneOf<ChunkRequest, ChunksUnavailable, ChunksCancelled, ChunksPending> auto& each)
-              -> std::optional<Carried> { return Carried{each.chunks.size()}; },
-          [](const ChunkData& data) -> std::optional<Carried> {
+          [](const base::OneOf<wire::ChunkRequest, wire::ChunksUnavailable, wire::ChunksCancelled,
+                               wire::ChunksPending> auto& each) -> std::optional<Carried> {
+            return Carried{each.chunks.size()};
+          },
+          [](const wire::ChunkData& data) -> std::optional<Carried> {
             return Carried{0, data.chunk.get()};
           },
-          [](const base::OneOf<JoinRanks, LayoutRequest, Layouts, RosterUpdate, JoinRejected, ShardsWritten,
-                               SaveFailed, Pending, Decided, Superseded, Undecided, LayoutsStaged,
-                               AttemptRoster, RanksEnded, LocalPlans, GlobalPlan, PlanGathering, JoinLoad,
-                               LoadRoster, SaveProgress> auto&) -> std::optional<Carried> {
-            return std::nullopt;
-          }},
+          [](const base::OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
+                               wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::Pending,
+                               wire::Decided, wire::Superseded, wire::Undecided, wire::LayoutsStaged,
+                               wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
+                               wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
+                               wire::SaveProgress> auto&) -> std::optional<Carried> { return std::nullopt; }},
       *message.body);
 }
 

@@ -116,7 +116,7 @@ MetricsServer::MetricsServer(base::OwnedFd listener, base::OwnedFd wake, std::st
 
 MetricsServer::~MetricsServer() {
   uint64_t one = 1;
-  while (write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
+  while (::write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
   }
   if (thread_.joinable()) thread_.join();
 }
