@@ -87,8 +87,8 @@ struct Drain {  // finish what is staged, then return effect::Drained
       true;  // the node was requested to stop, and its ranks are gone; false: no client needs it
   bool trainers_live = false;  // as in Stopping, for the Coordinator; the ShardWriter knows its clients
 };
-// For an effect::Send with an id: the host no longer holds anything of its message. It has sent or dropped
-// it.
+// For an effect::Send with an id: the role host no longer holds anything of its message. It has sent or
+// dropped it.
 struct SendDone {
   SendId send = 0;
 };

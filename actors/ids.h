@@ -8,12 +8,12 @@ namespace shoal::actors {
 using TimeNs = int64_t;  // monotonic, from an arbitrary start
 inline constexpr TimeNs kMillisecond = 1'000'000;
 
-// A node as roles see it: a session. 0 is this node. The coordinator's node always has the id
-// kCoordinatorNode, even where it is this node.
+// A node as roles see it: a session. As a receiver, the coordinator is always kCoordinatorNode, even where it
+// is this node. What comes from a role of this node, the coordinator too, is from kThisNode.
 using NodeId = uint64_t;
 inline constexpr NodeId kThisNode = 0;
 inline constexpr NodeId kCoordinatorNode = 1;
-inline constexpr NodeId kFirstPeerNode = 16;  // the host numbers sessions from here on, and uses no id twice
+inline constexpr NodeId kFirstPeerNode = 16;  // the role host numbers sessions from here on, each once
 // likewise, for nodes that connected through effect::SendTo
 inline constexpr NodeId kFirstSharer = NodeId{1} << 40;
 

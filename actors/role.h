@@ -3,9 +3,10 @@
 // A role does no I/O, reads no clock, draws no random number, and iterates no unordered container. So the
 // same objects run live under CAF (actors/caf/) and on virtual time (sim/).
 //
-// The host carries out the effects of one list in the order given. They are independent of each other: a role
-// that wants one effect to follow an operation returns it when it handles that operation's OperationDone. An
-// effect may fail. A failed operation comes back as an event. A failed send does not: roles resend.
+// The role host carries out the effects of one list in the order given. They are independent of each other: a
+// role that wants one effect to follow an operation returns it when it handles that operation's
+// OperationDone. An effect may fail. A failed operation comes back as an event. A failed send does not: roles
+// resend.
 #pragma once
 
 #include <memory>

@@ -189,7 +189,7 @@ struct Message {
       cause @24 :Text;                 # of an abort; of a commit: a warning (replica_check)
       overdue @70 :Bool;               # of an abort: something did not come in time
     }
-    superseded :group {                # Coordinator -> any node: the sender has an old epoch
+    superseded :group {                # to a sender of an earlier epoch: the later one
       epoch @25 :UInt32;
       address @26 :Text;
     }

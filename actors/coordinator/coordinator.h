@@ -169,7 +169,8 @@ class Coordinator final : public Role {
   Missing what_is_missing(TimeNs now, const Attempt& attempt) const;
   // Ranks may save different steps. Names one of these ranks that has reported another attempt lately.
   std::string reported_elsewhere(TimeNs now, const AttemptKey& but, const std::vector<Rank>& ranks) const;
-  // Every handler of a message about an attempt takes the same steps in this order. It notes the sender
+  // A handler of a message about an attempt takes these steps in this order (on_progress, which names no
+  // ranks, and on_failed, which aborts at once, each leave one out). It notes the sender
   // (nodes_, presence_). If the attempt is decided, it answers. Otherwise it opens the attempt and takes the
   // message. If the attempt is new, it looks for ended ranks. A message with news of the attempt moves
   // last_news, and with it the deadline.
@@ -280,11 +281,11 @@ class Coordinator final : public Role {
   bool is_hopeless(const Attempt& attempt) const;
   // Called after every event.
   void consider_shutdown(TimeNs now, EffectWriter& out);
-  // Aborts attempts that have been hopeless for drain_patience_ms. Returns when the next one will have been.
   // All is decided, but a host whose session has just ended may not know. Its next node asks, so the
   // coordinator stays until the ranks of that host have ended too, or are lost, and at most
   // drain_patience_ms.
   bool awaits_lost_hosts(TimeNs now, EffectWriter& out);
+  // Aborts attempts that have been hopeless for drain_patience_ms. Returns when the next one will have been.
   std::optional<TimeNs> abort_hopeless(TimeNs now, EffectWriter& out);
   // This host has no ranks, and those of other hosts continue: another coordinator will be started.
   bool others_continue() const;

@@ -106,7 +106,7 @@ struct AttemptRoster {  // Coordinator -> ShardWriter: the attempt's roster, whi
   AttemptKey key;
   RosterId roster_id;
 };
-struct Superseded {  // the coordinator of an old epoch -> any node
+struct Superseded {  // to a sender of an earlier epoch, from the coordinator or a node of a later one
   uint32_t epoch = 0;
   std::string address;
 };

@@ -94,7 +94,7 @@ void ShardWriter::send_ended(EffectWriter& out) {
 }
 
 void ShardWriter::report_ranks(TimeNs first, EffectWriter& out) {
-  drain_messages_ = kDrainMessages;
+  ranks_ended_left_ = kRanksEndedRepeats;
   send_ended_at(first, out);
 }
 
@@ -103,8 +103,8 @@ void ShardWriter::send_ended_at(TimeNs at, EffectWriter& out) {
   ended_timer_ = timers_.set(at, out, [this](TimeNs now, EffectWriter& then_out) {
     ended_timer_ = 0;
     send_ended(then_out);
-    if (drain_messages_ > 0) --drain_messages_;
-    if (drain_.have_ranks_ended() || !ended_.empty() || drain_messages_ > 0) {
+    if (ranks_ended_left_ > 0) --ranks_ended_left_;
+    if (drain_.have_ranks_ended() || !ended_.empty() || ranks_ended_left_ > 0) {
       send_ended_at(now + ended_backoff_.next(), then_out);
     }
   });

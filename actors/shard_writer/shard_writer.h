@@ -39,7 +39,7 @@ namespace shoal::actors {
 inline constexpr size_t kMaxOutcomesRemembered = 1024;
 // How often a node repeats RanksEnded after each new session with a coordinator, because a message may be
 // lost.
-inline constexpr uint32_t kDrainMessages = 4;
+inline constexpr uint32_t kRanksEndedRepeats = 4;
 
 class ShardWriter final : public Role {
  public:
@@ -298,7 +298,7 @@ class ShardWriter final : public Role {
   void await_return(TimeNs now, Rank rank, EffectWriter& out);
   void send_ended(EffectWriter& out);
   void send_ended_at(TimeNs at, EffectWriter& out);  // repeats with back-off
-  // Sends RanksEnded kDrainMessages times, from `first` on, so that the coordinator knows the ranks of
+  // Sends RanksEnded kRanksEndedRepeats times, from `first` on, so that the coordinator knows the ranks of
   // this node.
   void report_ranks(TimeNs first, EffectWriter& out);
 
@@ -348,7 +348,7 @@ class ShardWriter final : public Role {
   NodeDrain drain_;
   bool is_node_stopping_ = false;  // as the last event::Drain stated
   bool has_sent_ended_ = false;    // the last RanksEnded named ranks
-  uint32_t drain_messages_ = 0;    // repetitions of RanksEnded still to send
+  uint32_t ranks_ended_left_ = 0;  // repetitions of RanksEnded still to send
   Backoff ended_backoff_;
   TimerId drain_timer_ = 0, patience_timer_ = 0, ended_timer_ = 0, away_timer_ = 0;
 };
