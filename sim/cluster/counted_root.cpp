@@ -87,6 +87,12 @@ uint64_t prefix_of(const actors::Operation& operation) {
           return of_attempt(each.key);
         } else if constexpr (requires { each.ranges.front().piece; }) {
           return each.ranges.empty() ? 0 : of_attempt(each.ranges.front().piece->key);
+        } else if constexpr (requires { each.piece->key; }) {
+          return of_attempt(each.piece->key);
+        } else if constexpr (requires { each.pieces.front()->key; }) {
+          return each.pieces.empty() ? 0 : of_attempt(each.pieces.front()->key);
+        } else if constexpr (requires { each.manifest->key; }) {
+          return of_attempt(each.manifest->key);
         } else {
           return 0;
         }
