@@ -10,7 +10,8 @@
 namespace shoal::actors {
 
 // Whether an operation changes the root or the catalog. A job that only reads may carry out those that change
-// neither, and those that keep its own pins and load choices.
+// neither (`reads`, also if they use only memory), and those that keep its own pins and load choices. The
+// simulated failure `reads-fail` fails all that are `reads`.
 enum class RootUse : uint8_t { reads, keeps_what_is_read, writes };
 
 // The threads that carry an operation out, so that no decision waits for a shard or for a deletion. Two

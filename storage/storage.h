@@ -86,8 +86,8 @@ class Storage {
   // bytes_max.
   virtual Result<Bytes> read(const std::string& path, uint64_t bytes_max) = 0;
   virtual Result<std::unique_ptr<ReadFile>> open(const std::string& path) = 0;
-  // `nonce` makes the name of the partial object unique. `bytes_expected` is a hint; Code::no_space if the
-  // storage has less free space.
+  // `nonce` makes the name of the partial object unique. Code::no_space if the storage has less free
+  // space than `bytes_expected`; the object may become smaller or larger.
   virtual Result<std::unique_ptr<WriteFile>> create(const std::string& path, const Nonce& nonce,
                                                     uint64_t bytes_expected) = 0;
   // Entries by ascending name, including partial objects (see is_partial). Leaves out names that are not

@@ -119,8 +119,10 @@ class CountedRoot final : public RootView {
     uint64_t bytes = 0;
   };
 
-  // A result that is known at the start, and changes nothing.
+  // A result that is known at the start, and that nothing changes until the end.
   static Work answer(StorageSteps steps, Result<actors::OperationResult> result);
+  // What existed at the start, whatever is published since. The storage of a full run is asked then too. Any
+  // other operation returns a function of its own, and both are asked at the end.
   static Work answer_seen(StorageSteps steps, Result<actors::OperationResult> result);
   Work work_of(const actors::Operation& operation, bool has_catalog, size_t node, uint32_t generation);
   Work write_shard(const actors::operation::WriteShard& write);

@@ -241,6 +241,7 @@ Result<actors::OperationResult> StoredPayload::carry_out(size_t node, bool has_c
                                                          const actors::Operation& operation,
                                                          Result<actors::OperationResult> counted,
                                                          uint64_t counted_bytes) {
+  // The storage of a full run holds no records of epochs, and no peer listens.
   const bool is_only_counted = std::holds_alternative<actors::operation::ReadEpoch>(operation) ||
                                std::holds_alternative<actors::operation::ListenToPeers>(operation);
   if (is_only_counted) return counted;

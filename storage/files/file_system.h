@@ -70,6 +70,7 @@ class OpenFolder {
   [[nodiscard]] virtual int list(std::vector<FolderEntry>* entries) = 0;  // in any order
   // fsync: after success all entries that were created or removed so far survive a crash.
   [[nodiscard]] virtual int sync() = 0;
+  // The bytes that a process without privileges may still write. A quota may allow fewer.
   [[nodiscard]] virtual int free_space(uint64_t* bytes) = 0;
 };
 
