@@ -42,6 +42,8 @@ constexpr const char* kStatusFooter =
     "  WRITTEN   bytes of this host's finished files; TO WRITE: bytes of all its files\n"
     "  ON DISK   bytes in the attempt's folder, from all hosts\n"
     "  REPORTED  ranks whose shards are durable, as the coordinator knows\n"
+    "  WAITS FOR ranks for which the save waits\n"
+    "Below the saves stand the newest warnings, and the newest aborted save with its cause.\n"
     "\n"
     "Examples:\n"
     "  shoal status /checkpoints/run7\n"

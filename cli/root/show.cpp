@@ -28,7 +28,7 @@ struct ShowOptions {
 constexpr const char* kShowFooter =
     "Without --step it shows the latest checkpoint. With --step alone it shows the newest checkpoint at\n"
     "that step, or else the newest attempt in any state. If a newer decision is unreadable, the command\n"
-    "fails and names it.\n"
+    "fails and names it. Of an aborted attempt it prints the cause.\n"
     "\n"
     "Examples:\n"
     "  shoal show /checkpoints/run7\n"
