@@ -259,6 +259,36 @@ TEST_F(ACoordinatorByItself, AbortsForRanksThatNeverCameOnceTheirHostIsLost) {
             "within 15.00 s");
 }
 
+// The save waits only for the host that is lost second, while the timer runs for the first.
+TEST_F(ACoordinatorByItself, AbortsInTimeForASecondHostThatIsLostSoonAfterTheFirst) {
+  roster_exists();
+  role_.receive(kOther, RoleKind::shard_writer, report({1, 5, 1}, 1));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "closed by the peer")});
+  role_.pass(5'000 * kMillisecond);
+  role_.handle(event::PeerLost{kNode, Status(Code::unavailable, "host0:7 sent nothing for 2500 ms")});
+  role_.pass(11'000 * kMillisecond);
+  no_later_epoch();
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u) << "the first host has reported";
+  role_.pass(5'000 * kMillisecond);
+  no_later_epoch();
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("host host0 (rank 0) is lost (host0:7 sent nothing for 2500 ms)"));
+}
+
+TEST_F(ACoordinatorByItself, OpensNoAttemptOfAnotherGeneration) {
+  roster_exists();
+  role_.receive(kNode, RoleKind::shard_writer, report({0, 5, 1}, 0));
+  role_.receive(kNode, RoleKind::shard_writer, report({2, 5, 1}, 0));
+  EXPECT_EQ(role_.started<operation::ReadDecision>(), 0u);
+  role_.pass(130'000 * kMillisecond);
+  no_later_epoch();
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+}
+
 TEST_F(ACoordinatorByItself, RefusesHostsOfDifferentOptionsNamingBothValues) {
   role_.receive(kNode, RoleKind::planner, join(0));
   wire::JoinRanks other = join(1);
