@@ -749,6 +749,35 @@ TEST_F(AShardWriterByItself, NotifiesNoRankOfAnAbortThatItCannotPublish) {
   EXPECT_THAT(notified(1), ElementsAre(Status(Code::unavailable, "not decided: a node dropped it")));
 }
 
+TEST_F(AShardWriterByItself, ReportsAtOnceToACoordinatorThatComesLater) {
+  world_known();
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  ASSERT_EQ(role_.sent<wire::ShardsWritten>(kCoordinatorNode).size(), 1u);
+  role_.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "closed by the peer")});
+  role_.handle(event::PeerUp{kCoordinatorNode});
+  EXPECT_GT(role_.sent<wire::ShardsWritten>(kCoordinatorNode).size(), 1u);
+}
+
+TEST_F(AShardWriterByItself, TellsTheOutcomeToATrainerThatHasAttachedAgain) {
+  constexpr ClientId kAgain = kClient + 7;
+  world_known();
+  stage(5);
+  local::Attach attach;
+  attach.world_size = 2;
+  role_.from_client(kAgain, attach);
+  local::Staged staged;
+  staged.step = 5;
+  staged.attempt = 1;
+  staged.again = true;
+  staged.slab_id = 9;
+  role_.from_client(kAgain, local::Slab{staged.slab_id, uint64_t{1} << 20});
+  role_.from_client(kAgain, staged);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
+  EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
+}
+
 TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   world_known();
   options_.mode = SaveMode::rank_local;
