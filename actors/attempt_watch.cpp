@@ -1,6 +1,7 @@
 #include "actors/attempt_watch.h"
 
 #include "actors/publishing.h"
+#include "base/rare_path.h"
 #include "storage/decisions/completion.h"
 
 namespace shoal::actors {
@@ -36,6 +37,7 @@ void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<storage::Att
   if (info->state != storage::AttemptInfo::State::undecided) return finish(now, key, info->state, out);
   Watched& watched = watched_.at(key);
   if (!watched.seen || watched.fingerprint != info->fingerprint) {
+    if (watched.seen) base::rare_path<"watch: an attempt has changed since the last look">();
     watched.seen = true;
     watched.fingerprint = info->fingerprint;
     watched.since = now;
@@ -58,10 +60,13 @@ void AttemptWatch::complete(const AttemptKey& key, bool is_over, EffectWriter& o
                       const bool stays_damaged = is_damaged && watched.damage == damage;
                       watched.damage = damage;
                       const bool is_known = storage::is_unproven(why);
+                      if (!is_known)
+                        base::rare_path<"watch: an attempt cannot be completed because of an error">();
                       if (!is_known && (is_over || why.code() == Code::version))
                         return finish(now, key, why, then_out);
                       if (!is_over && !stays_damaged) return look_later(now, key, then_out);
                       if (is_damaged) then_out.warning(to_string(key) + " is given up: " + damage);
+                      base::rare_path<"watch: aborts an attempt that is not complete">();
                       abort(key, watched.cause + ": " + why.message(), then_out);
                     });
 }

@@ -88,7 +88,7 @@ install(
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/profiles"
   COMPONENT runtime)
 install(
-  FILES "${PROJECT_SOURCE_DIR}/sim/campaign/expected_figures.csv"
+  DIRECTORY "${PROJECT_SOURCE_DIR}/sim/campaign/expected/"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/fuzz"
   COMPONENT runtime)
 install(

@@ -353,7 +353,7 @@ class RestartedJob {
  public:
   static Result<std::unique_ptr<RestartedJob>> make(const Scenario& saved, const Model& model,
                                                     const Profile& profile, uint32_t generation,
-                                                    StoredPayload* payload) {
+                                                    StoredPayload* payload, PathCounts* paths) {
     const Scenario scenario = loading_job(saved);
     SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, resolve_mesh(scenario, model));
     CountedLoads::Job job;
@@ -364,6 +364,7 @@ class RestartedJob {
     job.payload = payload;
     std::unique_ptr<RestartedJob> made(new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
     if (payload != nullptr) made->cluster_.keep_bytes(payload);
+    made->cluster_.count_paths(paths);
     return made;
   }
 
@@ -523,6 +524,7 @@ class JobRun {
       phases_.push_back(meter_.take());
       if (checks_.oracles()) checks_.oracles()->save_begins(events_.now(), save);
     });
+    cluster_.count_paths(listeners.paths);
     checks_.begin(*trainers_, listeners, loads_.has_value());
     injector_.emplace(events, cluster_, *trainers_);
   }
@@ -831,8 +833,8 @@ class JobRuns {
 
 // Starts the job again and loads its last checkpoint, scenario.loads times.
 Status run_loads(const Scenario& scenario, const Model& model, const Profile& profile, CountedRoot* root,
-                 StoredPayload* payload, uint32_t generation, bool is_checked, SimulationWatch* watch,
-                 SimulationReport* into) {
+                 StoredPayload* payload, uint32_t generation, bool is_checked, PathCounts* paths,
+                 SimulationWatch* watch, SimulationReport* into) {
   SimulationReport& report = *into;
   const bool has_checkpoint = std::any_of(report.saves.begin(), report.saves.end(),
                                           [](const SaveReport& save) { return save.is_committed(); });
@@ -840,7 +842,7 @@ Status run_loads(const Scenario& scenario, const Model& model, const Profile& pr
   std::unique_ptr<RestartedJob> job_that_loads;
   for (uint32_t load = 0; load < scenario.loads; ++load) {
     SHOAL_ASSIGN_OR_RETURN(auto restarted,
-                           RestartedJob::make(scenario, model, profile, generation + load, payload));
+                           RestartedJob::make(scenario, model, profile, generation + load, payload, paths));
     root = restarted->take_over(*root, is_checked);
     job_that_loads = std::move(restarted);
     const Status loaded = job_that_loads->run(watch, report);
@@ -876,8 +878,10 @@ uint64_t milestones_of(const Scenario& scenario) {
          uint64_t{loading_job(scenario).ranks} * scenario.loads * kMilestonesPerLoad;
 }
 
-Result<SimulationReport> simulate(const Scenario& asked, const Profile& profile,
-                                  const SimulationListeners& listeners, SimulationWatch* watch) {
+namespace {
+
+Result<SimulationReport> simulate_all(const Scenario& asked, const Profile& profile,
+                                      const SimulationListeners& listeners, SimulationWatch* watch) {
   SHOAL_RETURN_IF_ERROR(validate_scenario(asked));
   SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_failures(asked));
   SimulationReport report;
@@ -907,7 +911,19 @@ Result<SimulationReport> simulate(const Scenario& asked, const Profile& profile,
   report.steps = runs.events().executed();
   if (last.payload() != nullptr) report.bytes_stored = last.payload()->used_bytes();
   SHOAL_RETURN_IF_ERROR(run_loads(scenario, model, profile, &last.cluster().counted_root(), last.payload(),
-                                  last.generation() + 1, last.checks().oracles() != nullptr, watch, &report));
+                                  last.generation() + 1, last.checks().oracles() != nullptr, listeners.paths,
+                                  watch, &report));
+  return report;
+}
+
+}  // namespace
+
+Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profile,
+                                  const SimulationListeners& listeners, SimulationWatch* watch) {
+  if (listeners.paths == nullptr) return simulate_all(scenario, profile, listeners, watch);
+  const base::RarePathCounts rare;
+  auto report = simulate_all(scenario, profile, listeners, watch);
+  listeners.paths->took(rare);
   return report;
 }
 

@@ -15,6 +15,7 @@
 #include "sim/failures/oracles.h"
 #include "sim/jobs/scenario.h"
 #include "sim/models/profile.h"
+#include "sim/reports/path_counts.h"
 
 namespace shoal::sim {
 
@@ -103,6 +104,8 @@ struct SimulationListeners {
   std::function<void(actors::TimeNs now, size_t node, const actors::Operation&)> operation;
   std::function<void(actors::TimeNs now, const Failure&)> failure;
   std::function<void(actors::TimeNs now, Rank, const local::Decided&)> decided;
+  // Not called, but filled: what the roles of all runs and loads of the job did. Null: nobody counts.
+  PathCounts* paths = nullptr;
 };
 
 // Oracles check every run with at most this many ranks. Larger runs are checked only if they have failures.

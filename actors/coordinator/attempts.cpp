@@ -9,6 +9,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "actors/giving_up.h"
 #include "actors/messages/message_bounds.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -29,7 +30,10 @@ bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter&
 Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   if (key.generation != config_.generation) return {};
   if (auto found = attempts_.find(key); found != attempts_.end()) return {&found->second, false};
-  if (attempts_.size() >= kMaxAttemptsInFlight) return {};  // reports are sent again
+  if (attempts_.size() >= kMaxAttemptsInFlight) {  // reports are sent again
+    base::rare_path<"coordinator: too many attempts are in flight">();
+    return {};
+  }
   const AttemptId id{key, ++attempts_opened_};
   Attempt& attempt = attempts_.try_emplace(key, id, now, config_.timeouts, attempt_counts_).first->second;
   await_news(now, attempt, out);
@@ -37,7 +41,10 @@ Coordinator::Opened Coordinator::open(TimeNs now, const AttemptKey& key, EffectW
   operations_.start(operation::ReadDecision{key}, out,
                     [this, id](TimeNs then_now, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       with_attempt(id, [&](Attempt& opened) {
-                        if (decision.ok()) return decided(opened, *decision, then_out);
+                        if (decision.ok()) {
+                          base::rare_path<"coordinator: opens an attempt that is decided">();
+                          return decided(opened, *decision, then_out);
+                        }
                         if (!opened.may(AttemptTrigger::no_decision_found)) return;  // given up meanwhile
                         opened.on(AttemptTrigger::no_decision_found);
                         take_early(then_now, opened, then_out);
@@ -72,6 +79,7 @@ void Coordinator::look_into_root(Attempt& attempt, EffectWriter& out) {
                         const bool is_committed = (*decision)->was_committed();
                         if (!opened.may(is_committed ? AttemptTrigger::committed : AttemptTrigger::aborted))
                           return;
+                        base::rare_path<"coordinator: finds the decision of another party">();
                         decided(opened, *decision, then_out);
                       });
                     });
@@ -106,8 +114,10 @@ void Coordinator::no_news(TimeNs now, Attempt& attempt, EffectWriter& out) {
     return await_news(now, attempt, out);
   }
   if (!attempt.roster_failure.ok()) {
+    base::rare_path<"coordinator: aborts at the deadline without a roster">();
     return abort(attempt, GiveUp::root_unreliable, attempt.roster_failure.message(), out);
   }
+  base::rare_path<"coordinator: aborts at the deadline">();
   const Missing missing = what_is_missing(now, attempt);
   if (!missing.ranks.empty() && world_size() != 0) overdue_.put(attempt.key(), Overdue{now, missing.ranks});
   abort(attempt, GiveUp::deadline,
@@ -168,6 +178,7 @@ void Coordinator::on_report(TimeNs now, NodeId from, const wire::ShardsWritten& 
   send_pending(now, from, *attempt, out);
   if (!attempt->is_open()) return;
   if (!attempt->takes_reports() || !rosters_.newest()) {
+    base::rare_path<"coordinator: keeps a report that comes early">();
     attempt->keep_early(now, from, report, &early_bytes_);
     look_again_for_first_roster(out);
   } else {
@@ -190,6 +201,7 @@ void Coordinator::take(TimeNs now, NodeId from, const wire::ShardsWritten& repor
   if (!attempt.takes_reports()) return;
   std::shared_ptr<ExpectedPlans> under = rosters_.find(report.roster_id);
   if (!under) {
+    base::rare_path<"coordinator: reads the roster of a report">();
     attempt.keep_early(now, from, report, &early_bytes_);
     return read_roster(report.roster_id, out);
   }
@@ -227,6 +239,7 @@ void Coordinator::consider(Attempt& attempt, EffectWriter& out) {
     case Attempt::Next::commit:
       return commit(attempt, *attempt.roster(), out);
     case Attempt::Next::commit_as_reported: {
+      base::rare_path<"coordinator: commits under the roster of the reports">();
       const std::shared_ptr<ExpectedPlans> under = attempt.first_reported_under();
       // A coordinator that began after the first save does not know it as the newest.
       make_newest(under, out);
@@ -268,14 +281,17 @@ void Coordinator::files_not_checked(TimeNs now, Attempt& attempt, const Status& 
                                     const std::shared_ptr<const storage::DecisionBody>& made,
                                     EffectWriter& out) {
   if (why.code() == Code::not_found || why.code() == Code::corrupt) {
+    base::rare_path<"coordinator: files differ from their reports">();
     attempt.on(AttemptTrigger::files_differ);
     return publish_abort(attempt.id(), GiveUp::files_differ, why.message(), out);
   }
   const Status unreadable = why.with_context("its files cannot be checked");
   const auto again = [this, made](Attempt& checked, EffectWriter& then_out) {
+    base::rare_path<"coordinator: checks files again">();
     check_files(checked.id(), made, then_out);
   };
   if (try_again(now, attempt.id(), attempt.check_retries, unreadable, out, again)) return;
+  base::rare_path<"coordinator: aborts because files cannot be checked">();
   attempt.on(AttemptTrigger::files_unreadable);
   publish_abort(attempt.id(), GiveUp::root_unreliable, unreadable.message(), out);
 }
@@ -321,6 +337,7 @@ void Coordinator::publish(const AttemptId& id, const operation::PublishDecision&
       made, out, [this, id, made](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         const auto* tombstone = std::get_if<storage::Tombstone>(made.body.get());
         if (decision.ok() && tombstone != nullptr && (*decision)->committed()) {
+          base::rare_path<"coordinator: finds a manifest instead of its tombstone">();
           then_out.warning(to_string(made.key) + ": " + tombstone->cause +
                            "; it is committed nevertheless, because the root holds all its files");
         }
@@ -344,6 +361,11 @@ void Coordinator::publish_failed(TimeNs now, Attempt& attempt, const operation::
         now, attempt, abort == nullptr ? why : Status(why.code(), abort->cause + "; " + why.message()), out);
   }
   again_later(again_at, attempt.id(), why, out, [this, made](Attempt& undecided, EffectWriter& then_out) {
+    if (std::holds_alternative<storage::Tombstone>(*made.body)) {
+      base::rare_path<"coordinator: publishes a tombstone again">();
+    } else {
+      base::rare_path<"coordinator: publishes a manifest again">();
+    }
     publish(undecided.id(), made, then_out);
   });
 }
@@ -351,6 +373,7 @@ void Coordinator::publish_failed(TimeNs now, Attempt& attempt, const operation::
 // Each node then publishes a tombstone itself, or reports to its clients why no decision is possible. Nodes
 // do not sweep what they abort.
 void Coordinator::leave_undecided(TimeNs now, Attempt& attempt, const Status& why, EffectWriter& out) {
+  base::rare_path<"coordinator: leaves an attempt undecided">();
   const AttemptKey key = attempt.key();
   close(attempt, AttemptTrigger::publishing_failed, out);
   const Outcome outcome{false, "", false, why.with_context("cannot publish a decision")};
@@ -423,6 +446,7 @@ void Coordinator::read_roster(const RosterId& id, EffectWriter& out) {
           then_out.warning("cannot read roster " + id.short_hex() + ": " + record.status().to_string());
         }
         const bool is_nowhere = record.status().code() == Code::not_found;
+        if (is_nowhere) base::rare_path<"coordinator: a report names an unknown roster">();
         for (auto& [key, attempt] : attempts_) {
           if (record.ok()) take_early(now, attempt, then_out);
           const auto& early = attempt.early();
@@ -449,6 +473,7 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
   std::shared_ptr<ExpectedPlans> answer = attempt->roster();
   for (const wire::RankLayout& rank : staged.ranks) {
     if (auto under = attempt->reported_under(rank.rank)) {
+      base::rare_path<"coordinator: an earlier node of a rank has reported">();
       if (!answer) answer = under;  // an earlier node of this rank reported under this roster
     } else {
       attempt->wait_for_roster(now, rank.rank, {from, rank.layout_id});
@@ -569,6 +594,7 @@ void Coordinator::roster_published(TimeNs now, Attempt& attempt, const operation
   if (!published.ok()) {
     attempt.roster_failure = published.status().with_context("cannot publish its roster");
     const auto again = [this, made](Attempt& waiting, EffectWriter& then_out) {
+      base::rare_path<"coordinator: publishes a later roster again">();
       if (waiting.may(AttemptTrigger::roster_known)) publish_roster(waiting.id(), made, then_out);
     };
     if (try_again(now, attempt.id(), attempt.roster_retries, attempt.roster_failure, out, again)) return;
@@ -577,6 +603,7 @@ void Coordinator::roster_published(TimeNs now, Attempt& attempt, const operation
   attempt.roster_failure = ok_status();
   const RosterId& id = published->world->roster.id();
   if (id != made.record.world->roster.id()) {
+    base::rare_path<"coordinator: another roster was published">();
     if (attempt.may(AttemptTrigger::other_roster_published)) {
       attempt.on(AttemptTrigger::other_roster_published);
     }

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "actors/messages/message_bounds.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -101,6 +102,7 @@ void Coordinator::retire(const storage::EpochRecord& by, EffectWriter& out) {
               (storage::is_of_run(by, config_.job_id, config_.generation)
                    ? ""
                    : " of " + storage::run_of(by, config_.job_id)));
+  if (!attempts_.empty()) base::rare_path<"coordinator: is superseded while it has attempts">();
   while (!attempts_.empty()) close(attempts_.begin()->second, AttemptTrigger::superseded, out);
   if (!lost_sent_.is_empty()) out.to_role(RoleKind::shard_writer, event::RanksLost{});
   lost_sent_ = {};
@@ -122,6 +124,8 @@ void Coordinator::recover(EffectWriter& out) {
                         adopt_first_roster(now, *record, then_out);
                         await_all(now, then_out);
                       }
+                      if (!early_joins_.empty())
+                        base::rare_path<"coordinator: nodes have joined before it read the roster">();
                       on_first_roster(FirstRosterTrigger::none_found);
                       for (const auto& [node, join] : std::exchange(early_joins_, {}))
                         on_join(node, join, then_out);
@@ -135,6 +139,7 @@ void Coordinator::list_attempts(EffectWriter& out) {
                       if (list.ok()) return clean_up(now, *list, then_out);
                       then_out.warning("cannot list the attempts: " + list.status().to_string());
                       if (!is_permanent(list.status())) {
+                        base::rare_path<"coordinator: lists the attempts again">();
                         look_later(now, then_out,
                                    [this](TimeNs, EffectWriter& later_out) { list_attempts(later_out); });
                       }
@@ -149,6 +154,7 @@ void Coordinator::look_again_for_first_roster(EffectWriter& out) {
                       is_reading_first_roster_ = false;
                       // Not found, or the read failed: the node repeats its report.
                       if (!record.ok() || !first_roster_.is(FirstRosterState::gathering)) return;
+                      base::rare_path<"coordinator: finds the first roster late">();
                       adopt_first_roster(now, *record, then_out);
                       await_all(now, then_out);
                     });
@@ -162,6 +168,7 @@ void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectW
     } else if (is_undecided && info.key.generation < config_.generation) {
       decide_earlier(now, info.key, out);
     } else if (is_undecided && info.key.generation == config_.generation && info.rank_manifests == 0) {
+      base::rare_path<"coordinator: takes over an undecided attempt">();
       // If there are rank manifests, the ranks of the attempt decide it.
       const Opened opened = open(now, info.key, out);
       if (opened.is_new) look_for_ended(now, *opened.attempt, out);
@@ -179,10 +186,12 @@ void Coordinator::decide_earlier(TimeNs now, const AttemptKey& key, EffectWriter
                  if (!state.ok()) {
                    then_out.warning(to_string(key) + ": " + state.status().to_string());
                    if (is_permanent(state.status())) return;
+                   base::rare_path<"coordinator: looks at an earlier attempt again">();
                    look_later(then_now, then_out, [this, key](TimeNs later, EffectWriter& later_out) {
                      decide_earlier(later, key, later_out);
                    });
                  } else if (*state == storage::AttemptInfo::State::committed) {
+                   base::rare_path<"coordinator: commits an attempt of an earlier run">();
                    then_out.warning(to_string(key) +
                                     " is committed: its generation left it undecided, and it is complete");
                  } else if (*state == storage::AttemptInfo::State::aborted) {
@@ -204,7 +213,10 @@ void Coordinator::look_later(TimeNs now, EffectWriter& out, PendingTimers::Then 
 // --- messages and joining ---
 
 void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
-  if (is_superseded()) return send_superseded(from, out);
+  if (is_superseded()) {
+    base::rare_path<"coordinator: receives a message after it was superseded">();
+    return send_superseded(from, out);
+  }
   if (term_.is(TermState::serving_loads)) {  // nothing is saved: nodes only need load choices
     if (const auto* load = std::get_if<wire::JoinLoad>(&body)) loads_.join(now, from, *load, out);
     return;
@@ -298,6 +310,7 @@ void Coordinator::publish_first_roster(storage::RosterRecord record, EffectWrite
         const Status why = published.status().with_context("cannot publish the roster");
         const TimeNs again_at = roster_retries_.next_at(now, why);
         if (again_at == 0) return refuse_all(why, then_out);
+        base::rare_path<"coordinator: publishes the first roster again">();
         then_out.warning(why.to_string());
         timers_.set(again_at, then_out, [this, record](TimeNs, EffectWriter& retry_out) {
           publish_first_roster(record, retry_out);

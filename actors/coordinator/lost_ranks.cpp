@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -33,6 +34,7 @@ void Coordinator::await_lost(TimeNs now, EffectWriter& out) {
   lost_timer_ = timers_.set(*first, out, [this](TimeNs then_now, EffectWriter& then_out) {
     lost_timer_ = 0;
     abort_lost(then_now, then_out);
+    if (presence_.next_loss(then_now)) base::rare_path<"coordinator: another host was lost meanwhile">();
     await_lost(then_now, then_out);
   });
 }
@@ -41,7 +43,10 @@ void Coordinator::abort_lost(TimeNs now, EffectWriter& out) {
   if (is_superseded()) return;  // the nodes have left for the later coordinator
   if (rank_local_) send_lost(now, out);
   for (auto& [key, attempt] : attempts_) {
-    if (auto cause = why_host_never_reports(now, attempt)) abort(attempt, GiveUp::host_lost, *cause, out);
+    const auto cause = why_host_never_reports(now, attempt);
+    if (!cause) continue;
+    base::rare_path<"coordinator: aborts a save because a host is lost">();
+    abort(attempt, GiveUp::host_lost, *cause, out);
   }
 }
 
@@ -125,7 +130,9 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
     const RankPresence::Gone& gone = presence_.gone().at(rank.rank);
     for (auto& [key, attempt] : attempts_) {
       auto cause = why_rank_never_stages(now, attempt, rank.rank, gone);
-      if (cause) abort(attempt, GiveUp::rank_ended, *cause, out);
+      if (!cause) continue;
+      base::rare_path<"coordinator: aborts a save because a rank has ended">();
+      abort(attempt, GiveUp::rank_ended, *cause, out);
     }
   }
   await_return(now, out);
@@ -184,6 +191,7 @@ void Coordinator::await_return(TimeNs now, EffectWriter& out) {
   if (!first) return;
   return_timer_ = timers_.set(*first, out, [this](TimeNs then_now, EffectWriter& then_out) {
     return_timer_ = 0;
+    base::rare_path<"coordinator: ranks of a stopped node have not returned in time">();
     look_for_all_ended(then_now, then_out);
   });
 }

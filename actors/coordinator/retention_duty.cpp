@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/rare_path.h"
+
 namespace shoal::actors {
 
 void RetentionDuty::committed(EffectWriter& out) {
@@ -45,6 +47,7 @@ void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, Effe
   }
   must_look_again_ = !plan.leases.empty();
   doomed_.assign(plan.remove.begin(), plan.remove.end());
+  if (!plan.finish.empty()) base::rare_path<"coordinator: finishes the deletion of an earlier one">();
   for (const AttemptKey& key : plan.finish) doomed_.push_back({key, "an earlier deletion was not finished"});
   remains_.assign(plan.remains.begin(), plan.remains.end());
   state_.on(RetentionTrigger::planned, counts_);
@@ -65,6 +68,7 @@ void RetentionDuty::start_deletion(EffectWriter& out) {
       operation::DeleteCheckpoint{item.key, item.why}, out,
       [this, item](TimeNs now, Result<storage::DeletionResult> deleted, EffectWriter& then_out) {
         if (!deleted.ok()) {
+          base::rare_path<"coordinator: cannot delete a checkpoint">();
           then_out.warning(to_string(item.key) + ": " + deleted.status().to_string());
         } else if (deleted->outcome == storage::DeletionResult::Outcome::held) {
           must_look_again_ = true;

@@ -1,9 +1,12 @@
 #include "actors/coordinator/sweeps.h"
 
+#include "base/rare_path.h"
+
 namespace shoal::actors {
 
 void Sweeps::sweep(const AttemptKey& key, EffectWriter& out) {
   if (auto [running, fresh] = running_.try_emplace(key, false); !fresh) {
+    base::rare_path<"coordinator: a sweep is requested while it runs">();
     running->second = true;
     return;
   }
@@ -27,6 +30,7 @@ void Sweeps::sweep_later(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   timers_.set(now + config_.timeouts.node_deadline_ms * kMillisecond, out,
               [this, key](TimeNs, EffectWriter& then_out) {
                 --late_;
+                base::rare_path<"coordinator: sweeps an attempt again">();
                 sweep(key, then_out);
               });
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/rare_path.h"
+
 namespace shoal::actors {
 
 namespace {
@@ -71,7 +73,10 @@ void LoadChooser::listed(TimeNs now, const LoadPtr& load, storage::AttemptList l
       return info.state == storage::AttemptInfo::State::undecided;
     });
   }
-  if (!undecided.empty()) return await_decisions(now, load, undecided, out);
+  if (!undecided.empty()) {
+    base::rare_path<"loader: waits for undecided attempts">();
+    return await_decisions(now, load, undecided, out);
+  }
   if (load->falls_back() && *best && load->verified != *best) return verify(load, **best, out);
   std::vector<storage::AttemptInfo> decided = decided_from(list, *best);
   std::erase_if(decided, [&](const storage::AttemptInfo& info) { return load->damaged.contains(info.key); });
@@ -119,8 +124,10 @@ void LoadChooser::confirm(TimeNs now, const LoadPtr& load, const std::optional<A
                       }
                       if (!decision.ok() && !vanished)
                         return load->then(then_now, decision.status(), then_out);
-                      if (vanished || state_of(**decision) != last.state)
+                      if (vanished || state_of(**decision) != last.state) {
+                        base::rare_path<"loader: a decision differs from the listing">();
                         return decide_earlier(load, then_out);
+                      }
                       if (last.state == storage::AttemptInfo::State::aborted)
                         load->aborted.emplace(last.key, (*decision)->tombstone().cause);
                       confirm(then_now, load, best, decided, then_out);
@@ -146,6 +153,7 @@ void LoadChooser::await_decisions(TimeNs now, const LoadPtr& load, const std::ve
                    --wait->left;
                    if (wait->failed) return;
                    if (!state.ok()) {
+                     base::rare_path<"loader: cannot learn whether an attempt is decided">();
                      wait->failed = true;
                      return load->then(then_now, unreadable(state.status()), then_out);
                    }

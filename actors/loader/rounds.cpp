@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "actors/loader/loader.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -171,6 +172,7 @@ void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
     if (then == rounds_.end() || !then->second.is(RoundState::asking)) return;
     then->second.timer = 0;
     if (then_now - then->second.asked_since >= patience) return read_without_sharing(then_now, id, then_out);
+    base::rare_path<"loader: asks the coordinator again">();
     ask(then_now, id, then_out);
   });
 }
@@ -178,6 +180,7 @@ void Loader::ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
 void Loader::read_without_sharing(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
   timers_.cancel(&round.timer, out);
+  base::rare_path<"loader: reads without sharing because nobody answers">();
   round.on(RoundTrigger::no_answer);
   out.info("this node does not share a load with other nodes: the coordinator does not answer");
   round.late.insert(round.loads.begin(), round.loads.end());

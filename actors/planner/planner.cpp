@@ -11,6 +11,7 @@
 #include "actors/planner/joining.h"
 #include "actors/recent_map.h"
 #include "base/flat_map.h"
+#include "base/rare_path.h"
 #include "plan/saving/options_difference.h"
 
 namespace shoal::actors {
@@ -100,6 +101,7 @@ class Planner final : public Role {
           is_looking_ = false;
           const storage::EpochRecord* highest = answer.ok() ? answer->get() : nullptr;
           if (highest != nullptr && !storage::is_of_run(*highest, config_.job_id, config_.generation)) {
+            base::rare_path<"planner: another job has the root">();
             return coordinator_superseded(*highest, then_out);
           }
           if (highest != nullptr) follow(highest->epoch, highest->address, then_out);
@@ -109,7 +111,10 @@ class Planner final : public Role {
 
   // Redirects to this coordinator. If it is the one already followed, the node connects to it again.
   void follow(uint32_t epoch, const std::string& address, EffectWriter& out) {
-    if (epoch < epoch_) return;
+    if (epoch < epoch_) {
+      base::rare_path<"planner: hears of an earlier epoch">();
+      return;
+    }
     if (epoch > epoch_ && !std::exchange(coordinator_lost_, true)) {  // until a session with it exists
       // The coordinator before may be on this node: then no session with it ends.
       out.to_role(RoleKind::shard_writer,
@@ -246,6 +251,7 @@ class Planner final : public Role {
   void on_roster(TimeNs now, const wire::RosterUpdate& report, EffectWriter& out) {
     if (world_ && world_->roster.id() == report.world->roster.id()) {  // a repetition
       if (!joining_.is(JoiningState::adding)) return;
+      base::rare_path<"planner: names its ranks to a later coordinator">();
       stop_joining(out);
       return name_late_ranks(now, out);
     }

@@ -4,6 +4,7 @@
 #include "actors/giving_up.h"
 #include "actors/shard_writer/shard_writer.h"
 #include "base/rank_names.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -46,6 +47,7 @@ void ShardWriter::publish_tombstone(const operation::PublishDecision& made, Effe
         if (!saves_.contains(made.key)) return;
         if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
         if ((*decision)->was_committed()) {
+          base::rare_path<"shard writer: finds a manifest instead of its tombstone">();
           then_out.warning(to_string(made.key) + ": " + std::get<storage::Tombstone>(*made.body).cause +
                            "; it is committed nevertheless, because the root holds all its files");
         }
@@ -63,6 +65,7 @@ void ShardWriter::publish_failed(TimeNs now, const operation::PublishDecision& m
       is_awaited ? save.retries.next_at(now, why) : save.retries.next_at(now, why, kAbortPatience);
   if (again_at != 0) {
     timers_.set(again_at, out, [this, made](TimeNs, EffectWriter& retry_out) {
+      base::rare_path<"shard writer: publishes its tombstone again">();
       if (saves_.contains(made.key)) publish_tombstone(made, retry_out);
     });
     return;
@@ -84,6 +87,7 @@ void ShardWriter::notify_undecidable(const AttemptKey& key, NodeSave& save, cons
                                      EffectWriter& out) {
   save.on(NodeSaveTrigger::publishing_failed);
   if (!save.notified_undecided.empty()) return;
+  base::rare_path<"shard writer: tells its ranks that a save is not decided">();
   const Status outcome = not_decided(save, why);
   out.warning(to_string(key) + ": " + outcome.to_string() +
               "; cannot publish a tombstone: " + why.to_string());
@@ -98,6 +102,7 @@ void ShardWriter::notify_undecidable(const AttemptKey& key, NodeSave& save, cons
 
 void ShardWriter::on_undecided(const wire::Undecided& message, EffectWriter& out) {
   if (auto found = saves_.find(message.key); found != saves_.end() && !found->second.has_failed()) {
+    base::rare_path<"shard writer: decides what its coordinator could not">();
     found->second.undecided = message.why;
   }
   give_up(message.key, GiveUp::no_coordinator,
@@ -122,6 +127,7 @@ void ShardWriter::give_up_without_coordinator(TimeNs now, EffectWriter& out) {
       if (turns(saves_.at(key)) == 1) look_for_lost(now, key, out);
       continue;
     }
+    base::rare_path<"shard writer: gives up without a coordinator">();
     give_up(key, GiveUp::no_coordinator,
             "host " + config_.host + " received no decision within " +
                 human_seconds(config_.timeouts.host_lost_ms / 1e3) + ": it lost the coordinator (" +
@@ -154,7 +160,9 @@ void ShardWriter::ask_root(const AttemptKey& key, NodeSave& save, EffectWriter& 
                       if (found == saves_.end()) return;
                       found->second.is_reading_decision = false;
                       // No decision yet, or the read failed: the next resend reads again.
-                      if (decision.ok()) obey(key, **decision, then_out);
+                      if (!decision.ok()) return;
+                      base::rare_path<"shard writer: finds the decision without a coordinator">();
+                      obey(key, **decision, then_out);
                     });
 }
 
@@ -248,6 +256,7 @@ ShardWriter::Others ShardWriter::others_of_committed(NodeSave& save) {
 }
 
 void ShardWriter::refuse_stranger(ClientId client, const AttemptKey& key, EffectWriter& out) {
+  base::rare_path<"shard writer: a save was committed with bytes of another process">();
   notify_outcome(
       client, key,
       Status(
@@ -271,6 +280,7 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, NodeSaveTri
   for (auto& [rank, rank_save] : save.ranks) {
     clients.push_back(rank_save.listener);
     if (rank_save.files_writing != 0) {
+      base::rare_path<"shard writer: writes go on after the decision">();
       late_.emplace(std::pair(key, rank), std::move(rank_save));
     } else {
       free_slab(key, rank_save, out);
@@ -320,6 +330,7 @@ void ShardWriter::read_decision(const AttemptKey& key, EffectWriter& out, Decisi
                         --reading_;
                         return then(decision, then_out);
                       }
+                      base::rare_path<"shard writer: reads a decision again">();
                       timers_.set(now + kReadAgain, then_out,
                                   [this, key, then, failures](TimeNs, EffectWriter& retry_out) {
                                     --reading_;
@@ -349,6 +360,7 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
       warning += (warning.empty() ? "" : "; ") + unread;
     }
     if (is_nowhere) {
+      base::rare_path<"shard writer: a committed checkpoint is deleted already">();
       out.warning(to_string(key) +
                   " is committed according to the coordinator, but the root holds nothing of it: " +
                   outcome.message());
@@ -358,6 +370,7 @@ void ShardWriter::notify_as_read(const AttemptKey& key, const std::vector<Client
     name->key = key;
     metadata = std::move(name);
   } else if (is_nowhere) {
+    base::rare_path<"shard writer: a rank asks for a save that is decided nowhere">();
     outcome = known.late;
   }
   // One message for all clients: the metadata of a large checkpoint is large.

@@ -1,6 +1,7 @@
 // ShardWriter: the drain, and ranks that stage nothing more because their trainer has ended or the node
 // stops.
 #include "actors/shard_writer/shard_writer.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -51,6 +52,7 @@ void ShardWriter::await_return(TimeNs now, Rank rank, EffectWriter& out) {
                         [this, rank](TimeNs then_now, EffectWriter& then_out) {
                           awaited_.erase(rank);
                           if (ended_.contains(rank)) return;  // the launcher has reported more
+                          base::rare_path<"shard writer: a trainer vanished and did not come back">();
                           on_trainer_ended(then_now,
                                            {rank,
                                             "it closed its connection without notice, and did not come "
@@ -122,6 +124,7 @@ void ShardWriter::begin_drain(TimeNs now, const event::Drain& drain, EffectWrite
                                   patience_timer_ = 0;
                                   // end_drain sends RanksEnded when nothing is written here any more.
                                   if (hands_over()) {
+                                    base::rare_path<"shard writer: hands its saves over to the next node">();
                                     return drain_.on(NodeDrainTrigger::patience_over_with_trainers);
                                   }
                                   drain_.on(NodeDrainTrigger::patience_over);
@@ -191,6 +194,7 @@ void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
     if (failure) fail(now, key, failure->rank, failure->why, out);
     if (rank_local_ && saves_.contains(key) && saves_.at(key).all_published()) leave_rank_local(key, out);
     if (rank_local_ || !coordinator_lost_) continue;
+    base::rare_path<"shard writer: gives up while it stops without a coordinator">();
     give_up(key, GiveUp::stopping,
             "host " + config_.host + " was stopped while the coordinator could not be reached", out);
   }

@@ -10,6 +10,7 @@
 
 #include "actors/shard_writer/shard_writer.h"
 #include "base/rank_names.h"
+#include "base/rare_path.h"
 #include "storage/decisions/rank_manifest_set.h"
 
 namespace shoal::actors {
@@ -51,7 +52,10 @@ void ShardWriter::publish_rank_local(const AttemptKey& key, Rank rank, EffectWri
 void ShardWriter::published_rank_local(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,
                                        EffectWriter& out) {
   auto found = saves_.find(key);
-  if (found == saves_.end()) return sweep_rank_local(key, out);  // decided meanwhile
+  if (found == saves_.end()) {
+    base::rare_path<"rank-local: a save was decided while a rank published its manifest">();
+    return sweep_rank_local(key, out);
+  }
   if (!outcome.ok()) {
     return obey_abort_then(key, out, [this, key, rank, outcome](TimeNs then_now, EffectWriter& then_out) {
       fail(then_now, key, rank, outcome, then_out);
@@ -73,7 +77,10 @@ void ShardWriter::obey_abort_then(const AttemptKey& key, EffectWriter& out,
       [this, key, act = std::move(act)](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         const bool is_aborted =
             decision.ok() && !(*decision)->was_committed() && !storage::is_folder_gone(**decision);
-        if (is_aborted && saves_.contains(key)) obey(key, **decision, then_out);
+        if (is_aborted && saves_.contains(key)) {
+          base::rare_path<"rank-local: a failure comes after an abort by another node">();
+          obey(key, **decision, then_out);
+        }
         act(now, then_out);
       });
 }
@@ -115,6 +122,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   NodeSave& save = found->second;
   save.set.is_looking = false;
   if (decision.ok() && storage::is_folder_gone(**decision)) {
+    base::rare_path<"rank-local: the folder of a save is gone">();
     return close_unknown(key,
                          Status(Code::unavailable, "the folder of " + to_string(key) +
                                                        " is missing: the checkpoint was committed and "
@@ -133,6 +141,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   const Status& why = decision.status();
   if (why.code() == Code::not_found) {
     if (was_merged && save.set.missing != why.message()) {
+      base::rare_path<"rank-local: a set lacks other ranks than before">();
       if (!save.set.missing.empty()) extend(key, save, now, out);  // a further rank has published
       save.set.missing = why.message();
     }
@@ -209,9 +218,14 @@ void ShardWriter::look_for_lost(TimeNs now, const AttemptKey& key, EffectWriter&
         if (found == saves_.end()) return;
         found->second.set.is_listing_lost = false;
         if (!missing.ok()) return;  // the next look at the set tries again
-        if (auto cause = why_ended(key, *missing)) return give_up(key, GiveUp::rank_ended, *cause, then_out);
+        if (auto cause = why_ended(key, *missing)) {
+          base::rare_path<"rank-local: aborts a save because a rank has ended">();
+          return give_up(key, GiveUp::rank_ended, *cause, then_out);
+        }
         auto cause = why_hopeless(*missing, has_missed_coordinator(then_now, found->second));
-        if (cause) give_up(key, GiveUp::host_lost, *cause, then_out);
+        if (!cause) return;
+        base::rare_path<"rank-local: aborts a save because a host is lost">();
+        give_up(key, GiveUp::host_lost, *cause, then_out);
       });
 }
 
@@ -243,6 +257,7 @@ std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>
       !std::all_of(missing.begin(), missing.end(), is_among(coordinators_.here))) {
     return std::nullopt;
   }
+  base::rare_path<"rank-local: the coordinator's host is lost">();
   return "the coordinator's host " + coordinators_.host + " (" + base::name_ranks(coordinators_.here) +
          ") is lost (" + why_coordinator_lost_ + "): neither its node nor its trainers came back within " +
          human_seconds(config_.timeouts.host_lost_ms / 1e3);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "actors/shard_writer/shard_writer.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -27,6 +28,7 @@ void ShardWriter::report_soon(TimeNs now, const AttemptKey& key, NodeSave& save,
           if (open == saves_.end()) return;
           open->second.partial = 0;
           open->second.partial_due = true;
+          base::rare_path<"shard writer: reports without the slower ranks of its host">();
           consider_report(then_now, key, then_out);
         });
   }
@@ -80,7 +82,10 @@ void ShardWriter::send_report(TimeNs now, const AttemptKey& key, NodeSave& save,
   } else {
     return;
   }
-  if (coordinator_lost_) ask_root(key, save, out);
+  if (coordinator_lost_) {
+    base::rare_path<"shard writer: looks at the root without a coordinator">();
+    ask_root(key, save, out);
+  }
   resend_later(now, key, save, out);
 }
 
@@ -117,6 +122,7 @@ void ShardWriter::resend_later(TimeNs now, const AttemptKey& key, NodeSave& save
         auto open = saves_.find(key);
         if (open == saves_.end()) return;
         open->second.resend = 0;
+        base::rare_path<"shard writer: sends a report again">();
         if (open->second.gather) open->second.gather->resends = true;
         send_report(then_now, key, open->second, then_out);
       });
@@ -124,6 +130,7 @@ void ShardWriter::resend_later(TimeNs now, const AttemptKey& key, NodeSave& save
 
 void ShardWriter::resend_all(TimeNs now, EffectWriter& out) {
   for (auto& [key, save] : saves_) {
+    base::rare_path<"shard writer: sends a report to a new session">();
     save.backoff.reset();
     if (save.gather) save.gather->resends = true;
     send_report(now, key, save, out);

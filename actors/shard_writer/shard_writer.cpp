@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/rare_path.h"
+
 namespace shoal::actors {
 
 std::vector<TransitionsTaken> ShardWriter::transitions() const {
@@ -144,6 +146,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
     return on_offered_again(now, key, rank, std::move(offered), out);
   }
   if (auto decided = decided_.find(key); decided != decided_.end()) {
+    base::rare_path<"shard writer: a rank stages a save that is decided">();
     out.to_client(client, local::SlabFree{staged.slab_id, key.step, key.attempt, std::nullopt});
     return notify_outcome(client, key, decided->second.late, out);
   }
@@ -178,6 +181,7 @@ void ShardWriter::on_written(TimeNs now, ClientId client, std::shared_ptr<const 
 void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Offered offered,
                                    EffectWriter& out) {
   if (auto closed = decided_.find(key); closed != decided_.end()) {
+    base::rare_path<"shard writer: a rank offers a decided save again">();
     const Outcome known = closed->second;
     if (offered.slab_id) {
       out.to_client(offered.client, local::SlabFree{*offered.slab_id, key.step, key.attempt, std::nullopt});
@@ -198,6 +202,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
     rank_save.offered_again = true;
     return ask_root(key, rank, out);
   }
+  base::rare_path<"shard writer: a rank offers again what this node has">();
   RankSave& known = save.ranks.at(rank);
   known.listener = offered.client;
   known.listener_slab_id = offered.slab_id.value_or(0);
@@ -209,7 +214,10 @@ void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) 
                     [this, key, rank](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       auto found = saves_.find(key);
                       if (found == saves_.end()) return;
-                      if (decision.ok()) return obey(key, **decision, then_out);
+                      if (decision.ok()) {
+                        base::rare_path<"shard writer: what a rank offers again is decided in the root">();
+                        return obey(key, **decision, then_out);
+                      }
                       auto of_rank = found->second.ranks.find(rank);
                       if (of_rank == found->second.ranks.end() ||
                           !of_rank->second.may(RankSaveTrigger::no_decision_found)) {
@@ -227,6 +235,7 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
   const Rank rank = attached->second;
   const AttemptKey key{config_.generation, message.step, message.attempt};
   if (auto decided = decided_.find(key); decided != decided_.end()) {
+    base::rare_path<"shard writer: a rank drops a save that is decided">();
     // The save may be committed although an earlier node dropped the bytes of this rank.
     return notify_closed(key, decided->second, client, out);
   }

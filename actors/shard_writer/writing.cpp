@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "actors/shard_writer/shard_writer.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -79,6 +80,7 @@ bool ShardWriter::reads_roster_again(TimeNs now, const RosterId& id, const Statu
     return false;
   }
   out.warning("cannot read roster " + id.short_hex() + ": " + why.to_string());
+  base::rare_path<"shard writer: reads a roster again">();
   timers_.set(again_at, out, [this, id](TimeNs, EffectWriter& then_out) { read_roster(id, then_out); });
   return true;
 }
@@ -144,6 +146,7 @@ void ShardWriter::wait_for_roster(TimeNs now, const AttemptKey& key, RankSave& r
   if (rank_save.may(RankSaveTrigger::layout_is_not_newest)) {
     rank_save.on(RankSaveTrigger::layout_is_not_newest);
   }
+  base::rare_path<"shard writer: a rank waits for the roster of its save">();
   rank_save.layout_id = std::get<local::Staged>(*rank_save.message).layout_id;
   report_soon(now, key, saves_.at(key), out);
 }
@@ -182,6 +185,7 @@ void ShardWriter::record_staged(TimeNs now, const AttemptKey& key, Rank rank, co
                                 EffectWriter& out) {
   if (rank_local_) return rank_written(now, key, rank, out);
   RankSave& rank_save = saves_.at(key).ranks.at(rank);
+  base::rare_path<"shard writer: records that a rank without a shard has staged">();
   rank_save.files_writing = 1;
   operations_.start(
       operation::RecordStaged{key, rank, plan.layout_id, assignment_id_of(plan), rank_save.user}, out,
@@ -197,6 +201,7 @@ void ShardWriter::take_written(TimeNs now, const AttemptKey& key, Rank rank, con
   RankSave& rank_save = saves_.at(key).ranks.at(rank);
   const local::DurableAssignment durable = std::get<local::Written>(*rank_save.message).assignment;
   rank_save.message.reset();
+  base::rare_path<"shard writer: takes over durable files of an earlier node">();
   if (durable.roster_id != plan.roster_id || durable.plan_id != plan.id ||
       durable.files.size() != plan.files) {
     return fail_planning(now, key, rank,
@@ -239,7 +244,10 @@ void ShardWriter::write_ended(TimeNs now, const AttemptKey& key, Rank rank, cons
 void ShardWriter::count_write(TimeNs now, const AttemptKey& key, Rank rank, const Status& written,
                               EffectWriter& out) {
   auto found = saves_.find(key);
-  if (found == saves_.end()) return release_late(key, rank, !written.ok(), out);
+  if (found == saves_.end()) {
+    base::rare_path<"shard writer: a write ends after the decision">();
+    return release_late(key, rank, !written.ok(), out);
+  }
   RankSave& rank_save = found->second.ranks.at(rank);
   --rank_save.files_writing;
   rank_save.write_failed = rank_save.write_failed || !written.ok();

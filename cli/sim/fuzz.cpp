@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -22,7 +25,10 @@
 #include "cli/text_file.h"
 #include "shoal/bytes.h"
 #include "sim/basics/toml_tree.h"
+#include "sim/campaign/csv.h"
 #include "sim/campaign/figures.h"
+#include "sim/campaign/path_shares.h"
+#include "sim/campaign/run_outcomes.h"
 #include "sim/campaign/shrink.h"
 #include "sim/campaign/swarm.h"
 
@@ -33,9 +39,10 @@ namespace {
 struct FuzzOptions {
   std::string seeds = "1..1000";
   std::string mode;
-  std::string figures;  // where they are written; "": nowhere
+  std::string record;  // the folder into which the campaign is recorded; "": none
   uint32_t most_failures = 6;
   unsigned jobs = 0;  // 0: as many as there are processors
+  bool every_mode = false;
   bool json = false, coverage = false, keep_going = false, progress = false;
 };
 
@@ -47,12 +54,15 @@ constexpr const char* kFuzzFooter =
     "simulator.md lists them. A violation is cut down to the failures that it needs, and written as a file\n"
     "for 'shoal replay'.\n"
     "\n"
-    "At the end, figures of all runs are compared with recorded ones: how many saves were aborted, how long\n"
-    "ranks waited, and what a save cost, for each mode and kind of failure. A figure that has risen by more\n"
-    "than chance explains is a find. A few hundred seeds are needed for that.\n"
+    "At the end, the campaign is compared with a recorded one. Finds are: figures that have risen (how many\n"
+    "saves were aborted, how long ranks waited, and what a save cost, for each mode and kind of failure);\n"
+    "outcomes that have changed in one direction in runs of the same seeds; and paths of the roles that "
+    "more\n"
+    "or fewer runs take. All of these are more than chance explains, which takes a few hundred seeds.\n"
     "\n"
     "Examples:\n"
     "  shoal fuzz\n"
+    "  shoal fuzz --seeds 1..1000 --every-mode\n"
     "  shoal fuzz --seeds 1..100000 --mode rank-local\n"
     "  shoal fuzz --seeds 7 --coverage\n"
     "\n"
@@ -60,17 +70,27 @@ constexpr const char* kFuzzFooter =
     "or\n"
     "143 after SIGINT or SIGTERM.";
 
+// What a campaign is compared with, or what it records.
+struct RecordedCampaign {
+  sim::CampaignFigures figures;
+  sim::PathShares paths;
+  sim::RareSeeds rare;
+  sim::RunOutcomes runs;
+};
+
 struct FuzzTally {
   uint64_t seeds = 0, failures = 0, saves = 0, committed = 0, loads = 0, events = 0;
   sim::AimCounts aimed;
-  sim::CampaignFigures figures;
+  RecordedCampaign campaign;
 
-  void take(const sim::SimulationReport& report) {
+  void take(const sim::SimulationReport& report, uint64_t seed, const sim::PathsTaken& paths) {
     ++seeds;
     failures += report.scenario.failures.size();
     events += report.events;
     loads += report.loads.size();
-    figures.take(report);
+    campaign.figures.take(report);
+    campaign.runs.take(report, seed);
+    campaign.paths.take(report.scenario.mode, seed, paths);
     for (const sim::SaveReport& save : report.saves) {
       ++saves;
       committed += save.is_committed() ? 1 : 0;
@@ -87,11 +107,11 @@ class Fuzzing {
  public:
   Fuzzing(const FuzzOptions& options, const SeedRange& seeds, const sim::SwarmLimits& limits,
           const std::map<std::string, sim::Profile>& profiles)
-      : options_(options), seeds_(seeds), limits_(limits), profiles_(profiles), next_(seeds.first) {}
+      : options_(options), seeds_(seeds), limits_(limits), profiles_(profiles) {}
 
   // Until the seeds are used up.
   void work() {
-    while (const auto seed = next_seed()) run(*seed);
+    while (const auto job = next_job()) run(job->seed, job->mode);
   }
   std::string line(double seconds) {
     std::lock_guard lock(mutex_);
@@ -101,23 +121,28 @@ class Fuzzing {
     if (tally_.seeds == 0 || tally_.seeds == total()) return out;
     return out + fmt::format(", {} left", human_seconds(static_cast<double>(total() - tally_.seeds) / rate));
   }
-  uint64_t total() const { return seeds_.last - seeds_.first + 1; }
+  uint64_t total() const { return (seeds_.last - seeds_.first + 1) * (options_.every_mode ? 3 : 1); }
   // Call these after all work() have returned.
   const FuzzTally& tally() const { return tally_; }
   const std::vector<Found>& found() const { return found_; }
 
  private:
-  std::optional<uint64_t> next_seed() {
+  struct Job {
+    uint64_t seed = 0;
+    std::optional<SaveMode> mode;  // null: the seed draws one
+  };
+  std::optional<Job> next_job() {
     std::lock_guard lock(mutex_);
     const bool is_over = Interrupts::signal_number() != 0 || (!found_.empty() && !options_.keep_going);
     if (is_over || given_ == total()) return std::nullopt;
-    ++given_;
-    return next_++;
+    const uint64_t number = given_++;
+    if (!options_.every_mode) return Job{seeds_.first + number, limits_.mode};
+    return Job{seeds_.first + number / 3, static_cast<SaveMode>(number % 3)};
   }
 
-  void run(uint64_t seed) {
+  void run(uint64_t seed, std::optional<SaveMode> mode) {
     const std::string again = fmt::format("shoal fuzz --seeds {}{}{}", seed,
-                                          options_.mode.empty() ? "" : " --mode " + options_.mode,
+                                          mode ? fmt::format(" --mode {}", mode_name(*mode)) : "",
                                           options_.most_failures == FuzzOptions().most_failures
                                               ? ""
                                               : fmt::format(" --most-failures {}", options_.most_failures));
@@ -126,14 +151,20 @@ class Fuzzing {
     const auto profile_of = [this](const std::string& name) -> const sim::Profile& {
       return profiles_.at(name);
     };
-    auto scenario = sim::draw_case(seed, limits_, profile_of, &aimed);
+    sim::SwarmLimits limits = limits_;
+    limits.mode = mode;
+    const auto scenario = sim::draw_case(seed, limits, profile_of, &aimed);
     if (!scenario.ok()) return failed(seed, nullptr, scenario.status());
-    auto report = sim::simulate(*scenario, profiles_.at(scenario->profile));
+    sim::PathCounts paths;
+    sim::SimulationListeners listeners;
+    listeners.paths = &paths;
+    auto report = sim::simulate(*scenario, profiles_.at(scenario->profile), listeners);
     if (!report.ok()) return failed(seed, &*scenario, report.status());
+    const sim::PathsTaken taken = paths.taken();
     const auto violation = report->violation;
     {
       std::lock_guard lock(mutex_);
-      tally_.take(*report);
+      tally_.take(*report, seed, taken);
       for (const auto& [cell, times] : aimed) tally_.aimed[cell] += times;
     }
     if (violation) violated(seed, std::move(*report));
@@ -175,36 +206,131 @@ class Fuzzing {
   const sim::SwarmLimits limits_;
   const std::map<std::string, sim::Profile>& profiles_;
   std::mutex mutex_;
-  uint64_t next_, given_ = 0;
+  uint64_t given_ = 0;  // jobs
   FuzzTally tally_;
   std::vector<Found> found_;
 };
 
 // A row for each moment, with its failures by kind: "coordinator: Received ShardsWritten  dies 3, cut 1".
-std::string coverage_text(const sim::AimCounts& aimed) {
+// Then the paths that no run took.
+std::string coverage_text(const FuzzTally& tally) {
   std::string out, last;
-  for (const auto& [cell, times] : aimed) {
+  for (const auto& [cell, times] : tally.aimed) {
     const auto& [moment, kind] = cell;
     const bool is_same = moment == last;
     out += is_same ? ", " : fmt::format("{}{:<44} ", out.empty() ? "" : "\n", moment);
     out += fmt::format("{} {}", sim::failure_kind_name(kind), times);
     last = moment;
   }
-  return out.empty() ? out : out + "\n";
+  if (!out.empty()) out += "\n";
+  const std::vector<std::string> never = tally.campaign.paths.never_taken();
+  out += fmt::format("{} paths of the roles were taken by no run:\n", never.size());
+  for (const std::string& path : never) out += fmt::format("  {}\n", path);
+  return out;
 }
 
-// Empty for a campaign whose jobs have more or fewer failures than those that were recorded.
-Result<sim::CampaignFigures> recorded_figures(const FuzzOptions& options) {
-  if (options.most_failures != FuzzOptions().most_failures) return sim::CampaignFigures();
-  const std::string file = shared_folder() + "/fuzz/expected_figures.csv";
+constexpr const char* kRecordedFiles[] = {"figures", "paths", "rare", "runs"};
+
+template <class Recorded>
+Status read_recorded(const std::string& name, Result<Recorded> (*parse)(std::string_view csv),
+                     Recorded* into) {
+  const std::string file = fmt::format("{}/fuzz/{}.csv", shared_folder(), name);
   SHOAL_ASSIGN_OR_RETURN(const std::string text, sim::read_text(file));
-  auto figures = sim::CampaignFigures::parse(text);
-  if (!figures.ok()) return figures.status().with_context(file);
-  return figures;
+  auto parsed = parse(text);
+  if (!parsed.ok()) return parsed.status().with_context(file);
+  *into = std::move(*parsed);
+  return ok_status();
 }
 
-nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, const std::vector<sim::Rise>& rises,
-                                 double seconds) {
+Result<RecordedCampaign> read_campaign() {
+  RecordedCampaign recorded;
+  SHOAL_RETURN_IF_ERROR(read_recorded("figures", sim::CampaignFigures::parse, &recorded.figures));
+  SHOAL_RETURN_IF_ERROR(read_recorded("paths", sim::PathShares::parse, &recorded.paths));
+  SHOAL_RETURN_IF_ERROR(read_recorded("rare", sim::parse_rare_seeds, &recorded.rare));
+  SHOAL_RETURN_IF_ERROR(read_recorded("runs", sim::RunOutcomes::parse, &recorded.runs));
+  return recorded;
+}
+
+// Keeps the comments at the head of each file.
+Status record_campaign(const RecordedCampaign& campaign, const sim::RareSeeds& rare,
+                       const std::string& folder) {
+  const std::string texts[] = {campaign.figures.csv(), campaign.paths.csv(), sim::rare_seeds_csv(rare),
+                               campaign.runs.csv()};
+  for (size_t i = 0; i < std::size(texts); ++i) {
+    const std::string file = fmt::format("{}/{}.csv", folder, kRecordedFiles[i]);
+    const auto before = sim::read_text(file);
+    std::string comments;
+    if (before.ok()) {
+      for (const std::string_view line : sim::split(*before, '\n')) {
+        if (line.starts_with('#')) comments += fmt::format("{}\n", line);
+      }
+    }
+    SHOAL_RETURN_IF_ERROR(write_text(file, comments + texts[i]));
+  }
+  return ok_status();
+}
+
+// How a campaign differs from the recorded one.
+struct Differences {
+  std::vector<sim::Rise> rises;
+  std::vector<sim::PathChange> paths;
+  std::vector<sim::OutcomeShift> shifts;
+  bool empty() const { return rises.empty() && paths.empty() && shifts.empty(); }
+};
+
+// None for a campaign whose jobs have more or fewer failures than those that were recorded.
+Differences compare(const FuzzOptions& options, const RecordedCampaign& recorded,
+                    const RecordedCampaign& seen) {
+  if (options.most_failures != FuzzOptions().most_failures || !options.record.empty()) return {};
+  return {sim::find_rises(recorded.figures, seen.figures), sim::find_path_changes(recorded.paths, seen.paths),
+          sim::find_shifts(recorded.runs, seen.runs)};
+}
+
+void print_differences(const Differences& differences) {
+  const auto show = [](const char* what, const auto& all) {
+    const size_t shown = std::min<size_t>(all.size(), 10);
+    for (size_t i = 0; i < shown; ++i) {
+      fmt::print(stderr, "shoal: {}: {}\n", what, all[i].text());
+    }
+    if (all.size() > shown) fmt::print(stderr, "shoal: {}: {} more\n", what, all.size() - shown);
+  };
+  show("a figure has risen", differences.rises);
+  show("outcomes have changed", differences.shifts);
+  show("a path is taken in more or fewer runs", differences.paths);
+}
+
+void add_differences(const Differences& differences, nlohmann::ordered_json& out) {
+  out["rises"] = nlohmann::ordered_json::array();
+  for (const sim::Rise& rise : differences.rises) {
+    out["rises"].push_back({{"mode", mode_name(rise.key.mode)},
+                            {"failures", rise.key.failures},
+                            {"figure", sim::figure_name(rise.key.figure)},
+                            {"recorded", rise.recorded},
+                            {"seen", rise.seen},
+                            {"standard_errors", rise.standard_errors}});
+  }
+  out["shifts"] = nlohmann::ordered_json::array();
+  for (const sim::OutcomeShift& shift : differences.shifts) {
+    out["shifts"].push_back({{"mode", shift.mode},
+                             {"outcome", sim::outcome_name(shift.outcome)},
+                             {"runs", shift.runs},
+                             {"more", shift.more},
+                             {"less", shift.less},
+                             {"standard_deviations", shift.deviation()}});
+  }
+  out["path_changes"] = nlohmann::ordered_json::array();
+  for (const sim::PathChange& change : differences.paths) {
+    out["path_changes"].push_back({{"mode", mode_name(change.key.mode)},
+                                   {"path", change.key.path},
+                                   {"recorded_runs", change.recorded_runs},
+                                   {"recorded_taken", change.recorded_taken},
+                                   {"seen_runs", change.seen_runs},
+                                   {"seen_taken", change.seen_taken},
+                                   {"standard_deviations", change.deviation}});
+  }
+}
+
+nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, const Differences& differences, double seconds) {
   const FuzzTally& tally = fuzzing.tally();
   nlohmann::ordered_json out = {{"seeds", tally.seeds},
                                 {"seconds", seconds},
@@ -217,21 +343,21 @@ nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, const std::vector<sim::
   for (const Found& found : fuzzing.found()) {
     out["found"].push_back({{"seed", found.seed}, {"what", found.what}, {"file", found.file}});
   }
-  out["rises"] = nlohmann::ordered_json::array();
-  for (const sim::Rise& rise : rises) {
-    out["rises"].push_back({{"mode", mode_name(rise.key.mode)},
-                            {"failures", rise.key.failures},
-                            {"figure", sim::figure_name(rise.key.figure)},
-                            {"recorded", rise.recorded},
-                            {"seen", rise.seen},
-                            {"standard_errors", rise.standard_errors}});
-  }
+  add_differences(differences, out);
   out["aimed"] = nlohmann::ordered_json::array();
   for (const auto& [cell, times] : tally.aimed) {
     out["aimed"].push_back(
         {{"moment", cell.first}, {"failure", sim::failure_kind_name(cell.second)}, {"times", times}});
   }
+  out["never_taken"] = tally.campaign.paths.never_taken();
   return out;
+}
+
+void run_all(Fuzzing& fuzzing, const FuzzOptions& options) {
+  const unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
+  ProgressLine shown([&](double seconds) { return fuzzing.line(seconds); }, options.progress);
+  const size_t threads = std::min<uint64_t>(jobs, fuzzing.total());
+  base::for_each_by_threads(threads, threads, [&](size_t) { fuzzing.work(); });
 }
 
 int run_fuzz(const FuzzOptions& options) {
@@ -256,33 +382,39 @@ int run_fuzz(const FuzzOptions& options) {
     profiles.emplace(name, std::move(*profile));
   }
   // What would fail at the end fails before the campaign begins.
-  const auto recorded = recorded_figures(options);
+  const auto recorded = read_campaign();
   if (!recorded.ok()) return report_unusable(recorded.status());
-  if (!options.figures.empty()) {
-    if (Status writable = check_writable(options.figures); !writable.ok()) return report_unusable(writable);
+  limits.rare = &recorded->rare;
+  for (const char* name : kRecordedFiles) {
+    if (options.record.empty()) break;
+    const Status writable = check_writable(fmt::format("{}/{}.csv", options.record, name));
+    if (!writable.ok()) return report_unusable(writable.with_context("--record"));
   }
   const auto began = std::chrono::steady_clock::now();
   Interrupts interrupts;
-  Fuzzing fuzzing(options, *seeds, limits, profiles);
-  const unsigned jobs = options.jobs != 0 ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
-  {
-    ProgressLine shown([&](double seconds) { return fuzzing.line(seconds); }, options.progress);
-    const size_t threads = std::min<uint64_t>(jobs, fuzzing.total());
-    base::for_each_by_threads(threads, threads, [&](size_t) { fuzzing.work(); });
+  sim::RareSeeds rare;
+  if (!options.record.empty()) {  // first find the jobs that some seeds then continue
+    limits.rare = nullptr;
+    Fuzzing plain(options, *seeds, limits, profiles);
+    run_all(plain, options);
+    rare = plain.tally().campaign.paths.rare_seeds();
+    limits.rare = &rare;
   }
+  Fuzzing fuzzing(options, *seeds, limits, profiles);
+  run_all(fuzzing, options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const FuzzTally& tally = fuzzing.tally();
-  if (!options.figures.empty()) {
-    if (Status written = write_text(options.figures, tally.figures.csv()); !written.ok()) {
+  if (!options.record.empty()) {
+    if (Status written = record_campaign(tally.campaign, rare, options.record); !written.ok()) {
       return report_unusable(written);
     }
   }
-  const std::vector<sim::Rise> rises = sim::find_rises(*recorded, tally.figures);
-  for (const sim::Rise& rise : rises) fmt::print(stderr, "shoal: a figure has risen: {}\n", rise.text());
+  const Differences differences = compare(options, *recorded, tally.campaign);
+  print_differences(differences);
   if (options.json) {
-    fmt::print("{}\n", json_text(fuzz_json(fuzzing, rises, took.count())));
+    fmt::print("{}\n", json_text(fuzz_json(fuzzing, differences, took.count())));
   } else {
-    if (options.coverage) fmt::print("{}\n", coverage_text(tally.aimed));
+    if (options.coverage) fmt::print("{}\n", coverage_text(tally));
     fmt::print("{} seeds: {} failures, {} saves, {} of them committed, {} loads, {} events; {} found\n",
                tally.seeds, tally.failures, tally.saves, tally.committed, tally.loads, tally.events,
                fuzzing.found().size());
@@ -293,7 +425,7 @@ int run_fuzz(const FuzzOptions& options) {
     fmt::print(stderr, "shoal: interrupted after {} of {} seeds\n", tally.seeds, fuzzing.total());
     return 128 + signal;
   }
-  return fuzzing.found().empty() && rises.empty() ? kExitOk : kExitFailed;
+  return fuzzing.found().empty() && differences.empty() ? kExitOk : kExitFailed;
 }
 
 }  // namespace
@@ -303,16 +435,23 @@ void add_fuzz_command(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<FuzzOptions>();
   command->add_option("--seeds", options->seeds, "Run each of these seeds (1..1000); stop at the first find")
       ->type_name("FIRST..LAST");
-  command->add_option("--mode", options->mode, "Only jobs that save in this mode (any)")->type_name("MODE");
+  CLI::Option* mode = command->add_option("--mode", options->mode, "Only jobs that save in this mode (any)")
+                          ->type_name("MODE");
+  command->add_flag("--every-mode", options->every_mode, "Run each seed once in each mode")->excludes(mode);
   command->add_option("--most-failures", options->most_failures, "Most failures of one job (6)")
       ->type_name("N")
       ->check(CLI::Range(0, 100));
   command->add_flag("--keep-going", options->keep_going, "Run all seeds, whatever is found");
-  command->add_flag("--coverage", options->coverage, "Print which failures were aimed at which events");
+  command->add_flag(
+      "--coverage", options->coverage,
+      "Print which failures were aimed at which events, and which paths of the roles no run took");
   command->add_option("--jobs", options->jobs, "Number of parallel simulations (number of processors)")
       ->type_name("N");
-  command->add_option("--figures", options->figures, "Write the figures of all runs to this file, as CSV")
-      ->type_name("FILE");
+  command
+      ->add_option("--record", options->record,
+                   "Record the campaign in this folder, and compare nothing: figures.csv, paths.csv,\n"
+                   "rare.csv, runs.csv")
+      ->type_name("FOLDER");
   command->add_flag("--progress", options->progress,
                     "Print progress to stderr even if it is not a terminal, one line a second");
   command->add_flag("--json", options->json, "One JSON object, with the coverage");

@@ -22,7 +22,8 @@ enum class Stream : uint8_t {
   stragglers = 4,
   returns = 5,
   aims = 6,
-  swarm = 7
+  swarm = 7,
+  continued = 8
 };
 inline uint64_t stream_seed(uint64_t seed, Stream stream) {
   return mix64(seed + static_cast<uint64_t>(stream));

@@ -136,7 +136,8 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, 
                               uint64_t seed, AimCounts* counts) {
   SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_failures(scenario));
   Random random(stream_seed(seed, Stream::aims));
-  actors::TimeNs last = -1;  // when the failure before begins
+  // When the failure before begins.
+  actors::TimeNs last = aimed.failures.empty() ? -1 : time_of(aimed.failures.back());
   for (const Aim& aim : aims) {
     SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <set>
+
+#include "sim/campaign/csv.h"
 
 namespace shoal::sim {
 
@@ -67,22 +68,6 @@ std::set<std::string> kinds_in(const Scenario& scenario) {
   return kinds;
 }
 
-template <class T>
-bool parse_number(std::string_view text, T* value) {
-  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && stopped == text.data() + text.size();
-}
-
-std::vector<std::string_view> split(std::string_view line, char by) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin <= line.size();) {
-    const size_t end = std::min(line.find(by, begin), line.size());
-    parts.push_back(line.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 }  // namespace
 
 std::string_view figure_name(Figure figure) {
@@ -121,26 +106,21 @@ std::string CampaignFigures::csv() const {
 
 Result<CampaignFigures> CampaignFigures::parse(std::string_view csv) {
   CampaignFigures figures;
-  size_t number = 0;
-  for (std::string_view line : split(csv, '\n')) {
-    ++number;
-    if (line.empty() || line.front() == '#' || line == kColumns) continue;
-    const std::vector<std::string_view> parts = split(line, ',');
-    const auto wrong = [&] {
-      return Status(Code::corrupt, fmt::format("line {}: '{}' is not {}", number, line, kColumns));
-    };
-    if (parts.size() != 7) return wrong();
+  const auto take_line = [&](const std::vector<std::string_view>& parts) {
+    if (parts.size() != 7) return false;
     const auto mode = mode_of_name(parts[0]);
     const auto name = std::ranges::find(kNames, parts[2]);
     Estimate estimate;
     double variance = 0;
     const bool is_parsed = parse_number(parts[4], &estimate.runs) && parse_number(parts[5], &estimate.mean) &&
                            parse_number(parts[6], &variance);
-    if (!mode || name == kNames.end() || !is_parsed || estimate.runs == 0) return wrong();
+    if (!mode || name == kNames.end() || !is_parsed || estimate.runs == 0) return false;
     estimate.squares = variance * static_cast<double>(estimate.runs - 1);
     const FigureKey key{*mode, std::string(parts[1]), static_cast<Figure>(name - kNames.begin())};
     figures.estimates_[key][std::string(parts[3])] = estimate;
-  }
+    return true;
+  };
+  SHOAL_RETURN_IF_ERROR(parse_csv(csv, kColumns, take_line));
   return figures;
 }
 

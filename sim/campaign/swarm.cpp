@@ -30,7 +30,7 @@ std::string draw_mesh(uint32_t ranks, Random& random) {
   return mesh;
 }
 
-Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
+Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   Scenario job;
   job.seed = seed;
   job.model = "tiny";
@@ -38,8 +38,7 @@ Scenario draw_job(uint64_t seed, const SwarmLimits& limits, Random& random) {
   // Mostly few tensors, because a run then takes less time.
   job.optimizer = random.below(4) == 0 ? Optimizer::adam : Optimizer::none;
   job.profile = kSwarmProfiles[random.below(std::size(kSwarmProfiles))];
-  const SaveMode drawn = static_cast<SaveMode>(random.below(3));
-  job.mode = limits.mode.value_or(drawn);
+  job.mode = mode;
   job.ranks_per_host = one_of(std::array{1u, 2u, 4u}, random);
   job.ranks = job.ranks_per_host * static_cast<uint32_t>(1 + random.below(6));
   job.mesh = draw_mesh(job.ranks, random);
@@ -102,12 +101,11 @@ Aim draw_aim(Theme theme, Random& random) {
   return aim;
 }
 
-}  // namespace
-
-Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const ProfileByName& profiles,
-                           AimCounts* counts) {
+// A job of its own.
+Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits& limits,
+                                 const ProfileByName& profiles, AimCounts* counts) {
   Random random(stream_seed(seed, Stream::swarm));
-  Scenario job = draw_job(seed, limits, random);
+  Scenario job = draw_job(seed, mode, random);
   const auto failures = static_cast<uint32_t>(random.below(limits.most_failures + 1));
   const Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::some, Theme::harmless}, random);
   const uint32_t by_clock = theme == Theme::all && random.below(3) == 0 ? failures / 2 : 0;
@@ -124,6 +122,33 @@ Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const Profi
                 Aim{{Failure::Kind::job_restarts}});
   }
   return aim_failures(job, profiles(job.profile), aims, seed, counts);
+}
+
+// The seed of a job of this mode that takes a rare path. Each rare path is equally likely.
+std::optional<uint64_t> draw_rare_seed(const RareSeeds& rare, SaveMode mode, Random& random) {
+  std::vector<const std::vector<uint64_t>*> of_mode;
+  for (const auto& [key, seeds] : rare) {
+    if (key.mode == mode && !seeds.empty()) of_mode.push_back(&seeds);
+  }
+  if (of_mode.empty()) return std::nullopt;
+  const std::vector<uint64_t>& seeds = *of_mode[random.below(of_mode.size())];
+  return seeds[random.below(seeds.size())];
+}
+
+}  // namespace
+
+Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const ProfileByName& profiles,
+                           AimCounts* counts) {
+  Random random(stream_seed(seed, Stream::continued));
+  const SaveMode drawn = static_cast<SaveMode>(random.below(3));
+  const SaveMode mode = limits.mode.value_or(drawn);
+  const bool continues = limits.rare != nullptr && limits.most_failures != 0 && random.below(3) == 0;
+  const auto rare = continues ? draw_rare_seed(*limits.rare, mode, random) : std::nullopt;
+  if (!rare) return draw_plain_case(seed, mode, limits, profiles, counts);
+  AimCounts of_other;
+  SHOAL_ASSIGN_OR_RETURN(const Scenario other, draw_plain_case(*rare, mode, limits, profiles, &of_other));
+  const std::vector<Aim> aims(1 + random.below(2), draw_aim(Theme::all, random));
+  return aim_failures(other, profiles(other.profile), aims, seed, counts);
 }
 
 }  // namespace shoal::sim

@@ -83,6 +83,7 @@ void VirtualCluster::start_again(size_t index, bool coordinates, std::function<v
   coordinator_peers_.reset();
   Node& node = nodes_[index];
   const uint32_t life = node.life + 1;
+  count_transitions(node);
   node = Node();
   node.life = life;
   node.alive = true;

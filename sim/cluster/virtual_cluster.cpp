@@ -99,7 +99,16 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
   if (coordinates) add(actors::make_coordinator(config));
 }
 
-VirtualCluster::~VirtualCluster() = default;
+VirtualCluster::~VirtualCluster() {
+  for (const Node& node : nodes_) count_transitions(node);
+}
+
+void VirtualCluster::count_transitions(const Node& node) const {
+  if (paths_ == nullptr) return;
+  for (const std::unique_ptr<actors::Role>& role : node.roles) {
+    if (role != nullptr) paths_->ended(*role);
+  }
+}
 
 void VirtualCluster::keep_bytes(StoredPayload* payload) {
   payload_ = payload;
@@ -238,6 +247,7 @@ void VirtualCluster::deliver(size_t index, actors::RoleKind role, const Input& i
   if (handler == nullptr) return;
   note(index, role, input);
   if (event_listener_) event_listener_(index, role, input.event);
+  if (paths_ != nullptr) paths_->handled(role, input.event);
   const size_t first = answers.effects.size();
   handler->handle(events_.now(), input.event, answers.effects);
   const std::span<const actors::Effect> effects(answers.effects.data() + first,
@@ -438,6 +448,7 @@ void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors
   running->role = role;
   running->id = start.id;
   running->threads = actors::traits_of(start.operation).threads;
+  if (paths_ != nullptr) paths_->requested(role, start.operation);
   if (const auto* write = std::get_if<actors::operation::WriteShard>(&start.operation)) {
     running->writes = write->key;
   }

@@ -27,6 +27,7 @@
 #include "sim/models/network_model.h"
 #include "sim/models/relay_model.h"
 #include "sim/reports/coordinator_series.h"
+#include "sim/reports/path_counts.h"
 
 namespace shoal::sim {
 
@@ -62,6 +63,10 @@ class VirtualCluster {
   // Called for each operation on the root that a node requests, before it begins.
   using OperationListener = std::function<void(size_t node, const actors::Operation&)>;
   void on_operation(OperationListener listener) { operation_listener_ = std::move(listener); }
+
+  // Counts what the roles do, including the transitions of those that end, until this object is destroyed.
+  // Null: nobody counts.
+  void count_paths(PathCounts* paths) { paths_ = paths; }
 
   struct Job {
     SaveMode mode = SaveMode::collective_free;
@@ -273,6 +278,7 @@ class VirtualCluster {
   bool is_coordinator(size_t node) const {
     return nodes_[node].roles[static_cast<size_t>(actors::RoleKind::coordinator)] != nullptr;
   }
+  void count_transitions(const Node& node) const;
   void make_roles(size_t node, uint32_t epoch, bool coordinates);
   void begin_roles(size_t node);
 
@@ -367,6 +373,7 @@ class VirtualCluster {
   MessageListener listener_;
   EventListener event_listener_;
   OperationListener operation_listener_;
+  PathCounts* paths_ = nullptr;
   CoordinatorCounts coordinator_costs_;
   mutable std::optional<uint64_t>
       coordinator_peers_;  // none: sessions were opened or closed since it was counted

@@ -2,14 +2,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tests/cli/process.h"
+#include "tests/temporary_folder.h"
 
 namespace shoal::cli {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(Fuzz, RunsSeedsAndFindsNothing) {
   const ProcessEnd end = run_shoal({"fuzz", "--seeds", "1..200", "--coverage"});
@@ -37,9 +43,36 @@ TEST(Fuzz, StatesItsResultsAsJson) {
   EXPECT_EQ(again["aimed"], out["aimed"]);
 }
 
+TEST(Fuzz, RunsEachSeedInEachMode) {
+  const ProcessEnd end = run_shoal({"fuzz", "--seeds", "1..20", "--every-mode", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err << end.out;
+  const auto out = nlohmann::json::parse(end.out);
+  EXPECT_EQ(out["seeds"], 60);
+  EXPECT_FALSE(out["never_taken"].empty());
+}
+
+TEST(Fuzz, RecordsACampaign) {
+  const TemporaryFolder folder;
+  const ProcessEnd end = run_shoal({"fuzz", "--seeds", "1..10", "--every-mode", "--record", folder.path()});
+  ASSERT_EQ(end.status, 0) << end.err << end.out;
+  const auto lines = [&](const std::string& name) {
+    std::ifstream file(folder.path() + "/" + name);
+    std::vector<std::string> all;
+    for (std::string line; std::getline(file, line);) all.push_back(line);
+    return all;
+  };
+  EXPECT_EQ(lines("runs.csv").size(), 1 + 30u);
+  EXPECT_THAT(lines("paths.csv"), Contains("rank-local,shard_writer event: Started,10,10"));
+  EXPECT_THAT(lines("figures.csv"), Contains(StartsWith("collective,any,aborted,nvme,")));
+  EXPECT_EQ(lines("rare.csv").front(), "mode,path,seeds");
+}
+
 TEST(Fuzz, RefusesBadOptionsInOneLine) {
-  for (const std::vector<std::string>& options :
-       {std::vector<std::string>{"--seeds", "7..3"}, {"--mode", "fast"}, {"--most-failures", "101"}}) {
+  for (const std::vector<std::string>& options : {std::vector<std::string>{"--seeds", "7..3"},
+                                                  {"--mode", "fast"},
+                                                  {"--most-failures", "101"},
+                                                  {"--record", "/nowhere/at/all"},
+                                                  {"--mode", "collective", "--every-mode"}}) {
     std::vector<std::string> all = {"fuzz"};
     all.insert(all.end(), options.begin(), options.end());
     const ProcessEnd end = run_shoal(all);

@@ -55,12 +55,13 @@ TEST(Swarm, DrawsEveryModeProfileAndKindOfFailure) {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     const auto drawn = draw_case(seed, {}, profile_of, &counts);
     ASSERT_TRUE(drawn.ok()) << "seed " << seed << ": " << drawn.status().to_string();
-    modes.insert(drawn->mode);
-    profiles.insert(drawn->profile);
-    for (const Failure& failure : drawn->failures) kinds.insert(failure.kind);
-    without_failures += drawn->failures.empty();
-    with_relays += drawn->hosts() > drawn->max_direct_nodes + 1;
-    with_loads += drawn->loads;
+    const Scenario& job = *drawn;
+    modes.insert(job.mode);
+    profiles.insert(job.profile);
+    for (const Failure& failure : job.failures) kinds.insert(failure.kind);
+    without_failures += job.failures.empty();
+    with_relays += job.hosts() > job.max_direct_nodes + 1;
+    with_loads += job.loads;
   }
   EXPECT_EQ(modes.size(), 3u);
   EXPECT_EQ(profiles.size(), std::size(kSwarmProfiles));
@@ -76,6 +77,42 @@ TEST(Swarm, DrawsEveryModeProfileAndKindOfFailure) {
     EXPECT_EQ(drawn->mode, SaveMode::rank_local);
     EXPECT_TRUE(drawn->failures.empty());
   }
+}
+
+TEST(Swarm, DrawsTheSameJobWhetherTheModeIsGivenOrDrawn) {
+  AimCounts counts;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto drawn = draw_case(seed, {}, profile_of, &counts);
+    SwarmLimits limits;
+    limits.mode = drawn->mode;
+    EXPECT_EQ(*draw_case(seed, limits, profile_of, &counts), *drawn);
+  }
+}
+
+TEST(Swarm, ContinuesJobsThatTookRarePaths) {
+  const RareSeeds rare = {{{SaveMode::collective, "rare"}, {7}}, {{SaveMode::rank_local, "rare"}, {8}}};
+  SwarmLimits limits;
+  limits.mode = SaveMode::collective;
+  AimCounts counts;
+  const auto base = draw_case(7, limits, profile_of, &counts);
+  limits.rare = &rare;
+  size_t continued = 0;
+  for (uint64_t seed = 100; seed < 140; ++seed) {
+    const auto drawn = draw_case(seed, limits, profile_of, &counts);
+    ASSERT_TRUE(drawn.ok()) << drawn.status().to_string();
+    if (drawn->seed == seed) continue;
+    ++continued;
+    Scenario without = *drawn;
+    EXPECT_GT(without.failures.size(), base->failures.size());
+    EXPECT_LE(without.failures.size(), base->failures.size() + 2);
+    for (const Failure& failure : base->failures) {
+      EXPECT_NE(std::ranges::find(without.failures, failure), without.failures.end());
+    }
+    without.failures = base->failures;
+    EXPECT_EQ(without, *base);
+  }
+  EXPECT_GT(continued, 5u);
+  EXPECT_LT(continued, 25u);
 }
 
 TEST(Swarm, HasRanksThatWriteSeveralFiles) {
