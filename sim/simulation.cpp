@@ -31,6 +31,7 @@ bool leaves_sweeps_alone(const Failure& failure) {
   switch (failure.kind) {
     case Failure::Kind::ends:
     case Failure::Kind::vanishes:
+    case Failure::Kind::reconnects:
     case Failure::Kind::delays:
     case Failure::Kind::doubles:
     case Failure::Kind::reorders:
@@ -161,6 +162,7 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
         return failure.host > 0 && failure.hosts != 0;
       case Failure::Kind::ends:
       case Failure::Kind::vanishes:
+      case Failure::Kind::reconnects:
       case Failure::Kind::delays:
       case Failure::Kind::doubles:
       case Failure::Kind::reorders:
@@ -447,6 +449,11 @@ class RestartedJob {
 Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model, const MeshShape& mesh) {
   CountedTrainers::Job job;
   SHOAL_ASSIGN_OR_RETURN(job.layouts, layouts_of_stages(model, mesh));
+  if (scenario.later_mesh_from != 0) {
+    SHOAL_ASSIGN_OR_RETURN(const MeshShape later, resolve_mesh(with_later_mesh(scenario), model));
+    SHOAL_ASSIGN_OR_RETURN(job.later_layouts, layouts_of_stages(model, later));
+    job.later_from = scenario.later_mesh_from;
+  }
   job.world = model.world;
   job.ranks = scenario.ranks;
   job.ranks_per_host = scenario.ranks_per_host;
@@ -536,6 +543,7 @@ class JobRun {
       loads_->hear(client, message);
     });
     trainers_->on_attached([this](Rank rank) { loads_->load_again(rank); });
+    loads_->ask_only_if([this](Rank rank) { return trainers_->is_attached(rank); });
     loads_->load_with_retries();
     is_loading_ = true;
     // What is wrong with the hosts' links and disks outlives the run before.

@@ -88,7 +88,8 @@ void ShardWriter::notify_undecidable(const AttemptKey& key, NodeSave& save, cons
   save.on(NodeSaveTrigger::publishing_failed);
   if (!save.notified_undecided.empty()) return;
   base::rare_path<"shard writer: tells its ranks that a save is not decided">();
-  const Status outcome = not_decided(save, why);
+  save.undecidable = not_decided(save, why);
+  const Status& outcome = save.undecidable;
   out.warning(to_string(key) + ": " + outcome.to_string() +
               "; cannot publish a tombstone: " + why.to_string());
   save.notified_undecided = save.without_part;

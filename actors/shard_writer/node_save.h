@@ -119,6 +119,7 @@ class NodeSave {
   // --- the state ---
   NodeSaveState state() const { return state_.state(); }
   void on(NodeSaveTrigger trigger) { state_.on(trigger, counts_->saves); }
+  bool is_undecidable() const { return state_.is(NodeSaveState::undecidable); }
   // This node decides the save. Nothing is reported any more.
   bool is_deciding() const { return state_.is_one_of(NodeSaveState::deciding, NodeSaveState::undecidable); }
 
@@ -164,8 +165,9 @@ class NodeSave {
   // --- the decision ---
   Status undecided;         // why the coordinator could record no decision
   bool is_overdue = false;  // this node gave it up because something did not come in time
-  // In undecidable: clients that were informed. They receive nothing more about this save.
+  // In undecidable: clients that were informed, and of what. They receive nothing more about this save.
   std::set<ClientId> notified_undecided;
+  Status undecidable;
 
   bool is_writing() const;  // a rank's files are being written
 

@@ -183,7 +183,11 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
   if (auto closed = decided_.find(key); closed != decided_.end()) {
     base::rare_path<"shard writer: a rank offers a decided save again">();
     const Outcome known = closed->second;
-    if (offered.slab_id) {
+    if (auto late = late_.find({key, rank}); late != late_.end() && late->second.slab_in_use) {
+      late->second.listener = offered.client;  // the slab is still read, and is free afterwards
+      late->second.listener_slab_id = offered.slab_id.value_or(0);
+      if (late->second.is(RankSaveState::writing_committed)) return;  // notify_late_writer answers
+    } else if (offered.slab_id) {
       out.to_client(offered.client, local::SlabFree{*offered.slab_id, key.step, key.attempt, std::nullopt});
     }
     return notify_closed(key, known, offered.client, out);
@@ -204,9 +208,18 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
   }
   base::rare_path<"shard writer: a rank offers again what this node has">();
   RankSave& known = save.ranks.at(rank);
-  known.listener = offered.client;
-  known.listener_slab_id = offered.slab_id.value_or(0);
+  replace_listener(key, save, known, offered.client, offered.slab_id.value_or(0), out);
   if (!known.slab_in_use && offered.slab_id) notify_free(key, known, *offered.slab_id, out);
+}
+
+// The trainer has another connection now. It hears what the earlier one would have heard, and what that one
+// may have missed.
+void ShardWriter::replace_listener(const AttemptKey& key, NodeSave& save, RankSave& rank_save,
+                                   ClientId client, uint32_t slab_id, EffectWriter& out) {
+  rank_save.listener = client;
+  rank_save.listener_slab_id = slab_id;
+  if (!save.is_undecidable()) return;
+  if (save.notified_undecided.insert(client).second) notify_outcome(client, key, save.undecidable, out);
 }
 
 void ShardWriter::ask_root(const AttemptKey& key, Rank rank, EffectWriter& out) {
@@ -247,8 +260,12 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
                     wire::SaveFailed{key, rank, message.why, config_.host});
   }
   NodeSave& save = found->second;
+  if (auto known = save.ranks.find(rank); known != save.ranks.end()) {
+    replace_listener(key, save, known->second, client, 0, out);
+  } else {
+    save.without_part.insert(client);
+  }
   if (save.has_staged(rank)) return;  // by an earlier connection
-  if (!save.ranks.contains(rank)) save.without_part.insert(client);
   fail(now, key, rank, message.why, out);
 }
 

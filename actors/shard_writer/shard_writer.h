@@ -93,6 +93,8 @@ class ShardWriter final : public Role {
   void on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Offered offered, EffectWriter& out);
   void on_not_staged(TimeNs now, ClientId client, const local::NotStaged& message, EffectWriter& out);
   // For a rank that is offered again: reads whether the attempt has a decision.
+  void replace_listener(const AttemptKey& key, NodeSave& save, RankSave& rank_save, ClientId client,
+                        uint32_t slab_id, EffectWriter& out);
   void ask_root(const AttemptKey& key, Rank rank, EffectWriter& out);
   static Status too_many_saves();
   static Status staged_before(const AttemptKey& key, Rank rank);

@@ -82,7 +82,7 @@ Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
       return Status(Code::invalid_argument, fmt::format("--sweep {}: write KEY=VALUE,VALUE...", sweep));
     }
     // A mesh also has commas.
-    const bool is_mesh = key == "mesh" || key == "load_mesh";
+    const bool is_mesh = key == "mesh" || key == "load_mesh" || key == "later_mesh";
     const char between = is_mesh || values.find(';') != std::string::npos ? ';' : ',';
     std::vector<SweepPoint> further;
     for (const SweepPoint& point : points) {
@@ -290,6 +290,9 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
         "ones");
   value("--mode", "mode", "MODE", "collective-free (default), rank-local or collective");
   value("--saves", "saves", "N", "Number of saves, one after the other (2)");
+  value("--later-mesh", "later_mesh", "SIZES", "Mesh from a later save on (the model's usual one)");
+  value("--later-mesh-from", "later_mesh_from", "N",
+        "The save from which on --later-mesh counts; 0: none (0)");
   value("--keep-last", "keep_last", "N", "Checkpoints that retention keeps; 0 keeps all (0)");
   value("--interval-ms", "interval_ms", "MS", "Time of training between two saves, in milliseconds (60000)");
   value("--arrival-skew-ms", "arrival_skew_ms", "MS",

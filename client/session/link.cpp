@@ -292,6 +292,14 @@ bool Session::install(const std::shared_ptr<NodeLink>& link) {
 
 // Requires the mutex.
 void Session::offer_again() {
+  // The next node knows no layout. Those of undecided saves come first: the newest one counts for later
+  // saves.
+  LayoutPtr declared = layout_;
+  for (const auto& [key, record] : undecided_) {
+    if (!record.layout || record.layout->id() == layout_->id() || record.layout == declared) continue;
+    declared = record.layout;
+    send_message(local::LayoutUpdate{declared, options_.save});
+  }
   if (layout_) send_message(local::LayoutUpdate{layout_, options_.save});
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].fd) send_message(local::Slab{i, slots_[i].bytes}, slots_[i].fd);

@@ -364,7 +364,8 @@ Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::St
   slots_[save->slot].is_taken = true;
   send_message(staged);
   if (staged.in_parts) parts_of_ = key;
-  undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt};
+  const LayoutPtr layout = layout_ && layout_->id() == staged.layout_id ? layout_ : nullptr;
+  undecided_[key] = Record{std::move(save), std::move(staged), nullptr, std::nullopt, std::nullopt, layout};
   const std::shared_ptr<client::NodeLink> link = link_;
   const uint64_t number = queued_;
   send_pending_messages(lock);

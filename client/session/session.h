@@ -201,6 +201,7 @@ class Session {
     // The plans that this rank's planner made for all ranks. The session sends them before `offer`, until
     // this rank has staged: other ranks may not have theirs, and no other process has a copy.
     std::optional<local::PlanGathering> made;
+    LayoutPtr layout = nullptr;  // under which the rank staged; null: it has not staged
   };
   struct Slot {
     bool is_taken = false;

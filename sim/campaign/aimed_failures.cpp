@@ -119,7 +119,7 @@ void set_time_and_place(Failure& failure, const Moment& moment, const Scenario& 
   const bool is_there = random.below(4) != 0;  // else where it was drawn
   if (!is_there || failure.hosts == 0) return;
   if (moment.node >= scenario.hosts()) return;  // of a later run, which has more hosts
-  const bool is_rank = failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes;
+  const bool is_rank = is_of_rank(failure.kind);
   if (is_rank) {
     const uint64_t first = moment.node * scenario.ranks_per_host;
     const uint64_t after = std::min<uint64_t>(first + scenario.ranks_per_host, scenario.ranks);

@@ -36,6 +36,12 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
     smaller.load_method = LoadMethod::automatic;
     (void)take_if_violated(smaller, run, report);
   }
+  if (report.scenario.later_mesh_from != 0) {
+    Scenario smaller = report.scenario;
+    smaller.later_mesh_from = 0;
+    smaller.later_mesh.clear();
+    (void)take_if_violated(smaller, run, report);
+  }
   while (report.scenario.saves > 1) {
     Scenario smaller = report.scenario;
     --smaller.saves;

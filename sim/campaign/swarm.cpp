@@ -60,6 +60,10 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   const bool may_delete = job.mode != SaveMode::rank_local || job.interval_ms >= 3'000;
   if (may_delete && random.below(3) == 0) job.keep_last = static_cast<uint32_t>(1 + random.below(3));
   if (random.below(4) == 0) job.max_direct_nodes = static_cast<uint32_t>(3 + random.below(3));
+  if (random.below(5) == 0) {
+    job.later_mesh_from = static_cast<uint32_t>(2 + random.below(job.saves - 1));
+    job.later_mesh = draw_mesh(job.ranks, random);
+  }
   return job;
 }
 
@@ -78,7 +82,7 @@ constexpr std::array kHarmless = {
 
 // Kinds that belong together: trainers, nodes, links, disks.
 const std::array<std::vector<Failure::Kind>, 4> kGroups = {{
-    {Failure::Kind::ends, Failure::Kind::vanishes},
+    {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::reconnects},
     {Failure::Kind::dies, Failure::Kind::stalls, Failure::Kind::restarts, Failure::Kind::coordinates,
      Failure::Kind::stops},
     {Failure::Kind::cut, Failure::Kind::loses, Failure::Kind::delays, Failure::Kind::doubles,

@@ -133,10 +133,16 @@ void VirtualCluster::stall(size_t index, actors::TimeNs duration) {
   });
 }
 
-void VirtualCluster::lose_client(size_t node, actors::ClientId client) {
-  events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), client] {
-    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, actors::event::ClientLost{client});
-  });
+void VirtualCluster::lose_client(size_t node, Rank rank) {
+  const auto lose = [this, life = life_of(node), lost = client(rank)] {
+    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, actors::event::ClientLost{lost});
+  };
+  events_.schedule(events_.now() + profile_.cpu.local_latency_ns, lose);
+}
+
+void VirtualCluster::break_connection(size_t node, Rank rank) {
+  lose_client(node, rank);
+  ++broken_connections_[rank];
 }
 
 void VirtualCluster::end_trainer(size_t node, Rank rank, const std::string& how) {

@@ -148,8 +148,8 @@ void CountedLoads::ask(Rank rank) {
   const Wanted& wanted = wanted_by(rank);
   load.targets = wanted.targets;
   const uint64_t window = std::clamp(wanted.bytes, actors::kMinWindowBytes, kSimulatedWindowBytes);
-  cluster_.from_client(node_of(rank), client_of(rank), local::Slab{kSimulatedWindowSlab, window});
-  cluster_.from_client(node_of(rank), client_of(rank), std::move(load));
+  cluster_.from_client(node_of(rank), cluster_.client(rank), local::Slab{kSimulatedWindowSlab, window});
+  cluster_.from_client(node_of(rank), cluster_.client(rank), std::move(load));
 }
 
 // Compares the pieces with what was saved, and notes which elements the rank has now.
@@ -195,7 +195,8 @@ Status CountedLoads::check_all_received(Rank rank) {
 }
 
 void CountedLoads::load_again(Rank rank) {
-  if (!has_loaded(rank)) ask(rank);
+  const bool may_ask = !is_attached_ || is_attached_(rank);  // else it asks when it attaches
+  if (may_ask && !has_loaded(rank)) ask(rank);
 }
 
 void CountedLoads::on_done(Rank rank, const Status& outcome) {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/cluster/virtual_cluster.h"
@@ -42,7 +44,10 @@ class CountedLoads {
   // again after kLoadAgainNs, and a root without a checkpoint is no failure.
   void load_with_retries();
   void hear(actors::ClientId client, const local::LocalMessage& message) { listen(client, message); }
-  void load_again(Rank rank);  // its node is another process, so the load that was under way is gone
+  // Its node is another process, so the load that was under way is gone.
+  void load_again(Rank rank);
+  // A trainer without a connection to a node asks for nothing. Empty: all are always connected.
+  void ask_only_if(std::function<bool(Rank)> is_attached) { is_attached_ = std::move(is_attached); }
   bool has_loaded(Rank rank) const { return loaded_[rank] >= 0; }
   // Times by rank, from the start; negative if the rank never reached that point.
   // Until the rank knows which checkpoint it loads, and what to read.
@@ -87,6 +92,7 @@ class CountedLoads {
   std::vector<AttemptKey> chosen_;  // by rank
   // By rank and target: which elements of the tensor have been received.
   std::vector<std::map<uint32_t, std::vector<bool>>> marked_;
+  std::function<bool(Rank)> is_attached_;
   bool retries_ = false;
   Status incomplete_;
   uint32_t loaded_count_ = 0;

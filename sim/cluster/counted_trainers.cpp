@@ -42,7 +42,7 @@ CountedTrainers::CountedTrainers(EventHeap& events, VirtualCluster& cluster, con
       living_(job_.ranks) {
   std::vector<uint32_t> items;
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    items.push_back(static_cast<uint32_t>(job_.layout_of(rank)->entries().size()));
+    items.push_back(static_cast<uint32_t>(layout_in(rank, 1)->entries().size()));
   }
   cluster_.set_items(items);
   times_.resize(job_.saves);
@@ -68,8 +68,8 @@ void CountedTrainers::start_with_load(VirtualCluster::ToClient also) {
       [this](actors::ClientId client) { return &trainers_[rank_of(client)]; });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
-    cluster_.from_client(node_of(rank), client_of(rank),
-                         local::LayoutUpdate{job_.layout_of(rank), job_.options});
+    cluster_.from_client(node_of(rank), cluster_.client(rank),
+                         local::LayoutUpdate{layout_now(rank), job_.options});
   }
 }
 
@@ -88,6 +88,10 @@ bool CountedTrainers::knows_enough() const {
 
 void CountedTrainers::begin_save() {
   const uint32_t save = ++saves_begun_;
+  // Ranks that change their layouts before there is a roster contradict each other, and no save is possible.
+  if (job_.later_from != 0 && save >= job_.later_from && changed_from_ == 0 && saves_decided() != 0) {
+    changed_from_ = save;
+  }
   save_begins_(save);
   continued_ = 0;
   times_[save - 1].began = events_.now();
@@ -102,9 +106,22 @@ void CountedTrainers::call_save(Rank rank) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
   trainer.save = saves_begun_;
+  const bool has_changed = layout_now(rank) != layout_in(rank, trainer.save);
+  trainer.called = trainer.save;
+  if (has_changed) change_layout(rank);
   times_[trainer.save - 1].called[rank] = events_.now();
   trainer.waits_for_slab = trainer.slabs_in_use == kSimulatedSlabs;
   if (!trainer.waits_for_slab) ask_or_stage(rank);
+}
+
+// As a client does whose state has other tensors or placements than in the save before.
+void CountedTrainers::change_layout(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  trainer.assignment.reset();
+  trainer.has_planned = false;
+  if (!trainer.is_attached) return;  // declared when it attaches
+  cluster_.from_client(node_of(rank), cluster_.client(rank),
+                       local::LayoutUpdate{layout_now(rank), job_.options});
 }
 
 void CountedTrainers::ask_or_stage(Rank rank) {
@@ -120,14 +137,14 @@ void CountedTrainers::ask_or_stage(Rank rank) {
   const actors::TimeNs planning =
       std::exchange(trainer.has_planned, true)
           ? 0
-          : static_cast<actors::TimeNs>(job_.layout_of(rank)->entries().size()) * cpu_.plan_item_ns;
+          : static_cast<actors::TimeNs>(layout_now(rank)->entries().size()) * cpu_.plan_item_ns;
   stage(rank, *trainer.assignment, planning);
 }
 
 void CountedTrainers::ask(Rank rank) {
   const Trainer& trainer = trainers_[rank];
   const PlanId knows = trainer.assignment ? trainer.assignment->assignment_id : PlanId{};
-  notify_node(rank, trainer.save, local::PlanRequest{trainer.save, 1, job_.layout_of(rank)->id(), knows},
+  notify_node(rank, trainer.save, local::PlanRequest{trainer.save, 1, layout_now(rank)->id(), knows},
               cpu_.event_ns);
 }
 
@@ -152,8 +169,8 @@ void CountedTrainers::staged(Rank rank, const Assignment& assignment) {
     trainer.at_node.push_back(slab);
   }
   if (job_.payload != nullptr) {
-    job_.payload->stage(client_of(rank), slab, {job_.generation, trainer.save, 1}, job_.layout_of(rank), rank,
-                        assignment.pieces);
+    job_.payload->stage(client_of(rank), slab, {job_.generation, trainer.save, 1},
+                        layout_in(rank, trainer.save), rank, assignment.pieces);
   }
   send_staged(rank, trainer.save, assignment, slab, false);
   let_continue(rank);
@@ -164,7 +181,7 @@ void CountedTrainers::send_staged(Rank rank, uint32_t save, const Assignment& as
   local::Staged received;
   received.step = save;
   received.attempt = 1;
-  received.layout_id = job_.layout_of(rank)->id();
+  received.layout_id = layout_in(rank, save)->id();
   received.roster_id = assignment.roster_id;
   received.plan_id = assignment.plan_id;
   received.slab_id = slab;
@@ -178,7 +195,7 @@ void CountedTrainers::notify_node(Rank rank, uint32_t save, local::LocalMessage 
   actors::TimeNs& notified_at = times_[save - 1].notified_at;
   if (notified_at < 0) notified_at = events_.now();
   if (!trainers_[rank].is_attached) return;  // the message is sent again when the trainer attaches
-  cluster_.from_client(node_of(rank), client_of(rank), std::move(message), takes);
+  cluster_.from_client(node_of(rank), cluster_.client(rank), std::move(message), takes);
 }
 
 void CountedTrainers::let_continue(Rank rank) {
@@ -211,7 +228,7 @@ void CountedTrainers::lose_rank(Rank rank, const std::string& how) {
   const bool is_saving = continued_ != 0;
   forget_rank(rank);
   if (!how.empty()) cluster_.end_trainer(node_of(rank), rank, how);
-  cluster_.lose_client(node_of(rank), client_of(rank));
+  cluster_.lose_client(node_of(rank), rank);
   if (is_saving) go_on();
 }
 
@@ -234,19 +251,28 @@ bool CountedTrainers::has_living(size_t node) const {
 
 void CountedTrainers::trainers_return(size_t node) {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    Trainer& trainer = trainers_[rank];
-    if (node_of(rank) != node || !trainer.alive) continue;
-    trainer.is_attached = false;
-    drop_decided_slabs(rank);
-    const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
-    const auto later = static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most)));
-    events_.schedule(
-        events_.now() + later,
-        [this, rank, returns = ++trainer.returns] {
-          if (trainers_[rank].returns == returns) attach_again(rank);
-        },
-        &trainer);
+    if (node_of(rank) == node && trainers_[rank].alive) find_node(rank);
   }
+}
+
+void CountedTrainers::reconnect(Rank rank) {
+  if (!trainers_[rank].alive || !trainers_[rank].is_attached || !cluster_.serves(node_of(rank))) return;
+  cluster_.break_connection(node_of(rank), rank);
+  find_node(rank);
+}
+
+void CountedTrainers::find_node(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  trainer.is_attached = false;
+  drop_decided_slabs(rank);
+  const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
+  const auto later = static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most)));
+  events_.schedule(
+      events_.now() + later,
+      [this, rank, returns = ++trainer.returns] {
+        if (trainers_[rank].returns == returns) attach_again(rank);
+      },
+      &trainer);
 }
 
 void CountedTrainers::attach_again(Rank rank) {
@@ -256,22 +282,36 @@ void CountedTrainers::attach_again(Rank rank) {
   if (!trainer.alive || !cluster_.alive(node)) return;
   trainer.is_attached = true;
   cluster_.attach(node, rank);
-  cluster_.from_client(node, client_of(rank), local::LayoutUpdate{job_.layout_of(rank), job_.options});
+  declare_layouts(rank);
   if (on_attached_) on_attached_(rank);
   if (trainer.asks) ask(rank);
   for (const auto& [save, offer] : trainer.undecided) {
     if (offer.durable) {
-      cluster_.from_client(node, client_of(rank), local::Written{save, 1, *offer.durable});
+      cluster_.from_client(node, cluster_.client(rank), local::Written{save, 1, *offer.durable});
     } else if (offer.was_never_staged) {
       const Status why(Code::deadline_exceeded, "no node served this host");
-      cluster_.from_client(node, client_of(rank), local::NotStaged{save, 1, why});
+      cluster_.from_client(node, cluster_.client(rank), local::NotStaged{save, 1, why});
     } else if (offer.is_freed) {
       const Status why(Code::aborted, "a node that has since ended dropped what this rank had staged");
-      cluster_.from_client(node, client_of(rank), local::NotStaged{save, 1, why});
+      cluster_.from_client(node, cluster_.client(rank), local::NotStaged{save, 1, why});
     } else {
       send_staged(rank, save, offer.assignment, offer.slab, true);
     }
   }
+}
+
+// As a client does (client/session/link.cpp): the layouts of undecided saves first.
+void CountedTrainers::declare_layouts(Rank rank) {
+  LayoutPtr declared = layout_now(rank);
+  const auto declare = [&](const LayoutPtr& layout) {
+    declared = layout;
+    cluster_.from_client(node_of(rank), cluster_.client(rank), local::LayoutUpdate{layout, job_.options});
+  };
+  for (const auto& [save, offer] : trainers_[rank].undecided) {
+    const LayoutPtr& layout = layout_in(rank, save);
+    if (layout != layout_now(rank) && layout != declared && !offer.was_never_staged) declare(layout);
+  }
+  declare(layout_now(rank));
 }
 
 uint32_t CountedTrainers::saves_decided() const {
@@ -303,10 +343,11 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
 
 void CountedTrainers::on_roster(Rank rank, const local::RosterUpdate& roster) {
   Trainer& trainer = trainers_[rank];
+  if (roster.world->layout_of(rank).id() != layout_now(rank)->id()) return;  // of an earlier layout
   auto plan = cluster_.plans().plan(*roster.world, rank, roster.options);
   SHOAL_CHECK(plan.ok());
   know_roster_ += !trainer.assignment;
-  trainer.assignment = assignment_of(**plan, *job_.layout_of(rank));
+  trainer.assignment = assignment_of(**plan, *layout_now(rank));
   trainer.has_planned = false;
   if (is_first_due_ && saves_begun_ == 0 && knows_enough()) begin_save();
 }
@@ -322,13 +363,13 @@ void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
   ++milestones_;
   TrainerTimings& times = times_[free.step - 1];
   if (free.durable) times.written[rank] = events_.now() - times.called[rank];
-  slab_is_free(rank, free.slab_id);
+  slab_is_free(rank, free.slab_id, true);
 }
 
-void CountedTrainers::slab_is_free(Rank rank, uint32_t slab) {
+void CountedTrainers::slab_is_free(Rank rank, uint32_t slab, bool is_freed) {
   Trainer& trainer = trainers_[rank];
   --trainer.slabs_in_use;
-  if (job_.payload != nullptr) job_.payload->free(client_of(rank), slab);
+  if (job_.payload != nullptr && is_freed) job_.payload->free(client_of(rank), slab);
   if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
 }
@@ -344,7 +385,7 @@ void CountedTrainers::drop_decided_slabs(Rank rank) {
     if (!is_offered) dropped.push_back(slab);
     return !is_offered;
   });
-  for (uint32_t slab : dropped) slab_is_free(rank, slab);
+  for (uint32_t slab : dropped) slab_is_free(rank, slab, false);
 }
 
 void CountedTrainers::give_up(size_t node) {
@@ -404,7 +445,7 @@ void CountedTrainers::on_plan(Rank rank, const local::PlanUpdate& received) {
   if (trainer.save != received.step || !std::exchange(trainer.asks, false)) return;
   TrainerTimings& times = times_[received.step - 1];
   times.plan_received[rank] = events_.now() - times.called[rank];
-  if (received.plan) trainer.assignment = assignment_of(*received.plan, *job_.layout_of(rank));
+  if (received.plan) trainer.assignment = assignment_of(*received.plan, *layout_now(rank));
   SHOAL_CHECK(trainer.assignment.has_value());
   stage(rank, *trainer.assignment, cpu_.event_ns);
 }
@@ -442,7 +483,7 @@ void CountedTrainers::lay_out(const SavePlan& plan, const Layout& layout, Assign
 }
 
 CountedTrainers::Assignment CountedTrainers::whole_assignment(Rank rank) {
-  const Layout& layout = *job_.layout_of(rank);
+  const Layout& layout = *layout_now(rank);
   Assignment assignment;
   lay_out(plan_all_held(layout, rank), layout, assignment);
   return assignment;

@@ -57,9 +57,10 @@ class CountedTrainers {
     std::vector<uint32_t> copy_permille;  // by host: factor on the time of a copy; empty: 1000 for every host
     bool keeps_offers = false;  // nodes may restart: trainers offer undecided saves to the new processes
     StoredPayload* payload = nullptr;  // if not null, it stores the bytes that are staged
-    const LayoutPtr& layout_of(Rank rank) const {
-      return layouts[world ? world->roster.layout_of(rank) : uint64_t{rank} * layouts.size() / ranks];
-    }
+    // From this save on, but not before all ranks know the decision of an earlier one, ranks hold their parts
+    // by these layouts, one per pipeline stage; 0: never.
+    uint32_t later_from = 0;
+    std::vector<LayoutPtr> later_layouts;
   };
   // Calls save_begins with the number of each save, from 1, before any rank calls save.
   CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,
@@ -84,10 +85,14 @@ class CountedTrainers {
   // Another process serves this host. Each trainer finds it at a random time, attaches, and offers its
   // undecided saves. Precondition: keeps_offers.
   void trainers_return(size_t node);
+  // The connection of this trainer to its node breaks. It attaches again at a random time, and offers its
+  // undecided saves. Does nothing if no node serves its host. Precondition: keeps_offers.
+  void reconnect(Rank rank);
   // No node serves this host. The client of each trainer that has waited for kAttachTimeoutNs reports an
   // error. What the trainer staged stays offered. Precondition: keeps_offers.
   void give_up(size_t node);
   bool alive(Rank rank) const { return trainers_[rank].alive; }
+  bool is_attached(Rank rank) const { return trainers_[rank].is_attached; }
   uint32_t ranks() const { return job_.ranks; }
   bool has_living(size_t node) const;
   // Every living rank has received the decision of every save.
@@ -128,6 +133,7 @@ class CountedTrainers {
     std::vector<uint32_t> at_node;             // slabs that it has staged and no node freed; likewise
     uint32_t last_slab = 0;
     uint32_t let_continue_after = 0;  // the newest save that returned
+    uint32_t called = 1;              // the newest save that it called; at first the one that comes
     uint32_t decided = 0;             // number of saves whose decision it received
     bool alive = true;
   };
@@ -136,6 +142,8 @@ class CountedTrainers {
   bool knows_enough() const;
   void begin_save();
   void call_save(Rank rank);
+  void change_layout(Rank rank);
+  void declare_layouts(Rank rank);
   void ask_or_stage(Rank rank);
   void stage(Rank rank, const Assignment& assignment, actors::TimeNs planning);
   void staged(Rank rank, const Assignment& assignment);
@@ -143,10 +151,12 @@ class CountedTrainers {
   void notify_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
   void send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab, bool again);
   void drop_decided_slabs(Rank rank);
-  void slab_is_free(Rank rank, uint32_t slab);
+  // `is_freed`: by the node. Else it may still read the slab, which the client has replaced by another one.
+  void slab_is_free(Rank rank, uint32_t slab, bool is_freed);
   void let_continue(Rank rank);
   void go_on();  // if every living rank has returned from the save
   void forget_rank(Rank rank);
+  void find_node(Rank rank);
   void attach_again(Rank rank);
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);
@@ -157,6 +167,13 @@ class CountedTrainers {
   // Fills in the pieces that a plan stages, and their bytes.
   void lay_out(const SavePlan& plan, const Layout& layout, Assignment& assignment);
   Assignment whole_assignment(Rank rank);
+  const LayoutPtr& layout_in(Rank rank, uint32_t save) const {
+    const bool is_later = changed_from_ != 0 && save >= changed_from_;
+    const std::vector<LayoutPtr>& all = is_later ? job_.later_layouts : job_.layouts;
+    return all[job_.world ? job_.world->roster.layout_of(rank) : uint64_t{rank} * all.size() / job_.ranks];
+  }
+  // As the rank declared it last.
+  const LayoutPtr& layout_now(Rank rank) const { return layout_in(rank, trainers_[rank].called); }
   size_t node_of(Rank rank) const { return rank / job_.ranks_per_host; }
 
   EventHeap& events_;
@@ -178,6 +195,7 @@ class CountedTrainers {
   bool is_first_due_ = false;  // the interval before the first save has passed
   uint32_t know_roster_ = 0;   // ranks that have an assignment under a roster
   uint32_t saves_begun_ = 0;
+  uint32_t changed_from_ = 0;  // the first save with the later layouts; 0: none yet
   uint32_t living_ = 0;
   uint32_t continued_ = 0;  // living ranks that have returned from the newest save
   uint64_t decided_ = 0;

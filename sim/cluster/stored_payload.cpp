@@ -13,6 +13,7 @@
 #include "base/visit.h"
 #include "shoal/dtype.h"
 #include "sim/basics/integer_math.h"
+#include "sim/cluster/client_ids.h"
 
 namespace shoal::sim {
 
@@ -105,9 +106,9 @@ void fill_with_known_bytes(uint64_t state, std::string_view fqn, const Dims& sha
   }
 }
 
-// The staged bytes by client and slab, computed when they are read. It keeps the slab that was computed last,
-// because the files of a rank are written one after the other. It also has the window of each
-// client that loads.
+// The staged bytes by rank and slab, computed when they are read. A slab outlives the connection of its
+// client. It keeps the slab that was computed last, because the files of a rank are written one after the
+// other. It also has the window of each client that loads.
 class StoredPayload::StagedSlabs final : public actors::Slabs {
  public:
   struct Staged {
@@ -118,11 +119,11 @@ class StoredPayload::StagedSlabs final : public actors::Slabs {
   };
 
   void stage(actors::ClientId client, uint32_t slab_id, Staged staged) {
-    staged_[{client, slab_id}] = std::move(staged);
+    staged_[{rank_of(client), slab_id}] = std::move(staged);
   }
   void free(actors::ClientId client, uint32_t slab_id) {
-    staged_.erase({client, slab_id});
-    if (made_of_ == std::pair(client, slab_id)) made_.reset();
+    staged_.erase({rank_of(client), slab_id});
+    if (made_of_ == std::pair(rank_of(client), slab_id)) made_.reset();
   }
   void clear() {
     staged_.clear();
@@ -144,13 +145,14 @@ class StoredPayload::StagedSlabs final : public actors::Slabs {
       }
       return View{window->second, *window->second};
     }
-    if (!made_ || made_of_ != std::pair(client, slab_id)) {
-      auto found = staged_.find({client, slab_id});
+    const std::pair slab(rank_of(client), slab_id);
+    if (!made_ || made_of_ != slab) {
+      auto found = staged_.find(slab);
       if (found == staged_.end()) {
         return Status(Code::not_found, fmt::format("client {} has no slab {}", client, slab_id));
       }
       made_ = make(found->second);
-      made_of_ = {client, slab_id};
+      made_of_ = slab;
     }
     return View{made_, *made_};
   }
@@ -179,10 +181,10 @@ class StoredPayload::StagedSlabs final : public actors::Slabs {
     return slab;
   }
 
-  std::map<std::pair<actors::ClientId, uint32_t>, Staged> staged_;
+  std::map<std::pair<Rank, uint32_t>, Staged> staged_;
   std::map<actors::ClientId, std::shared_ptr<Bytes>> windows_;
   std::shared_ptr<Bytes> made_;
-  std::pair<actors::ClientId, uint32_t> made_of_;
+  std::pair<Rank, uint32_t> made_of_;
 };
 
 StoredPayload::StoredPayload()

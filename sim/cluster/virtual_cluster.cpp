@@ -144,7 +144,7 @@ void VirtualCluster::attach(size_t node, Rank rank) {
   local::Attach attach;
   attach.rank = rank;
   attach.world_size = job_.world_size;
-  from_client(node, client_of(rank), attach);
+  from_client(node, client(rank), attach);
 }
 
 // --- a node's processor ---
@@ -351,7 +351,9 @@ void VirtualCluster::to_client(actors::effect::ToClient& effect) {
   const void* touches = state_of_client_ ? state_of_client_(effect.client) : nullptr;
   events_.schedule(
       events_.now() + profile_.cpu.local_latency_ns,
-      [this, client = effect.client, message = std::move(effect.message)] { to_client_(client, *message); },
+      [this, client = effect.client, message = std::move(effect.message)] {
+        if (client == this->client(rank_of(client))) to_client_(client, *message);
+      },
       touches);
 }
 

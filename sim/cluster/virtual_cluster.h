@@ -17,6 +17,7 @@
 
 #include "actors/operation_traits.h"
 #include "sim/basics/pool.h"
+#include "sim/cluster/client_ids.h"
 #include "sim/cluster/counted_root.h"
 #include "sim/cluster/shared_plans.h"
 #include "sim/cluster/stored_payload.h"
@@ -32,14 +33,6 @@
 namespace shoal::sim {
 
 inline constexpr uint32_t kSimulatedGeneration = 1;
-
-// The connection of a simulated trainer, and its rank.
-inline Rank rank_of(actors::ClientId client) {
-  return static_cast<Rank>(client - 1);
-}
-inline actors::ClientId client_of(Rank rank) {
-  return actors::ClientId{rank} + 1;
-}
 
 struct CoordinatorCounts {  // of the coordinator's node
   uint64_t messages_in = 0, messages_out = 0;
@@ -92,8 +85,12 @@ class VirtualCluster {
   // A trainer sends a message to its node. `takes`: time on the trainer's processor before it is sent.
   void from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                    actors::TimeNs takes = 0);
-  // The trainer of a rank connects to this node and attaches.
+  // The trainer of a rank connects to this node and attaches, by the connection client(rank).
   void attach(size_t node, Rank rank);
+  actors::ClientId client(Rank rank) const {
+    const auto broken = broken_connections_.find(rank);
+    return client_of(rank, broken == broken_connections_.end() ? 0 : broken->second);
+  }
   actors::PlanSource& plans() { return *plans_; }
   CorePool& cores() { return cores_; }
   CountedRoot& counted_root() { return *root_; }
@@ -118,8 +115,11 @@ class VirtualCluster {
   // What `shoal gc` does on the host of this node: it looks at each attempt, and removes the files of those
   // that were aborted. At once, and without costs.
   void sweep_attempts(size_t node);
-  void begin_hazard(const Failure& failure);                         // a failure of a link or a disk
-  void lose_client(size_t node, actors::ClientId client);            // the client's connection ends
+  void begin_hazard(const Failure& failure);  // a failure of a link or a disk
+  void lose_client(size_t node, Rank rank);   // the trainer's connection ends
+  // The same, but the trainer lives: its next connection has another id. Messages of the node to the earlier
+  // connection do not arrive.
+  void break_connection(size_t node, Rank rank);
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as the launcher reports it
   // The node that has, or had, this session with a coordinator. Precondition: the session was opened.
   size_t node_of(actors::NodeId session) const { return session_owners_[session - actors::kFirstPeerNode]; }
@@ -130,7 +130,10 @@ class VirtualCluster {
   size_t nodes() const { return nodes_.size(); }
   bool alive(size_t node) const { return nodes_[node].alive; }
   // Its node has joined. False for one that is dead, and for one that looks for a coordinator.
-  bool serves(size_t node) const { return nodes_[node].alive && nodes_[node].roles.front() != nullptr; }
+  bool serves(size_t node) const {
+    return nodes_[node].alive &&
+           nodes_[node].roles[static_cast<size_t>(actors::RoleKind::shard_writer)] != nullptr;
+  }
   bool any_alive() const {
     return std::ranges::any_of(nodes_, [](const Node& node) { return node.alive; });
   }
@@ -365,9 +368,10 @@ class VirtualCluster {
   const Job job_;
   std::vector<Node> nodes_;
   std::map<Life, Stopping> stopping_;
-  std::vector<uint32_t> session_owners_;  // by session id minus kFirstPeerNode
-  size_t coordinator_ = 0;                // of the highest epoch
-  uint32_t epoch_ = 1;                    // the highest epoch of this run
+  std::map<Rank, uint32_t> broken_connections_;  // of living trainers
+  std::vector<uint32_t> session_owners_;         // by session id minus kFirstPeerNode
+  size_t coordinator_ = 0;                       // of the highest epoch
+  uint32_t epoch_ = 1;                           // the highest epoch of this run
   ToClient to_client_;
   std::function<const void*(actors::ClientId)> state_of_client_;
   MessageListener listener_;

@@ -57,6 +57,7 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::disk_loses, "disk-loses", "host for_ms ", "hosts permille "},
     {Kind::sweeps, "sweeps", "host ", ""},
     {Kind::stops, "stops", "host for_ms ", "hosts "},
+    {Kind::reconnects, "reconnects", "rank ", ""},
     {Kind::job_restarts, "job-restarts", "host hosts for_ms ranks ", ""},
 }};
 

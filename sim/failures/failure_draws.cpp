@@ -186,7 +186,7 @@ class Drawer {
     const uint64_t host = random_.below(3) == 0 ? 0 : random_.below(job_.hosts);
     const uint64_t lasts = duration(20, 11);    // 20 ms to 41 s
     const uint64_t permille = duration(10, 6);  // 10 to 639
-    const bool is_rank = failure.kind == Kind::ends || failure.kind == Kind::vanishes;
+    const bool is_rank = is_of_rank(failure.kind);
     if (is_rank) {
       failure.rank = random_.below(job_.ranks);
       failures_.push_back(failure);

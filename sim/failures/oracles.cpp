@@ -101,7 +101,8 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
   if (save != open_.end()) {
     check_commits_again(now, save->second, key, outcome);
   }
-  if (facts_.needs_no_abort && !outcome.ok()) {
+  // A later coordinator does not know of a checkpoint that is deleted already, and aborts the save.
+  if (facts_.needs_no_abort && !outcome.ok() && !root_.was_deleted(key)) {
     violated(
         "needless-abort", now,
         fmt::format("rank {} was notified that {} failed: {}", rank, to_string(key), outcome.to_string()));

@@ -96,6 +96,7 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   SHOAL_RETURN_IF_ERROR(number("unit_bytes", &scenario.unit_bytes, kLeastUnitBytes, kMostUnitBytes));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("keep_last", &scenario.keep_last, 0, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("later_mesh_from", &scenario.later_mesh_from, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
     scenario.max_direct_nodes_place = parsed.place(entry->line);
@@ -185,7 +186,17 @@ uint32_t Scenario::most_ranks() const {
 Scenario restarted_job(const Scenario& scenario, uint32_t ranks) {
   Scenario job = scenario;
   job.ranks = ranks;
-  if (ranks != scenario.ranks) job.mesh.clear();
+  if (ranks != scenario.ranks) {
+    job.mesh.clear();
+    job.later_mesh.clear();
+    job.later_mesh_from = 0;
+  }
+  return job;
+}
+
+Scenario with_later_mesh(const Scenario& scenario) {
+  Scenario job = scenario;
+  job.mesh = scenario.later_mesh;
   return job;
 }
 
@@ -208,6 +219,15 @@ Status check_loads(const Scenario& scenario) {
                                                                     : nullptr;
   if (key == nullptr) return ok_status();
   return bad(fmt::format("{} is set, but the job does not load: add --load (loads = 1)", key));
+}
+
+Status check_later_mesh(const Scenario& scenario, const Model& model) {
+  if (scenario.later_mesh_from == 0) {
+    return scenario.later_mesh.empty() ? ok_status() : bad("later_mesh is set without later_mesh_from");
+  }
+  if (model.world != nullptr)
+    return bad("later_mesh_from is set, but the checkpoint states each rank's layout");
+  return resolve_mesh(with_later_mesh(scenario), model).status().with_context("later_mesh");
 }
 
 }  // namespace
@@ -251,6 +271,7 @@ Status validate_scenario(const Scenario& scenario) {
     const Scenario job = restarted_job(scenario, static_cast<uint32_t>(failure.ranks));
     SHOAL_RETURN_IF_ERROR(resolve_mesh(job, model).status().with_context(to_string(failure)));
   }
+  SHOAL_RETURN_IF_ERROR(check_later_mesh(scenario, model));
   SHOAL_RETURN_IF_ERROR(check_loads(scenario));
   SHOAL_RETURN_IF_ERROR(
       resolve_mesh(loading_job(scenario), model).status().with_context("the job that loads"));
@@ -303,6 +324,8 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.keep_last != 0) number("keep_last", scenario.keep_last);
   if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
     number("max_direct_nodes", scenario.max_direct_nodes);
+  if (scenario.later_mesh_from != 0) number("later_mesh_from", scenario.later_mesh_from);
+  quoted("later_mesh", scenario.later_mesh);
   quoted("profile", scenario.profile);
   number("seed", scenario.seed);
   quoted("failures", scenario.failure_draws);
@@ -353,6 +376,8 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
     return scenario.load_method = *method, ok_status();
   }
   if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
+  if (key == "later_mesh") return scenario.later_mesh = text, ok_status();
+  if (key == "later_mesh_from") return number(&scenario.later_mesh_from, 0, kMaxSimulatedSaves);
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "failures") return scenario.failure_draws = text, parse_failure_rules(text).status();
   if (key == "profile") return scenario.profile = text, ok_status();
@@ -399,7 +424,9 @@ std::span<const std::string_view> scenario_keys() {
                                                "payload",
                                                "arrival_skew_us",
                                                "unit_bytes",
-                                               "keep_last"};
+                                               "keep_last",
+                                               "later_mesh",
+                                               "later_mesh_from"};
   return kKeys;
 }
 
@@ -423,6 +450,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
     return parsed.error(parsed.find("failures")->line, known.message());
   }
   SHOAL_ASSIGN_OR_RETURN(scenario.load_mesh, parsed.text("load_mesh", scenario.load_mesh));
+  SHOAL_ASSIGN_OR_RETURN(scenario.later_mesh, parsed.text("later_mesh", scenario.later_mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));
   SHOAL_ASSIGN_OR_RETURN(scenario.profile, parsed.text("profile", scenario.profile));
   SHOAL_ASSIGN_OR_RETURN(std::string mode, parsed.text("mode", std::string(mode_name(scenario.mode))));
@@ -441,6 +469,10 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   if (!model.ok()) return parsed.error(line_of(parsed, "model"), model.status().message());
   if (auto mesh = resolve_mesh(scenario, *model); !mesh.ok()) {
     return parsed.error(line_of(parsed, "mesh"), mesh.status().message());
+  }
+  if (Status later = check_later_mesh(scenario, *model); !later.ok()) {
+    return parsed.error(line_of(parsed, scenario.later_mesh.empty() ? "later_mesh_from" : "later_mesh"),
+                        later.message());
   }
   if (auto mesh = resolve_mesh(loading_job(scenario), *model); !mesh.ok()) {
     return parsed.error(line_of(parsed, "load_mesh"), "the job that loads: " + mesh.status().message());

@@ -47,6 +47,9 @@ struct Scenario {
   uint32_t load_ranks = 0;  // ranks of the restarted job; 0: as many as saved
   LoadMethod load_method = LoadMethod::automatic;
   std::string load_mesh;  // mesh of the restarted job; "": the same, or, with other ranks, as for `mesh`
+  // From this save on, the same ranks hold the state by another mesh; 0: never. Counted from 1.
+  uint32_t later_mesh_from = 0;
+  std::string later_mesh;  // as `mesh`
   std::string profile = "lustre";
   uint64_t seed = 1;
   Stragglers stragglers;
@@ -79,6 +82,8 @@ std::span<const std::string_view> scenario_keys();
 std::string scenario_text(const Scenario& scenario);
 // The scenario of the run that starts when the job restarts on this number of ranks.
 Scenario restarted_job(const Scenario& scenario, uint32_t ranks);
+// The same job with its later mesh as its mesh.
+Scenario with_later_mesh(const Scenario& scenario);
 // The scenario of the job that loads: with its ranks and mesh in place of those of the job that saves.
 Scenario loading_job(const Scenario& scenario);
 

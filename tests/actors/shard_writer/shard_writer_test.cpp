@@ -778,6 +778,67 @@ TEST_F(AShardWriterByItself, TellsTheOutcomeToATrainerThatHasAttachedAgain) {
   EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
 }
 
+// The node freed the slab without making its bytes durable. So the client has nothing to offer.
+TEST_F(AShardWriterByItself, TellsTheOutcomeToATrainerThatHasAttachedAgainAfterItsWriteFailed) {
+  constexpr ClientId kAgain = kClient + 7;
+  world_known();
+  stage(5);
+  while (role_.answer<operation::WriteShard>(Status(Code::no_space, "the disk is full"))) {
+  }
+  role_.handle(event::ClientLost{kClient});
+  local::Attach attach;
+  attach.world_size = 2;
+  role_.from_client(kAgain, attach);
+  role_.from_client(kAgain, local::NotStaged{5, 1, Status(Code::aborted, "a node dropped it")});
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "the disk is full"});
+  EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
+}
+
+// The trainer would copy its next save into a slab of which the node still reads.
+TEST_F(AShardWriterByItself, FreesTheSlabOfADecidedSaveOnlyWhenItIsWritten) {
+  constexpr ClientId kAgain = kClient + 7;
+  world_known();
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
+  role_.handle(event::ClientLost{kClient});
+  local::Attach attach;
+  attach.world_size = 2;
+  role_.from_client(kAgain, attach);
+  local::Staged staged;
+  staged.step = 5;
+  staged.attempt = 1;
+  staged.again = true;
+  staged.slab_id = 9;
+  role_.from_client(kAgain, local::Slab{staged.slab_id, uint64_t{1} << 20});
+  role_.from_client(kAgain, staged);
+  EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
+  EXPECT_TRUE(role_.notified<local::SlabFree>(kAgain).empty());
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  ASSERT_EQ(role_.notified<local::SlabFree>(kAgain).size(), 1u);
+  EXPECT_EQ(role_.notified<local::SlabFree>(kAgain).front().slab_id, 9u);
+}
+
+// The connection before may have missed that the save could not be decided.
+TEST_F(AShardWriterByItself, TellsATrainerThatHasAttachedAgainThatItsSaveCannotBeDecided) {
+  constexpr ClientId kAgain = kClient + 7;
+  const Status full(Code::no_space, "the disk is full");
+  world_known();
+  stage(5);
+  while (role_.answer<operation::WriteShard>(full)) {
+  }
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, full});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(full));
+  ASSERT_EQ(notified(0).size(), 1u);
+  role_.handle(event::ClientLost{kClient});
+  local::Attach attach;
+  attach.world_size = 2;
+  role_.from_client(kAgain, attach);
+  role_.from_client(kAgain, local::NotStaged{5, 1, Status(Code::aborted, "a node dropped it")});
+  ASSERT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
+  EXPECT_EQ(role_.notified<local::Decided>(kAgain).front().outcome, notified(0).front());
+}
+
 TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   world_known();
   options_.mode = SaveMode::rank_local;

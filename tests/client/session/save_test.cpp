@@ -389,6 +389,31 @@ TEST_F(Save, WithAChangedLayoutSaysSoAndStagesEverything) {
   EXPECT_EQ(staged.pieces[0].bytes + staged.pieces[1].bytes, 24u);
 }
 
+// Only this client has the layout of a save that the node before was planning.
+TEST_F(Save, ThatIsUndecidedHasItsLayoutDeclaredToTheNextNode) {
+  options_.attach_timeout = std::chrono::seconds(20);
+  open();
+  StateDict two = eight_numbers();
+  std::vector<uint16_t> more = numbers(4);
+  two.add_value("more", DType::u16, {4}, more.data(), Mesh::contiguous({2}));
+  ASSERT_TRUE(checkpointer_->save(1, eight_numbers()).ok());
+  const auto first = node_.expect<local::LayoutUpdate>();
+  node_.expect<local::Staged>();
+  ASSERT_TRUE(checkpointer_->save(2, two).ok());
+  const auto second = node_.expect<local::LayoutUpdate>();
+  node_.expect<local::Staged>();
+  ASSERT_NE(first.layout->id(), second.layout->id());
+
+  node_.die();
+  node_.accept();
+  node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid});
+  EXPECT_EQ(node_.expect<local::LayoutUpdate>().layout->id(), first.layout->id());
+  EXPECT_EQ(node_.expect<local::LayoutUpdate>().layout->id(), second.layout->id());
+  EXPECT_EQ(node_.expect<local::Staged>().layout_id, first.layout->id());
+  EXPECT_EQ(node_.expect<local::Staged>().layout_id, second.layout->id());
+}
+
 TEST_F(Save, OfObjectsThatHaveAnotherLengthEachTimeKeepsTheLayout) {
   options_.max_in_flight = 3;
   open();

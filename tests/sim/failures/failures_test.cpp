@@ -90,10 +90,10 @@ Scenario of_eight_hosts(std::vector<Failure> failures, SaveMode mode = SaveMode:
   return scenario;
 }
 
-SimulationReport simulated(const Scenario& scenario) {
+SimulationReport simulated(const Scenario& scenario, const SimulationListeners& listeners = {}) {
   auto profile = find_profile(scenario.profile, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
   EXPECT_TRUE(profile.ok()) << profile.status().to_string();
-  auto report = simulate(scenario, *profile);
+  auto report = simulate(scenario, *profile, listeners);
   EXPECT_TRUE(report.ok()) << report.status().to_string();
   return *report;
 }
@@ -186,6 +186,24 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
   EXPECT_THAT(
       silent.cause,
       HasSubstr("rank 13 (host host1): its connection to the node ended"));  // others of its host wait
+}
+
+TEST(ATrainer, ThatReconnectsWhileItsSaveIsWrittenLosesNothing) {
+  for (const SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
+    std::vector<Failure> failures;
+    for (uint64_t rank = 8; rank < 24; ++rank) {
+      Failure failure{Kind::reconnects, 20'300};  // the second save is written
+      failure.rank = rank;
+      failures.push_back(failure);
+    }
+    const Scenario scenario = of_eight_hosts(failures, mode);
+    PathCounts paths;
+    SimulationListeners listeners;
+    listeners.paths = &paths;
+    const SimulationReport report = simulated(scenario, listeners);
+    for (const SaveReport& save : report.saves) EXPECT_TRUE(save.is_committed()) << save.cause;
+    EXPECT_GT(paths.taken().at("rare: shard writer: a rank offers again what this node has"), 0u);
+  }
 }
 
 // A live client whose call of save failed for want of a node reports that to the next one. Simulated trainers
