@@ -1,7 +1,7 @@
 // Rare paths: places in the roles that only unusual schedules of failures reach, such as a second try after
 // an error. Each is marked by a name:
 //
-//   base::rare_path<"coordinator: publishes an abort again">();
+//   base::rare_path<"coordinator: publishes a tombstone again">();
 //
 // A campaign (`shoal fuzz`) counts how often each was reached, and says which never were. A marked path that
 // no run reaches is untested, whatever else passes. The idea is that of CODE_PROBE in FoundationDB.

@@ -17,6 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr ClientId kClient = 7;
+constexpr ClientId kAgain = kClient + 7;  // the next connection of the trainer of rank 0
 
 Status read_only() {
   return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
@@ -60,6 +61,23 @@ class AShardWriterByItself : public ::testing::Test {
     attach.pid = pid;
     attach.world_size = 2;
     role_.from_client(kClient + rank, attach);
+  }
+  // The trainer of rank 0 attaches by another connection, kAgain.
+  void attach_again() {
+    local::Attach attach;
+    attach.world_size = 2;
+    role_.from_client(kAgain, attach);
+  }
+  // Then it offers step 5 once more, in slab 9.
+  void offer_again() {
+    attach_again();
+    local::Staged staged;
+    staged.step = 5;
+    staged.attempt = 1;
+    staged.again = true;
+    staged.slab_id = 9;
+    role_.from_client(kAgain, local::Slab{staged.slab_id, uint64_t{1} << 20});
+    role_.from_client(kAgain, staged);
   }
   // `again`: it had offered that to an earlier node.
   void stage(uint64_t step, Rank rank = 0, bool again = false) {
@@ -761,34 +779,21 @@ TEST_F(AShardWriterByItself, ReportsAtOnceToACoordinatorThatComesLater) {
 }
 
 TEST_F(AShardWriterByItself, TellsTheOutcomeToATrainerThatHasAttachedAgain) {
-  constexpr ClientId kAgain = kClient + 7;
   world_known();
   stage(5);
-  local::Attach attach;
-  attach.world_size = 2;
-  role_.from_client(kAgain, attach);
-  local::Staged staged;
-  staged.step = 5;
-  staged.attempt = 1;
-  staged.again = true;
-  staged.slab_id = 9;
-  role_.from_client(kAgain, local::Slab{staged.slab_id, uint64_t{1} << 20});
-  role_.from_client(kAgain, staged);
+  offer_again();
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
   EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
 }
 
 // The node freed the slab without making its bytes durable. So the client has nothing to offer.
 TEST_F(AShardWriterByItself, TellsTheOutcomeToATrainerThatHasAttachedAgainAfterItsWriteFailed) {
-  constexpr ClientId kAgain = kClient + 7;
   world_known();
   stage(5);
   while (role_.answer<operation::WriteShard>(Status(Code::no_space, "the disk is full"))) {
   }
   role_.handle(event::ClientLost{kClient});
-  local::Attach attach;
-  attach.world_size = 2;
-  role_.from_client(kAgain, attach);
+  attach_again();
   role_.from_client(kAgain, local::NotStaged{5, 1, Status(Code::aborted, "a node dropped it")});
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "the disk is full"});
   EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
@@ -796,21 +801,11 @@ TEST_F(AShardWriterByItself, TellsTheOutcomeToATrainerThatHasAttachedAgainAfterI
 
 // The trainer would copy its next save into a slab of which the node still reads.
 TEST_F(AShardWriterByItself, FreesTheSlabOfADecidedSaveOnlyWhenItIsWritten) {
-  constexpr ClientId kAgain = kClient + 7;
   world_known();
   stage(5);
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
   role_.handle(event::ClientLost{kClient});
-  local::Attach attach;
-  attach.world_size = 2;
-  role_.from_client(kAgain, attach);
-  local::Staged staged;
-  staged.step = 5;
-  staged.attempt = 1;
-  staged.again = true;
-  staged.slab_id = 9;
-  role_.from_client(kAgain, local::Slab{staged.slab_id, uint64_t{1} << 20});
-  role_.from_client(kAgain, staged);
+  offer_again();
   EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
   EXPECT_TRUE(role_.notified<local::SlabFree>(kAgain).empty());
   while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
@@ -821,7 +816,6 @@ TEST_F(AShardWriterByItself, FreesTheSlabOfADecidedSaveOnlyWhenItIsWritten) {
 
 // The connection before may have missed that the save could not be decided.
 TEST_F(AShardWriterByItself, TellsATrainerThatHasAttachedAgainThatItsSaveCannotBeDecided) {
-  constexpr ClientId kAgain = kClient + 7;
   const Status full(Code::no_space, "the disk is full");
   world_known();
   stage(5);
@@ -831,9 +825,7 @@ TEST_F(AShardWriterByItself, TellsATrainerThatHasAttachedAgainThatItsSaveCannotB
   ASSERT_TRUE(role_.answer<operation::PublishDecision>(full));
   ASSERT_EQ(notified(0).size(), 1u);
   role_.handle(event::ClientLost{kClient});
-  local::Attach attach;
-  attach.world_size = 2;
-  role_.from_client(kAgain, attach);
+  attach_again();
   role_.from_client(kAgain, local::NotStaged{5, 1, Status(Code::aborted, "a node dropped it")});
   ASSERT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
   EXPECT_EQ(role_.notified<local::Decided>(kAgain).front().outcome, notified(0).front());
