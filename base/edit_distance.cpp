@@ -22,4 +22,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::optional<std::string> nearest_name(std::string_view given, const std::vector<std::string>& names) {
+  const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(given, a) < edit_distance(given, b);
+  });
+  if (nearest == names.end()) return std::nullopt;
+  if (edit_distance(given, *nearest) > std::max<size_t>(1, given.size() / 3)) return std::nullopt;
+  return *nearest;
+}
+
 }  // namespace shoal::base

@@ -19,17 +19,13 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
     {"clean", "gc"},
     {"config", "settings"},
     {"delete", "rm"},
+    {"diagnose", "doctor"},
     {"info", "show"},
     {"list", "ls"},
     {"remove", "rm"},
     {"run", "launch"},
     {"simulate", "sim"},
 });
-
-// At most a third of the letters differ, and one of a short name.
-bool is_similar(size_t distance, size_t length) {
-  return distance <= std::max<size_t>(1, length / 3);
-}
 
 }  // namespace
 
@@ -38,13 +34,8 @@ std::string unknown_command(const std::string& given, const std::vector<std::str
   const auto other = std::find_if(kOtherNames.begin(), kOtherNames.end(),
                                   [&](const auto& name) { return name.first == given; });
   if (other != kOtherNames.end()) return fmt::format("{}; did you mean '{}'?", unknown, other->second);
-  const auto nearest = std::min_element(commands.begin(), commands.end(), [&](const auto& a, const auto& b) {
-    return base::edit_distance(given, a) < base::edit_distance(given, b);
-  });
-  if (nearest == commands.end() || !is_similar(base::edit_distance(given, *nearest), given.size())) {
-    return unknown;
-  }
-  return fmt::format("{}; did you mean '{}'?", unknown, *nearest);
+  const auto nearest = base::nearest_name(given, commands);
+  return nearest ? fmt::format("{}; did you mean '{}'?", unknown, *nearest) : unknown;
 }
 
 }  // namespace shoal::cli

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "base/edit_distance.h"
 #include "base/host_port.h"
 #include "shoal/bytes.h"
 
@@ -102,6 +103,15 @@ bool is_of_tests(std::string_view name) {
          name.starts_with("SHOAL_REQUIRE_");
 }
 
+// The setting that a user most likely meant by a key of a file.
+std::optional<std::string> nearest_setting(std::string_view given) {
+  std::string with_dashes(given);
+  std::replace(with_dashes.begin(), with_dashes.end(), '_', '-');
+  std::vector<std::string> names;
+  for (const Setting& setting : all_settings()) names.emplace_back(setting.name);
+  return base::nearest_name(with_dashes, names);
+}
+
 std::string with_underscores(std::string_view name) {
   std::string out(name);
   std::replace(out.begin(), out.end(), '-', '_');
@@ -163,15 +173,10 @@ Result<uint64_t> parse_duration_s(std::string_view text) {
 Status Settings::set(std::string_view name, std::string_view text, const std::string& source) {
   const Setting* setting = find_setting(name);
   if (setting == nullptr) {
-    const std::string with_dashes = [&] {
-      std::string out(name);
-      std::replace(out.begin(), out.end(), '_', '-');
-      return out;
-    }();
-    const bool is_known = find_setting(with_dashes) != nullptr;
+    const std::optional<std::string> nearest = nearest_setting(name);
     return invalid(fmt::format("{}: '{}' is not a setting: {}", source, name,
-                               is_known ? fmt::format("did you mean '{}'?", with_dashes)
-                                        : std::string("`shoal settings` lists all settings")));
+                               nearest ? fmt::format("did you mean '{}'?", *nearest)
+                                       : std::string("`shoal settings` lists all settings")));
   }
   Result<uint64_t> number = parse_value(*setting, text);
   if (!number.ok()) {
@@ -256,6 +261,13 @@ std::vector<std::string> unknown_variables() {
     out.emplace_back(name);
   }
   return out;
+}
+
+std::optional<std::string> nearest_variable(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Setting& setting : all_settings()) names.push_back(setting.variable());
+  for (const OtherVariable& other : other_variables()) names.emplace_back(other.name);
+  return base::nearest_name(name, names);
 }
 
 }  // namespace shoal::local

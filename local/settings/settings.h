@@ -112,5 +112,7 @@ std::string settings_line(const Settings& settings);
 // Variables of this process that begin with SHOAL_ and that Shoal does not know: most likely misspelt. It
 // leaves out variables of tests: SHOAL_TEST_..., SHOAL_BENCH_..., SHOAL_REQUIRE_...
 std::vector<std::string> unknown_variables();
+// The variable that a user most likely meant by this name; nullopt: none is similar.
+std::optional<std::string> nearest_variable(std::string_view name);
 
 }  // namespace shoal::local

@@ -19,5 +19,13 @@ TEST(EditDistance, ComparesTheBeginningsOfLongNames) {
   EXPECT_EQ(edit_distance(std::string(100, 'a') + "b", std::string(100, 'a') + "c"), 0u);
 }
 
+TEST(NearestName, IsTheMostSimilarOneIfThatIsSimilarEnough) {
+  const std::vector<std::string> names = {"keep-last", "keep-every", "ports"};
+  EXPECT_EQ(nearest_name("keep-lats", names), "keep-last");
+  EXPECT_EQ(nearest_name("port", names), "ports");
+  EXPECT_EQ(nearest_name("colour", names), std::nullopt);
+  EXPECT_EQ(nearest_name("keep-last", {}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace shoal::base
