@@ -11,20 +11,32 @@ uint64_t descriptors_needed(const DescriptorDemand& demand) {
          demand.peers * transport::kDescriptorsPerPeer + demand.trainers * kDescriptorsPerTrainer;
 }
 
-Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t peers_max) {
-  DescriptorDemand most = demand;
-  most.peers = std::max(demand.peers, peers_max);
-  SHOAL_ASSIGN_OR_RETURN(base::DescriptorLimit limit, base::raise_descriptor_limit(descriptors_needed(most)));
-  uint64_t needed = descriptors_needed(demand);
-  if (limit.soft < needed) {
+NodeDescriptors descriptors_of_node(bool coordinates, uint64_t trainers, uint64_t hosts,
+                                    uint32_t max_direct_nodes) {
+  const uint64_t most = coordinates ? max_direct_nodes + kNodesInPassing : 1;
+  const uint64_t others = std::max<uint64_t>(hosts, 1) - 1;
+  return {{.listens = coordinates, .peers = coordinates ? std::min(others, most) : 1, .trainers = trainers},
+          most};
+}
+
+Result<uint64_t> peers_within(const DescriptorDemand& demand, uint64_t peers_max, uint64_t limit) {
+  const uint64_t needed = descriptors_needed(demand);
+  if (limit < needed) {
     return Status(Code::refused,
                   fmt::format("this node needs {} file descriptors ({} other nodes at {}, {} trainers at {}, "
                               "{} for itself), but may have only {}; {}",
                               needed, demand.peers, transport::kDescriptorsPerPeer, demand.trainers,
-                              kDescriptorsPerTrainer, descriptors_needed({.listens = demand.listens}),
-                              limit.soft, base::kDescriptorRemedy));
+                              kDescriptorsPerTrainer, descriptors_needed({.listens = demand.listens}), limit,
+                              base::kDescriptorRemedy));
   }
-  return std::min(peers_max, demand.peers + (limit.soft - needed) / transport::kDescriptorsPerPeer);
+  return std::min(peers_max, demand.peers + (limit - needed) / transport::kDescriptorsPerPeer);
+}
+
+Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t peers_max) {
+  DescriptorDemand most = demand;
+  most.peers = std::max(demand.peers, peers_max);
+  SHOAL_ASSIGN_OR_RETURN(base::DescriptorLimit limit, base::raise_descriptor_limit(descriptors_needed(most)));
+  return peers_within(demand, peers_max, limit.soft);
 }
 
 uint64_t direct_nodes_within(uint64_t direct_max, uint64_t peers_max) {

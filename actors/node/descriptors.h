@@ -32,9 +32,21 @@ struct DescriptorDemand {
 
 uint64_t descriptors_needed(const DescriptorDemand& demand);
 
+// What a node needs at least, and the peers that it takes descriptors for if the limit allows them.
+struct NodeDescriptors {
+  DescriptorDemand demand;
+  uint64_t peers_max = 0;
+};
+// `trainers`: of this host. `hosts`: of the job, this one included.
+NodeDescriptors descriptors_of_node(bool coordinates, uint64_t trainers, uint64_t hosts,
+                                    uint32_t max_direct_nodes);
+
+// The number of peers, at most `peers_max`, for which `limit` descriptors suffice. Code::refused: the limit
+// is below the demand; the message has both numbers and the remedy.
+Result<uint64_t> peers_within(const DescriptorDemand& demand, uint64_t peers_max, uint64_t limit);
+
 // Raises the soft limit to what the demand needs, or to what `peers_max` peers need if that is more; at most
-// to the hard limit. Returns the number of peers for which this process has descriptors, at most `peers_max`.
-// Code::refused: the limit is below the demand; the message has both numbers and the remedy.
+// to the hard limit. Then as peers_within with the limit that this process has.
 Result<uint64_t> ensure_descriptors(const DescriptorDemand& demand, uint64_t peers_max);
 
 // Of `direct_max` nodes that a coordinator may have sessions with, the number it can have with descriptors

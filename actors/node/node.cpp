@@ -194,13 +194,10 @@ void Node::warn(const std::string& line) {
 // Raises the limit of descriptors for the coordinator, the trainers here and, if this node coordinates, other
 // nodes.
 Status Node::take_descriptors() {
-  DescriptorDemand demand;
-  demand.listens = options_.coordinate;
-  demand.trainers = options_.expected_ranks.size();
-  uint64_t most = options_.coordinate ? options_.max_direct_nodes + kNodesInPassing : 1;
-  demand.peers = options_.coordinate ? std::min(hosts_.hosts() - 1, most) : 1;
-  peers_least_ = demand.peers;
-  SHOAL_ASSIGN_OR_RETURN(peers_max_, ensure_descriptors(demand, most));
+  const NodeDescriptors needed = descriptors_of_node(options_.coordinate, options_.expected_ranks.size(),
+                                                     hosts_.hosts(), options_.max_direct_nodes);
+  peers_least_ = needed.demand.peers;
+  SHOAL_ASSIGN_OR_RETURN(peers_max_, ensure_descriptors(needed.demand, needed.peers_max));
   direct_max_ = direct_nodes_within(options_.max_direct_nodes, peers_max_);
   return options_.coordinate ? check_hosts() : ok_status();
 }

@@ -25,6 +25,18 @@ TEST(Descriptors, GrowByWhatEachPeerAndEachTrainerCosts) {
   EXPECT_EQ(descriptors_needed(demand), rank_local - kDescriptorsOfListener);
 }
 
+TEST(Descriptors, AreForAllOtherHostsAtTheCoordinatorAndForOneElsewhere) {
+  const NodeDescriptors coordinator = descriptors_of_node(true, 8, 100, 2048);
+  EXPECT_EQ(coordinator.demand.peers, 99u);
+  EXPECT_TRUE(coordinator.demand.listens);
+  EXPECT_EQ(coordinator.demand.trainers, 8u);
+  EXPECT_EQ(coordinator.peers_max, 2048 + kNodesInPassing);
+  EXPECT_EQ(descriptors_of_node(true, 8, 100'000, 2048).demand.peers, 2048 + kNodesInPassing);
+  const NodeDescriptors other = descriptors_of_node(false, 8, 100, 2048);
+  EXPECT_EQ(other.demand.peers, 1u);
+  EXPECT_FALSE(other.demand.listens);
+}
+
 // Runs in a child process with these limits; returns its output.
 std::string stated_with_limits(rlim_t soft, rlim_t hard, const DescriptorDemand& demand, uint64_t peers_max) {
   int ends[2];
