@@ -50,6 +50,7 @@ void add_replay_command(CLI::App& app, Command* chosen);
 // `shoal chaos` passes all its arguments on.
 void add_chaos_command(CLI::App& app, Command* chosen);
 void add_settings_command(CLI::App& app, Command* chosen);
+void add_doctor_command(CLI::App& app, Command* chosen);
 void add_calibrate_command(CLI::App& app, Command* chosen);
 
 // Prints one line to stderr, "shoal: not found: ...". Returns kExitUnusable.

@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* kMainFooter =
     "Examples:\n"
+    "  shoal doctor /checkpoints/run7             check what a job needs before it runs\n"
     "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer   start a node and four trainers\n"
     "  shoal ls /checkpoints/run7                 list the checkpoints of a root\n"
     "  shoal show /checkpoints/run7 --step 1000   show tensors and files of one checkpoint\n"
@@ -137,6 +138,7 @@ int main(int argc, char** argv) {
   shoal::cli::add_status_command(app, &chosen);
   shoal::cli::add_top_command(app, &chosen);
   shoal::cli::add_settings_command(app, &chosen);
+  shoal::cli::add_doctor_command(app, &chosen);
   shoal::cli::add_sim_command(app, &chosen);
   shoal::cli::add_fuzz_command(app, &chosen);
   shoal::cli::add_replay_command(app, &chosen);

@@ -74,6 +74,10 @@ std::string runtime_folder() {
   return fmt::format("/tmp/shoal-{}", ::geteuid());
 }
 
+Status make_runtime_folder() {
+  return make_private_folder(runtime_folder());
+}
+
 Result<NodePaths> node_paths(const std::string& root, const std::string& reader) {
   SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
   const std::string folder = runtime_folder();

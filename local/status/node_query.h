@@ -17,6 +17,8 @@ Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms = kNo
 
 // $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else /tmp/shoal-<uid>. It may not exist.
 std::string runtime_folder();
+// Creates it if it does not exist. Code::refused: it belongs to another user, or others may write to it.
+Status make_runtime_folder();
 // The sockets of all nodes that this user started on this host, running or not, ascending by name.
 std::vector<std::string> list_node_sockets();
 // Those of jobs that only read this root. Code::not_found: there is no folder `root`.
