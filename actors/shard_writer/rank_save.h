@@ -44,8 +44,8 @@ enum class RankSaveTrigger : uint8_t {
   layout_is_not_newest,  // the newest roster has another layout for the rank
   planned,               // a roster is known, and the plan that follows from it
   planning_failed,       // no plan follows, or what is durable does not fit the plan
-  all_durable,           // every file is written, and no rank of this node has failed
-  not_all_durable,       // a file could not be written, or the save has failed meanwhile
+  all_durable,           // every file is written
+  not_all_durable,       // a file could not be written
   manifest_published,    // mode rank-local
   undecidable,           // the root takes no decision: what is not written yet is never written
   committed,             // the save is committed by what another process of the rank had written

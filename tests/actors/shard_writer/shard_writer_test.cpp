@@ -510,6 +510,22 @@ TEST_F(AShardWriterByItself, TellsARankWhoseSaveIsCommittedWhileItWritesOnceItHa
   }
 }
 
+// It was notified that another process of its rank had saved it. The coordinator found the save complete when
+// it was about to abort it.
+TEST_F(AShardWriterByItself, TellsARankThatHasWrittenOfACommitThoughAnotherRankHereHadFailed) {
+  world_known({0, 0});
+  attach(1);
+  stage(5);
+  role_.from_client(kClient + 1, local::NotStaged{5, 1, Status(Code::unavailable, "its connection ended")});
+  role_.received.clear();
+  role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}));
+  ASSERT_EQ(role_.notified<local::SlabFree>(kClient).size(), 1u);
+  EXPECT_TRUE(role_.notified<local::SlabFree>(kClient)[0].durable.has_value());
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_THAT(notified(), ElementsAre(ok_status()));
+}
+
 TEST_F(AShardWriterByItself, GivesUpNothingWhoseCoordinatorCameBackInTime) {
   world_known();
   stage(5);
