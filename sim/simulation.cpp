@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/basics/integer_math.h"
+#include "sim/cluster/checkpoint_reads.h"
 #include "sim/failures/failure_injector.h"
 #include "sim/failures/load_oracles.h"
 #include "sim/failures/root_audit.h"
@@ -32,6 +33,7 @@ bool leaves_sweeps_alone(const Failure& failure) {
     case Failure::Kind::ends:
     case Failure::Kind::vanishes:
     case Failure::Kind::reconnects:
+    case Failure::Kind::flips:
     case Failure::Kind::delays:
     case Failure::Kind::doubles:
     case Failure::Kind::reorders:
@@ -116,10 +118,15 @@ constexpr uint64_t kOutageMs = 8'000;
 constexpr uint64_t kApartMs = 20'000;
 
 // True if no failure may end a save: no trainer and no write fails, and each outage ends before a host counts
-// as lost, even if outages follow one another. `failures` are sorted by time.
-bool needs_no_abort(const std::vector<Failure>& failures, const actors::Timeouts& timeouts) {
+// as lost, even if outages follow one another. Failures are sorted by time.
+bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) {
   uint64_t away_ms = 0, ended_ms = 0;
-  for (const Failure& failure : failures) {
+  for (const Failure& failure : scenario.failures) {
+    // Only replica_check sees a flipped bit.
+    if (failure.kind == Failure::Kind::flips) {
+      if (scenario.replica_check == ReplicaCheck::abort) return false;
+      continue;
+    }
     if (failure.at_ms >= ended_ms + kApartMs) away_ms = 0;
     ended_ms = std::max(ended_ms, failure.ends_ms() + failure.by_ms);
     switch (failure.kind) {
@@ -163,6 +170,7 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
       case Failure::Kind::ends:
       case Failure::Kind::vanishes:
       case Failure::Kind::reconnects:
+      case Failure::Kind::flips:
       case Failure::Kind::delays:
       case Failure::Kind::doubles:
       case Failure::Kind::reorders:
@@ -201,6 +209,25 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
   return static_cast<actors::TimeNs>(multiply_divide(single, 2 * kSimulatedSlabs * slowness, 1000));
 }
 
+actors::TimeNs failures_end(const Scenario& scenario, const actors::Timeouts& timeouts) {
+  uint64_t end_ms = 0;
+  for (const Failure& failure : scenario.failures) {
+    uint64_t ends_ms = failure.ends_ms() + failure.by_ms;
+    // A rank-local node that was requested to stop drains until its saves are decided.
+    const bool drains = failure.kind == Failure::Kind::stops && scenario.mode == SaveMode::rank_local;
+    if (drains) ends_ms += timeouts.node_deadline_ms;
+    end_ms = std::max(end_ms, ends_ms);
+  }
+  return static_cast<actors::TimeNs>(end_ms) * actors::kMillisecond;
+}
+
+// From then on, no failure is an excuse any more.
+actors::TimeNs recovered_at(const Scenario& scenario, const actors::Timeouts& timeouts) {
+  if (scenario.failures.empty()) return 0;
+  return failures_end(scenario, timeouts) +
+         (2 * actors::TimeNs{timeouts.host_lost_ms} + kRecoveryMs) * actors::kMillisecond;
+}
+
 // Passes the events of a run to oracles and listeners.
 class RunWatch {
  public:
@@ -229,19 +256,25 @@ class RunWatch {
           const auto* decision = std::get_if<std::shared_ptr<const storage::Decision>>(&*done->result);
           if (decision != nullptr) oracles_->answered(events_.now(), *decision);
         });
-    trainers.on_decision([this, hears = listeners.decided](Rank rank, const local::Decided& decided) {
-      if (hears) hears(events_.now(), rank, decided);
-      const AttemptKey key{generation_, decided.step, decided.attempt};
-      if (oracles_) oracles_->notified(events_.now(), rank, key, decided.outcome);
-    });
+    trainers.on_decision(
+        [this, &trainers, hears = listeners.decided](Rank rank, const local::Decided& decided) {
+          if (hears) hears(events_.now(), rank, decided);
+          const AttemptKey key{generation_, decided.step, decided.attempt};
+          if (oracles_) oracles_->notified(events_.now(), rank, key, decided.outcome);
+          if (oracles_) check_replicas(trainers, key, decided);
+        });
   }
   std::function<void(const Failure&)> failure_listener(const SimulationListeners& listeners) {
     if (!listeners.failure) return nullptr;
     return [this, hears = listeners.failure](const Failure& failure) { hears(events_.now(), failure); };
   }
   Oracles* oracles() { return oracles_ ? &*oracles_ : nullptr; }
+  void loaded() {
+    if (load_oracles_) load_oracles_->loaded();
+  }
   bool stops() {
-    return oracles_ && (oracles_->stops(events_.now()) || (load_oracles_ && load_oracles_->violation()));
+    return oracles_ && (oracles_->stops(events_.now()) || replicas_violation_ ||
+                        (load_oracles_ && load_oracles_->violation()));
   }
   // `is_done`: the run has ended.
   std::optional<Violation> finish(bool is_done) {
@@ -251,29 +284,46 @@ class RunWatch {
       load_oracles_->finish(events_.now(), generation_, scenario_.mode == SaveMode::rank_local);
     }
     if (load_oracles_ && load_oracles_->violation()) return load_oracles_->violation();
+    if (replicas_violation_) return replicas_violation_;
     return oracles_->violation();
   }
 
  private:
+  // replicas-are-named: a save says that replicas differ if and only if a flipped bit was digested, and names
+  // the tensor. Failures of other kinds may lose what was digested.
+  void check_replicas(const CountedTrainers& trainers, const AttemptKey& key, const local::Decided& decided) {
+    const std::string& said = decided.outcome.ok() ? decided.warning : decided.outcome.message();
+    const bool says_so = said.find("replicas differ") != std::string::npos;
+    const auto& differing = trainers.times()[decided.step - 1].differing;
+    bool names_one = false;
+    for (const auto& [rank, tensors] : differing) {
+      for (const std::string& tensor : tensors) {
+        names_one = names_one || said.find("'" + tensor + "'") != std::string::npos;
+      }
+    }
+    const bool is_only_flipped = std::ranges::all_of(
+        scenario_.failures, [](const Failure& failure) { return failure.kind == Failure::Kind::flips; });
+    const bool is_wrong = says_so ? !names_one : !differing.empty() && is_only_flipped;
+    const bool is_wrong_policy =
+        says_so && decided.outcome.ok() == (scenario_.replica_check == ReplicaCheck::abort);
+    if ((!is_wrong && !is_wrong_policy) || replicas_violation_) return;
+    replicas_violation_ = Violation{
+        "replicas-are-named", events_.now(),
+        to_string(key) +
+            (differing.empty()
+                 ? ": no bit has flipped in what was digested"
+                 : ": a bit has flipped in what " + std::to_string(differing.size()) + " ranks digested") +
+            ", and trainers received: '" + said + "'"};
+  }
   void make_oracles(CountedTrainers& trainers) {
     Oracles::Facts facts;
     facts.generation = generation_;
     facts.ranks = scenario_.ranks;
     const actors::Timeouts timeouts = cluster_.timeouts();
-    for (const Failure& failure : scenario_.failures) {
-      uint64_t ends_ms = failure.ends_ms() + failure.by_ms;
-      // A rank-local node that was requested to stop drains until its saves are decided.
-      const bool drains = failure.kind == Failure::Kind::stops && scenario_.mode == SaveMode::rank_local;
-      if (drains) ends_ms += timeouts.node_deadline_ms;
-      facts.failures_end =
-          std::max(facts.failures_end, static_cast<actors::TimeNs>(ends_ms) * actors::kMillisecond);
-    }
+    facts.failures_end = failures_end(scenario_, timeouts);
     // Plans that are lists of items take as long as they take.
     const bool is_prompt = profile_.items.plan_ns == 0;
-    if (is_prompt && scenario_.failures.empty()) facts.recovered = 0;
-    if (is_prompt && !scenario_.failures.empty()) {
-      facts.recovered = facts.failures_end + (2 * timeouts.host_lost_ms + kRecoveryMs) * actors::kMillisecond;
-    }
+    if (is_prompt) facts.recovered = recovered_at(scenario_, timeouts);
     const actors::TimeNs skew_ms =
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
     const actors::TimeNs margin_ms = kSaveMarginMs + skew_ms;
@@ -282,7 +332,7 @@ class RunWatch {
                             static_cast<actors::TimeNs>(looks * profile_.storage.look_ns);
     facts.save_deadline = (longest_wait_ms(scenario_, timeouts) + margin_ms) * actors::kMillisecond;
     facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
-    facts.needs_no_abort = needs_no_abort(scenario_.failures, timeouts);
+    facts.needs_no_abort = needs_no_abort(scenario_, timeouts);
     facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {
       return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged);
@@ -320,6 +370,7 @@ class RunWatch {
   const uint32_t generation_;
   std::optional<Oracles> oracles_;
   std::optional<LoadOracles> load_oracles_;
+  std::optional<Violation> replicas_violation_;
 };
 
 // True: the run must end. Publishes the progress; `thoroughly`: also the values that need a pass over all
@@ -465,6 +516,8 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
   job.skew_ns =
       static_cast<actors::TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;
   job.seed = scenario.seed;
+  job.options.replica_check = scenario.replica_check;
+  if (scenario.has_planners) job.planner_rank = static_cast<Rank>(scenario.seed % scenario.ranks);
   job.keeps_offers = !scenario.failures.empty();
   const std::vector<uint32_t> slow =
       draw_stragglers(scenario.stragglers, scenario.hosts(), stream_seed(scenario.seed, Stream::stragglers));
@@ -508,7 +561,7 @@ class JobRun {
     const bool is_loaded =
         std::any_of(scenario_.failures.begin(), scenario_.failures.end(),
                     [](const Failure& failure) { return failure.kind == Failure::Kind::job_restarts; });
-    if (scenario_.loads != 0 || is_loaded) cluster_.counted_root().will_be_loaded();
+    if (scenario_.loads != 0 || scenario_.reads != 0 || is_loaded) cluster_.counted_root().will_be_loaded();
     if (scenario_.payload == Payload::full) {
       payload_ = before == nullptr ? std::make_unique<StoredPayload>()
                                    : std::make_unique<StoredPayload>(*before->payload_);
@@ -530,19 +583,26 @@ class JobRun {
     trainers_.emplace(events, cluster_, profile, std::move(made.job), [this](uint32_t save) {
       phases_.push_back(meter_.take());
       if (checks_.oracles()) checks_.oracles()->save_begins(events_.now(), save);
+      if (reads_) reads_->save_begins();
     });
+    if (scenario_.reads != 0) add_reads();
     cluster_.count_paths(listeners.paths);
     checks_.begin(*trainers_, listeners, loads_.has_value());
     injector_.emplace(events, cluster_, *trainers_);
   }
 
   void start() {
-    if (!loads_) return trainers_->start();
+    if (!loads_ && !reads_) return trainers_->start();
     began_ = events_.now();
     trainers_->start_with_load([this](actors::ClientId client, const local::LocalMessage& message) {
-      loads_->hear(client, message);
+      if (loads_) loads_->hear(client, message);
+      if (reads_) reads_->hear(client, message);
     });
-    trainers_->on_attached([this](Rank rank) { loads_->load_again(rank); });
+    trainers_->on_attached([this](Rank rank) {
+      if (loads_) loads_->load_again(rank);
+      if (reads_) reads_->forget(rank);
+    });
+    if (!loads_) return trainers_->train_now();
     loads_->ask_only_if([this](Rank rank) { return trainers_->is_attached(rank); });
     loads_->load_with_retries();
     is_loading_ = true;
@@ -562,13 +622,16 @@ class JobRun {
     series_.take(events_.now(), cluster_.coordinator_queue());
     if (is_loading_ && has_loaded()) {
       is_loading_ = false;
+      checks_.loaded();
       trainers_->train_now();
     }
-    return checks_.stops() || (loads_ && !loads_->incomplete().ok());
+    return checks_.stops() || (loads_ && !loads_->incomplete().ok()) ||
+           (reads_ && reads_->check(events_.now()));
   }
   void end(const Failure& restart) {
     injector_->end_run(restart);
     if (checks_.oracles()) checks_.oracles()->superseded();
+    if (reads_) reads_->stop();
   }
   // Whether a load takes longer than it may. `failures_end`: when all failures are over.
   std::optional<Violation> overdue_load(actors::TimeNs failures_end) {
@@ -577,6 +640,11 @@ class JobRun {
     return Violation{"load-ends-in-time", events_.now(),
                      "the load of generation " + std::to_string(generation_) + " began at " +
                          std::to_string(began_ / actors::kMillisecond) + " ms, and has not ended"};
+  }
+
+  bool reads_are_done() { return !reads_ || reads_->done(); }
+  std::optional<Violation> wrong_read() {
+    return reads_ ? reads_->check(events_.now()) : std::optional<Violation>();
   }
 
   // When the trainers of a run that starts again have attached.
@@ -611,9 +679,26 @@ class JobRun {
     report.events += cluster_.events();
     report.trace_hash = loads_ ? mix64(report.trace_hash ^ cluster_.trace_hash()) : cluster_.trace_hash();
     for (const std::string& warning : cluster_.warnings()) report.warnings.push_back(warning);
+    if (reads_) report.reads += reads_->begun();
+    if (reads_) report.failed_reads += reads_->failed();
   }
 
  private:
+  void add_reads() {
+    CheckpointReads::Job job;
+    job.layouts = layouts_;
+    job.ranks = scenario_.ranks;
+    job.ranks_per_host = scenario_.ranks_per_host;
+    job.saves = scenario_.saves;
+    job.reads = scenario_.reads;
+    job.interval_ns = static_cast<actors::TimeNs>(scenario_.interval_ms) * actors::kMillisecond;
+    job.seed = mix64(scenario_.seed ^ generation_);
+    job.payload = payload_.get();
+    job.failures_end = failures_end(scenario_, cluster_.timeouts());
+    job.recovered = recovered_at(scenario_, cluster_.timeouts());
+    reads_.emplace(events_, cluster_, *trainers_, std::move(job));
+  }
+
   // The longest time that a load may take while nothing fails: earlier attempts must be decided first.
   static constexpr actors::TimeNs kLongestLoad = 180'000 * actors::kMillisecond;
 
@@ -652,6 +737,7 @@ class JobRun {
   std::vector<PhaseCosts> phases_;
   std::optional<CountedTrainers> trainers_;
   std::optional<CountedLoads> loads_;
+  std::optional<CheckpointReads> reads_;
   std::optional<FailureInjector> injector_;
   bool is_loading_ = false;
   actors::TimeNs began_ = 0;
@@ -708,6 +794,8 @@ class JobRuns {
     for (const auto& run : runs_) {
       const auto found = run->checks().finish(done());
       if (found && !violation_) violation_ = found;
+      const auto wrong = run->wrong_read();
+      if (wrong && !violation_) violation_ = wrong;
     }
     const StoredPayload* payload = current().payload();
     if (!violation_ && payload != nullptr && payload->used_bytes() <= kMaxAuditedBytes) audit();
@@ -741,6 +829,14 @@ class JobRuns {
   }
   bool goes_on() { return is_restarting_ != 0 || current().goes_on(); }
 
+  bool any_serves() {
+    const VirtualCluster& cluster = current().cluster();
+    for (size_t host = 0; host < cluster.nodes(); ++host) {
+      if (cluster.serves(host)) return true;
+    }
+    return false;
+  }
+
   // Attempts that the newest run found undecided, and that still are.
   std::vector<AttemptKey> still_undecided() {
     std::vector<AttemptKey> keys = current().cluster().root().undecided();
@@ -754,9 +850,17 @@ class JobRuns {
     while (holds() && events_.now() < until && !events_.empty()) events_.run_next();
   }
   void settle() {
-    decide_inherited();
+    end_reads();
+    if (!violation_) decide_inherited();
     if (!violation_) sweep_aborted();
     if (!violation_) delete_old();
+  }
+
+  // Runs on until no trainer reads any more.
+  void end_reads() {
+    run_while([this] { return !current().reads_are_done() && !current().wrong_read() && failure().ok(); },
+              events_.now() + kLongestSave);
+    violation_ = current().wrong_read();
   }
 
   // Runs on until retention has deleted what its rule lets go, if nothing prevents that.
@@ -765,7 +869,10 @@ class JobRuns {
       // A deletion begins with a tombstone. One that fails is tried again after the next commit.
       return leaves_sweeps_alone(failure) && failure.kind != Failure::Kind::disk_full;
     });
-    if (!is_possible || scenario_.keep_last == 0 || current().checks().oracles() == nullptr) return;
+    // What a trainer kept open when a checkpoint was committed is deleted after the next commit.
+    if (!is_possible || scenario_.reads != 0 || scenario_.keep_last == 0 ||
+        current().checks().oracles() == nullptr)
+      return;
     const storage::RetentionPolicy policy{.keep_last = scenario_.keep_last};
     const auto left = [&] { return current().cluster().counted_root().to_delete(policy); };
     const actors::TimeNs until = std::max(events_.now(), failures_end_) +
@@ -798,7 +905,7 @@ class JobRuns {
     const actors::TimeNs until = std::max(events_.now(), failures_end_) + kLongestUndecided;
     run_while([this] { return !still_undecided().empty(); }, until);
     const std::vector<AttemptKey> left = still_undecided();
-    if (left.empty() || !current().cluster().any_alive()) return;
+    if (left.empty() || !any_serves()) return;
     violation_ = Violation{"decides-in-time", events_.now(),
                            to_string(left.front()) + " was undecided when generation " +
                                std::to_string(current().generation()) + " began, and still is"};
@@ -895,6 +1002,7 @@ Result<SimulationReport> simulate_all(const Scenario& asked, const Profile& prof
   SimulationReport report;
   report.scenario = scenario;
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
+  model.objects = scenario.objects;
   SHOAL_ASSIGN_OR_RETURN(report.mesh, resolve_mesh(scenario, model));
 
   report.parameters = model.parameters();

@@ -83,6 +83,7 @@ struct SimulationReport {
   PhaseCosts joining;
   std::vector<SaveReport> saves;
   std::vector<LoadReport> loads;
+  uint64_t reads = 0, failed_reads = 0;  // of trainers, between their saves
   std::vector<CoordinatorSample> coordinator_over_time;
   actors::TimeNs ended = 0;  // virtual time at which the job that saves ended
   uint64_t events = 0;       // events that were delivered to roles

@@ -381,7 +381,8 @@ int run_fuzz(const FuzzOptions& options) {
     profiles.emplace(name, std::move(*profile));
   }
   // What would fail at the end fails before the campaign begins.
-  const auto recorded = read_campaign();
+  const auto recorded =
+      options.record.empty() ? read_campaign() : Result<RecordedCampaign>(RecordedCampaign{});
   if (!recorded.ok()) return report_unusable(recorded.status());
   limits.rare = &recorded->rare;
   for (const char* name : kRecordedFiles) {

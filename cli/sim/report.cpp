@@ -246,6 +246,10 @@ std::string report_text(const sim::SimulationReport& report) {
     out += fmt::format("save {} was aborted on {} ranks: {}\n", i + 1, save.aborted_ranks, save.cause);
   }
   out += loads_text(report);
+  if (report.scenario.reads != 0) {
+    out += fmt::format("{} reads by trainers between their saves, {} failed\n", report.reads,
+                       report.failed_reads);
+  }
   if (report.scenario.payload == sim::Payload::full) {
     out += fmt::format("full payloads: {} stored, as counted", human_bytes(report.bytes_stored));
     if (!report.loads.empty()) {
@@ -336,6 +340,10 @@ nlohmann::ordered_json report_json(const sim::SimulationReport& report) {
   out["before_the_first_save"] = costs_json(report.joining);
   out["saves"] = saves_json(report);
   out["loads"] = loads_json(report);
+  if (scenario.reads != 0) {
+    out["reads"] = report.reads;
+    out["failed_reads"] = report.failed_reads;
+  }
   out["coordinator_over_time"] = nlohmann::ordered_json::array();
   for (const sim::CoordinatorSample& sample : report.coordinator_over_time) {
     out["coordinator_over_time"].push_back({{"begin_ns", sample.begin},

@@ -293,6 +293,15 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--later-mesh", "later_mesh", "SIZES", "Mesh from a later save on (the model's usual one)");
   value("--later-mesh-from", "later_mesh_from", "N",
         "The save from which on --later-mesh counts; 0: none (0)");
+  value("--planners", "planners", "KIND",
+        "none (default), or global: one rank's planner makes a global plan of each save; needs --mode "
+        "collective");
+  value("--replica-check", "replica_check", "POLICY",
+        "Compare what ranks hold in common by digests: off (default), warn or abort");
+  value("--objects", "objects", "N", "Objects that the first pipeline stage saves besides its tensors (0)");
+  value("--reads", "reads", "N",
+        "Trainers that read checkpoints after the begin of each save, each for itself; needs --payload full "
+        "(0)");
   value("--keep-last", "keep_last", "N", "Checkpoints that retention keeps; 0 keeps all (0)");
   value("--interval-ms", "interval_ms", "MS", "Time of training between two saves, in milliseconds (60000)");
   value("--arrival-skew-ms", "arrival_skew_ms", "MS",

@@ -23,7 +23,8 @@ enum class Stream : uint8_t {
   returns = 5,
   aims = 6,
   swarm = 7,
-  continued = 8
+  continued = 8,
+  reads = 9
 };
 inline uint64_t stream_seed(uint64_t seed, Stream stream) {
   return mix64(seed + static_cast<uint64_t>(stream));

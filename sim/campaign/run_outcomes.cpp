@@ -13,7 +13,8 @@ namespace shoal::sim {
 namespace {
 
 constexpr std::array<std::string_view, kOutcomes> kOutcomeNames = {
-    "committed", "aborted", "messages", "requests", "commit_delay", "abort_delay", "load_delay", "warnings"};
+    "committed",   "aborted",    "messages", "requests",    "commit_delay",
+    "abort_delay", "load_delay", "warnings", "failed_reads"};
 
 std::string outcome_columns() {
   return fmt::format("mode,seed,{}", fmt::join(kOutcomeNames, ","));
@@ -49,6 +50,7 @@ RunOutcome outcome_of(const SimulationReport& report) {
   of(Outcome::commit_delay) = whole_ms(commit_delay);
   of(Outcome::abort_delay) = whole_ms(abort_delay);
   of(Outcome::load_delay) = whole_ms(load_delay);
+  of(Outcome::failed_reads) = report.failed_reads;
   of(Outcome::warnings) = report.warnings.size();
   return outcome;
 }

@@ -26,8 +26,9 @@ enum class Outcome : uint8_t {
   abort_delay,   // ms from the begin of a save until the last rank is notified of its abort, of all saves
   load_delay,    // ms until the last rank knows what to read, of all loads
   warnings,      // of all nodes, but at most as many as a run keeps
+  failed_reads,  // of trainers, between their saves
 };
-inline constexpr size_t kOutcomes = 8;
+inline constexpr size_t kOutcomes = 9;
 std::string_view outcome_name(Outcome outcome);
 
 struct RunKey {

@@ -42,6 +42,26 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
     smaller.later_mesh.clear();
     (void)take_if_violated(smaller, run, report);
   }
+  if (report.scenario.replica_check != ReplicaCheck::off) {
+    Scenario smaller = report.scenario;
+    smaller.replica_check = ReplicaCheck::off;
+    (void)take_if_violated(smaller, run, report);
+  }
+  if (report.scenario.objects != 0) {
+    Scenario smaller = report.scenario;
+    smaller.objects = 0;
+    (void)take_if_violated(smaller, run, report);
+  }
+  if (report.scenario.has_planners) {
+    Scenario smaller = report.scenario;
+    smaller.has_planners = false;
+    (void)take_if_violated(smaller, run, report);
+  }
+  if (report.scenario.reads != 0) {
+    Scenario smaller = report.scenario;
+    smaller.reads = 0;
+    (void)take_if_violated(smaller, run, report);
+  }
   while (report.scenario.saves > 1) {
     Scenario smaller = report.scenario;
     --smaller.saves;

@@ -60,6 +60,12 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   const bool may_delete = job.mode != SaveMode::rank_local || job.interval_ms >= 3'000;
   if (may_delete && random.below(3) == 0) job.keep_last = static_cast<uint32_t>(1 + random.below(3));
   if (random.below(4) == 0) job.max_direct_nodes = static_cast<uint32_t>(3 + random.below(3));
+  if (random.below(3) == 0) job.reads = static_cast<uint32_t>(1 + random.below(3));
+  if (random.below(4) == 0) job.objects = 1;
+  if (mode != SaveMode::rank_local && has_copies && random.below(2) == 0) {
+    job.replica_check = random.below(2) == 0 ? ReplicaCheck::warn : ReplicaCheck::abort;
+  }
+  job.has_planners = mode == SaveMode::collective && random.below(3) == 0;
   if (random.below(5) == 0) {
     job.later_mesh_from = static_cast<uint32_t>(2 + random.below(job.saves - 1));
     job.later_mesh = draw_mesh(job.ranks, random);

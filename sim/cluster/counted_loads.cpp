@@ -14,29 +14,6 @@
 
 namespace shoal::sim {
 
-namespace {
-
-constexpr uint64_t kMaxMarkedElements = uint64_t{1} << 20;  // of a tensor whose elements are marked
-
-// Calls visit(index in the box, index in the tensor) for each element of a box.
-template <class Visit>
-void for_each_element(const Dims& shape, const Box& box, Visit visit) {
-  const size_t dims = shape.size();
-  std::vector<uint64_t> at(dims);
-  const uint64_t count = box.elements();
-  for (uint64_t in_box = 0; in_box < count; ++in_box) {
-    uint64_t in_tensor = 0;
-    for (size_t d = 0; d < dims; ++d) in_tensor = in_tensor * shape[d] + box.offsets[d] + at[d];
-    visit(in_box, in_tensor);
-    for (size_t d = dims; d-- > 0;) {
-      if (++at[d] < box.sizes[d]) break;
-      at[d] = 0;
-    }
-  }
-}
-
-}  // namespace
-
 CountedLoads::CountedLoads(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job)
     : events_(events),
       cluster_(cluster),
@@ -47,7 +24,7 @@ CountedLoads::CountedLoads(EventHeap& events, VirtualCluster& cluster, const Pro
       copies_until_(job_.ranks),
       requests_(job_.ranks),
       chosen_(job_.ranks),
-      marked_(job_.ranks) {
+      received_(job_.ranks) {
   std::vector<uint32_t> items;
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     items.push_back(static_cast<uint32_t>(job_.layout_of(rank)->entries().size()));
@@ -152,46 +129,24 @@ void CountedLoads::ask(Rank rank) {
   cluster_.from_client(node_of(rank), cluster_.client(rank), std::move(load));
 }
 
-// Compares the pieces with what was saved, and notes which elements the rank has now.
+// Compares the pieces with what was saved, and notes what the rank has now.
 void CountedLoads::check(actors::ClientId client, const local::Loaded& loaded) {
   const Rank rank = rank_of(client);
   const local::LoadTargets& targets = wanted_by(rank).targets;
   for (const local::LoadedPiece& piece : loaded.pieces) {
-    const local::LoadTarget& target = targets[piece.target];
+    const local::LoadTarget target = targets[piece.target];
     job_.payload->check_loaded(client, chosen_[rank], target, piece);
-    if (target.kind == LayoutEntry::Kind::object) continue;
-    const uint64_t elements = element_count(target.shape).value_or(0);
-    if (elements > kMaxMarkedElements) continue;
-    std::vector<bool>& marked = marked_[rank][piece.target];
-    marked.resize(elements);
-    const uint64_t element_bytes = dtype_bytes(target.dtype).value();
-    const uint64_t first = piece.piece_offset / element_bytes;
-    for_each_element(target.shape, piece.box, [&](uint64_t in_box, uint64_t in_tensor) {
-      if (in_box >= first && in_box < first + piece.bytes / element_bytes) marked[in_tensor] = true;
-    });
+    received_[rank].add(target, piece);
   }
 }
 
 // Whether the rank has received every element that it wants.
 Status CountedLoads::check_all_received(Rank rank) {
-  const local::LoadTargets& targets = wanted_by(rank).targets;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const local::LoadTarget& target = targets[i];
-    const uint64_t elements = element_count(target.shape).value_or(0);
-    if (target.kind == LayoutEntry::Kind::object || elements > kMaxMarkedElements) continue;
-    std::vector<bool>& marked = marked_[rank][static_cast<uint32_t>(i)];
-    marked.resize(elements);
-    bool has_all = true;
-    for (const Box& box : target.boxes) {
-      for_each_element(target.shape, box,
-                       [&](uint64_t, uint64_t in_tensor) { has_all = has_all && marked[in_tensor]; });
-    }
-    if (has_all) continue;
-    return Status(Code::internal, fmt::format("rank {} was notified that its load of {} is done, but it has "
-                                              "not received all of {}",
-                                              rank, to_string(chosen_[rank]), target.fqn));
-  }
-  return ok_status();
+  const auto incomplete = received_[rank].incomplete(wanted_by(rank).targets);
+  if (!incomplete) return ok_status();
+  return Status(Code::internal, fmt::format("rank {} was notified that its load of {} is done, but it has "
+                                            "not received all of {}",
+                                            rank, to_string(chosen_[rank]), *incomplete));
 }
 
 void CountedLoads::load_again(Rank rank) {
@@ -224,7 +179,7 @@ void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& me
                          if (found.request_id != requests_[rank] || has_loaded(rank)) return;
                          if (!found.outcome.ok()) return on_done(rank, found.outcome);
                          chosen_[rank] = found.checkpoint.key;
-                         marked_[rank].clear();
+                         received_[rank].clear();
                          found_[rank] = events_.now();
                          ++milestones_;
                        },

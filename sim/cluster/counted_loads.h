@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/cluster/received_values.h"
 #include "sim/cluster/virtual_cluster.h"
 
 namespace shoal::sim {
@@ -88,10 +89,9 @@ class CountedLoads {
   std::unordered_map<const Layout*, Sharded> sharded_;
   std::unordered_map<Hash128, const Wanted*> by_place_;  // the same, by layout and coordinates in its meshes
   std::vector<actors::TimeNs> found_, loaded_, copies_until_;
-  std::vector<uint32_t> requests_;  // number of requests of each rank
-  std::vector<AttemptKey> chosen_;  // by rank
-  // By rank and target: which elements of the tensor have been received.
-  std::vector<std::map<uint32_t, std::vector<bool>>> marked_;
+  std::vector<uint32_t> requests_;        // number of requests of each rank
+  std::vector<AttemptKey> chosen_;        // by rank
+  std::vector<ReceivedValues> received_;  // by rank
   std::function<bool(Rank)> is_attached_;
   bool retries_ = false;
   Status incomplete_;

@@ -30,6 +30,21 @@ Hash128 header_digest_of(const AttemptKey& key, Rank rank, uint32_t file) {
   return xxh3_128(name);
 }
 
+uint64_t hash_of_box(std::string_view fqn, const Box& box) {
+  uint64_t hash = xxh3_64(fqn);
+  for (size_t d = 0; d < box.dims(); ++d) hash = mix64(mix64(hash ^ box.offsets[d]) + box.sizes[d]);
+  return hash;
+}
+
+// Does not depend on the order of the pieces.
+uint64_t hash_of_contents(const actors::operation::WriteShard& write) {
+  uint64_t sum = 0;
+  for (const storage::ShardPiece& piece : write.pieces) {
+    if (!piece.is_object) sum += hash_of_box(piece.fqn, piece.box);
+  }
+  return sum;
+}
+
 void add_roster(std::vector<storage::RosterRecord>* rosters, const storage::RosterRecord& record,
                 bool is_first) {
   const RosterId& id = record.world->roster.id();
@@ -113,60 +128,60 @@ CountedRoot::Work CountedRoot::work_of(const actors::Operation& operation, bool 
                                        uint32_t generation) {
   using namespace actors::operation;
   return std::visit(
-      base::Overloaded{
-          [&](const WriteShard& write) { return write_shard(write); },
-          [&](const RecordStaged& staged) { return record_staged(staged); },
-          [&](const PublishDecision& publish) { return publish_decision(publish, generation); },
-          [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
-          [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
-          [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
-          [&](const CompleteAttempt& complete) { return complete_attempt(complete); },
-          [&](const ReadDecision& read) { return read_decision(read); },
-          [&](const CheckFiles& check) { return check_files(check); },
-          [&](const PublishRoster& publish) { return publish_roster(publish); },
-          [&](const ReadRoster& read) { return read_roster(read); },
-          [&](const ReadEpoch&) { return read_epoch(); },
-          [&](const RecordDecision&) { return record_decision(has_catalog); },
-          [&](const ListAttempts&) { return list_attempts(); },
-          [&](const InspectAttempt& inspect) { return inspect_attempt(inspect); },
-          [&](const SweepAttempt& sweep) { return sweep_attempt(sweep); },
-          [&](const PlanRetention& plan) { return plan_retention(plan); },
-          [&](const DeleteCheckpoint& deletion) { return delete_checkpoint(deletion); },
-          // The folder of an attempt all of whose files are lost. It counts as no attempt.
-          [&](const RemoveRemains&) {
-            return answer({{StepKind::change, 1}}, actors::OperationResult(Done{}));
-          },
-          // --- loads: counted_root_loads.cpp ---
-          [&](const ReadLoadChoice& read) { return read_choice(read); },
-          [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
-          [&](const ListNewestAttempts&) { return list_newest_attempts(); },
-          [&](const VerifyCheckpoint& verify) { return verify_checkpoint(verify); },
-          [&](const PinAttempt& pin) { return pin_attempt(pin); },
-          [&](const RenewPin& renew) { return renew_pin(renew); },
-          [&](const RemovePin& remove) { return remove_pin(remove); },
-          [&](const MeasureObjects& measure) { return measure_objects(measure, node); },
-          [&](const ReadBatch& read) { return read_batch(read, node); },
-          [&](const ReadChunk& read) { return read_chunk(read, node); },
-          [&](const CheckChunk& check) { return check_chunk(check, node); },
-          [&](const ReadHeader& read) { return read_header(*read.piece, node); },
-          [&](const CheckHeader& check) { return check_header(*check.piece, node); },
-          [&](const ListenToPeers&) {
-            return answer({}, actors::OperationResult("node" + std::to_string(node)));
-          },
-          // Only memory: takes no storage request.
-          [&](const base::OneOf<CopyChunk, ReleaseWindow> auto&) {
-            return answer({}, actors::OperationResult(Done{}));
-          },
-          // VirtualCluster answers it.
-          [&](const MeasureWrites&) {
-            return answer({}, Status(Code::unavailable, "MeasureWrites does not use the root"));
-          },
-          // No simulated job starts these: its loads name no step, read no metadata and let the
-          // node read the files.
-          [&](const base::OneOf<DecodeDecision, ListAttemptsOfStep, ListCheckpoints, LocateRanges> auto&) {
-            const std::string name(actors::traits_of(operation).name);
-            return answer({}, Status(Code::unavailable, name + " is not simulated"));
-          }},
+      base::Overloaded{[&](const WriteShard& write) { return write_shard(write); },
+                       [&](const RecordStaged& staged) { return record_staged(staged); },
+                       [&](const PublishDecision& publish) { return publish_decision(publish, generation); },
+                       [&](const PublishRankManifest& publish) { return publish_rank_manifest(publish); },
+                       [&](const CompleteRankLocal& complete) { return complete_rank_local(complete); },
+                       [&](const ListMissingManifests& list) { return list_missing_manifests(list); },
+                       [&](const CompleteAttempt& complete) { return complete_attempt(complete); },
+                       [&](const ReadDecision& read) { return read_decision(read); },
+                       [&](const CheckFiles& check) { return check_files(check); },
+                       [&](const PublishRoster& publish) { return publish_roster(publish); },
+                       [&](const ReadRoster& read) { return read_roster(read); },
+                       [&](const ReadEpoch&) { return read_epoch(); },
+                       [&](const RecordDecision&) { return record_decision(has_catalog); },
+                       [&](const ListAttempts&) { return list_attempts(); },
+                       [&](const InspectAttempt& inspect) { return inspect_attempt(inspect); },
+                       [&](const SweepAttempt& sweep) { return sweep_attempt(sweep); },
+                       [&](const PlanRetention& plan) { return plan_retention(plan); },
+                       [&](const DeleteCheckpoint& deletion) { return delete_checkpoint(deletion); },
+                       // The folder of an attempt all of whose files are lost. It counts as no attempt.
+                       [&](const RemoveRemains&) {
+                         return answer({{StepKind::change, 1}}, actors::OperationResult(Done{}));
+                       },
+                       // --- loads: counted_root_loads.cpp ---
+                       [&](const ReadLoadChoice& read) { return read_choice(read); },
+                       [&](const PublishLoadChoice& publish) { return publish_choice(publish); },
+                       [&](const ListNewestAttempts&) { return list_newest_attempts(); },
+                       [&](const ListAttemptsOfStep& list) { return list_attempts_of_step(list); },
+                       [&](const ListCheckpoints&) { return list_checkpoints(); },
+                       [&](const LocateRanges& locate) { return locate_ranges(locate, node); },
+                       [&](const VerifyCheckpoint& verify) { return verify_checkpoint(verify); },
+                       [&](const PinAttempt& pin) { return pin_attempt(pin); },
+                       [&](const RenewPin& renew) { return renew_pin(renew); },
+                       [&](const RemovePin& remove) { return remove_pin(remove); },
+                       [&](const MeasureObjects& measure) { return measure_objects(measure, node); },
+                       [&](const ReadBatch& read) { return read_batch(read, node); },
+                       [&](const ReadChunk& read) { return read_chunk(read, node); },
+                       [&](const CheckChunk& check) { return check_chunk(check, node); },
+                       [&](const ReadHeader& read) { return read_header(*read.piece, node); },
+                       [&](const CheckHeader& check) { return check_header(*check.piece, node); },
+                       [&](const ListenToPeers&) {
+                         return answer({}, actors::OperationResult("node" + std::to_string(node)));
+                       },
+                       // Only memory: takes no storage request.
+                       [&](const base::OneOf<CopyChunk, ReleaseWindow> auto&) {
+                         return answer({}, actors::OperationResult(Done{}));
+                       },
+                       // VirtualCluster answers it.
+                       [&](const MeasureWrites&) {
+                         return answer({}, Status(Code::unavailable, "MeasureWrites does not use the root"));
+                       },
+                       // Only a node that reads a large manifest starts this.
+                       [&](const DecodeDecision&) {
+                         return answer({}, Status(Code::unavailable, "DecodeDecision is not simulated"));
+                       }},
       operation);
 }
 
@@ -202,8 +217,8 @@ CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& 
     add_create(steps, written.size);
   }
   return {std::move(steps),
-          [this, key = write.key, rank = write.rank, file = write.file,
-           written]() -> Result<actors::OperationResult> {
+          [this, key = write.key, rank = write.rank, file = write.file, written,
+           contents = is_stored_ ? hash_of_contents(write) : 0]() -> Result<actors::OperationResult> {
             Attempt& attempt = attempts_[key];
             if (attempt.too_short.contains(shard_of(rank, file))) {
               return Status(Code::already_exists, "another file has this name");
@@ -211,6 +226,7 @@ CountedRoot::Work CountedRoot::write_shard(const actors::operation::WriteShard& 
             if (!attempt.shards.contains(shard_of(rank, file)))
               attempt.payload_bytes += written.payload_bytes;
             attempt.shards[shard_of(rank, file)] = written.size;
+            if (is_stored_) attempt.contents.emplace(shard_of(rank, file), contents);
             attempt.written_at = clock_.now();
             if (keeps_heads_) keep_head(key, rank, file, written.size - written.payload_bytes);
             return actors::OperationResult(written);
@@ -474,6 +490,19 @@ Result<storage::Manifest> CountedRoot::prove_complete(const AttemptKey& key) {
   return why;
 }
 
+bool CountedRoot::has_contents_of(const Attempt& attempt, const Layout& layout, const SavePlan& plan) {
+  std::map<uint64_t, uint64_t> planned;
+  for (const WriteItem& item : plan.items) {
+    const LayoutEntry& entry = layout.entries()[item.entry];
+    if (entry.kind == LayoutEntry::Kind::object) continue;
+    planned[shard_of(plan.rank, item.file)] += hash_of_box(value_fqn(entry, plan.rank), item.box);
+  }
+  return std::ranges::all_of(planned, [&](const auto& file) {
+    const auto known = attempt.contents.find(file.first);
+    return known == attempt.contents.end() || known->second == file.second;
+  });
+}
+
 Result<storage::Manifest> CountedRoot::prove_under(const AttemptKey& key, const Attempt& attempt,
                                                    const storage::RosterRecord& roster) {
   const World& world = *roster.world;
@@ -492,6 +521,7 @@ Result<storage::Manifest> CountedRoot::prove_under(const AttemptKey& key, const 
         (plan->files != 0 || record->second != std::pair(plan->layout_id, assignment_id_of(*plan)))) {
       return differs;
     }
+    if (is_stored_ && !has_contents_of(attempt, world.layout_of(rank), *plan)) return differs;
     payload_bytes += plan->tensor_bytes;
     for (const WriteItem& item : plan->items.vector()) {
       const LayoutEntry& entry = world.layout_of(rank).entries()[item.entry];
@@ -573,6 +603,11 @@ std::vector<AttemptKey> CountedRoot::attempts() const {
     if (attempt.entries() != 0) keys.push_back(key);
   }
   return keys;
+}
+
+bool CountedRoot::is_complete_set(const AttemptKey& key) const {
+  const auto found = attempts_.find(key);
+  return found != attempts_.end() && !found->second.decision && found->second.is_complete_set();
 }
 
 uint64_t CountedRoot::leftovers_of_aborted(uint32_t generation) const {
@@ -721,6 +756,7 @@ CountedRoot::Work CountedRoot::sweep_attempt(const actors::operation::SweepAttem
             const uint64_t bytes = info_of(key, swept).files_bytes + swept.manifest_bytes;
             swept.shards.clear();
             swept.too_short.clear();
+            swept.contents.clear();
             swept.records.clear();
             swept.payload_bytes = 0;
             swept.manifests.clear();

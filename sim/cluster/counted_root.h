@@ -56,6 +56,8 @@ class CountedRoot final : public RootView {
   // Checkpoints that the rule lets go, and that are still there.
   uint64_t to_delete(const storage::RetentionPolicy& policy) const;
   std::vector<AttemptKey> attempts() const;  // those of which the root holds a file
+  // Every rank has published its manifest: readers take the attempt for a checkpoint before it is merged.
+  bool is_complete_set(const AttemptKey& key) const;
   // Files that a sweep of an aborted attempt of this generation would remove.
   uint64_t leftovers_of_aborted(uint32_t generation) const;
 
@@ -95,6 +97,7 @@ class CountedRoot final : public RootView {
     uint64_t decision_bytes = 0;
     base::PagedMap<uint64_t, uint64_t> shards;  // sizes in bytes, by shard_of
     std::set<uint64_t> too_short;               // shards whose ends are missing
+    std::map<uint64_t, uint64_t> contents;      // hashes of the tensors' boxes in each shard; if is_stored_
     bool has_lost_shards = false;               // some shard that was written is missing
     // Records of ranks that write no shard: layout, plan of the assignment.
     std::map<Rank, std::pair<LayoutId, PlanId>> records;
@@ -137,6 +140,8 @@ class CountedRoot final : public RootView {
   Status check_listed(const AttemptKey& key, const std::vector<storage::FileEntry>& files) const;
   // Proves what storage/decisions/completion.cpp proves, but from names, counts and sums of bytes.
   Result<storage::Manifest> prove_complete(const AttemptKey& key);
+  // False: the boxes in the shards of this rank are not those of the plan. Knows it if is_stored_.
+  static bool has_contents_of(const Attempt& attempt, const Layout& layout, const SavePlan& plan);
   Result<storage::Manifest> prove_under(const AttemptKey& key, const Attempt& attempt,
                                         const storage::RosterRecord& roster);
   Work read_decision(const actors::operation::ReadDecision& read);
@@ -158,6 +163,9 @@ class CountedRoot final : public RootView {
   Work read_choice(const actors::operation::ReadLoadChoice& read);
   Work publish_choice(const actors::operation::PublishLoadChoice& publish);
   Work list_newest_attempts();
+  Work list_attempts_of_step(const actors::operation::ListAttemptsOfStep& list);
+  Work list_checkpoints();
+  Work locate_ranges(const actors::operation::LocateRanges& locate, size_t node);
   Work verify_checkpoint(const actors::operation::VerifyCheckpoint& verify);
   Work pin_attempt(const actors::operation::PinAttempt& pin);
   Work renew_pin(const actors::operation::RenewPin& renew);

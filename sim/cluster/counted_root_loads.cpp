@@ -77,6 +77,41 @@ CountedRoot::Work CountedRoot::list_newest_attempts() {
           }};
 }
 
+CountedRoot::Work CountedRoot::list_attempts_of_step(const actors::operation::ListAttemptsOfStep& list) {
+  StorageSteps steps;
+  for (const auto& [key, attempt] : attempts_) {
+    if (key.step == list.step) steps.push_back({StepKind::list, attempt.entries()});
+  }
+  if (steps.empty()) steps.push_back({StepKind::look, 1});
+  return {std::move(steps), [this, step = list.step]() -> Result<actors::OperationResult> {
+            storage::AttemptList found;
+            for (const auto& [key, attempt] : attempts_) {
+              if (key.step == step && attempt.entries() != 0) found.attempts.push_back(info_of(key, attempt));
+            }
+            return actors::OperationResult(std::move(found));
+          }};
+}
+
+// Counts the requests. What the list says is known to the storage only, and so are the places of ranges.
+CountedRoot::Work CountedRoot::list_checkpoints() {
+  StorageSteps steps{{StepKind::list, attempts_.size() + 1}};
+  for (const auto& [key, attempt] : attempts_) {
+    steps.push_back({StepKind::list, attempt.entries()});
+    if (attempt.decision) add_read(steps, 1, attempt.decision_bytes, 1);
+  }
+  return {std::move(steps), []() -> Result<actors::OperationResult> {
+            return actors::OperationResult(std::make_shared<const CheckpointList>());
+          }};
+}
+
+CountedRoot::Work CountedRoot::locate_ranges(const actors::operation::LocateRanges& locate, size_t node) {
+  StorageSteps steps;
+  for (const actors::operation::ReadRange& range : locate.ranges) open_shard(steps, *range.piece, node);
+  return answer(
+      std::move(steps),
+      actors::OperationResult(actors::LocatedRangesPtr(std::make_shared<const actors::LocatedRanges>())));
+}
+
 // The simulation has no damage, so every byte is read.
 CountedRoot::Work CountedRoot::verify_checkpoint(const actors::operation::VerifyCheckpoint& verify) {
   const auto found = attempts_.find(verify.key);

@@ -1,11 +1,14 @@
 #include "sim/cluster/counted_trainers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "base/visit.h"
 #include "sim/basics/integer_math.h"
+#include "sim/cluster/stored_payload.h"
 
 namespace shoal::sim {
 
@@ -24,6 +27,14 @@ uint64_t hash_of(const std::vector<local::StagedPiece>& pieces) {
     }
   }
   return hash;
+}
+
+// What the planner of a rank offers, and what the planner with the global plan makes for it.
+plan::PlannerPlan offered_plan(Rank rank, uint32_t save) {
+  return std::make_shared<const std::string>(fmt::format("offer of rank {}, save {}", rank, save));
+}
+plan::PlannerPlan made_plan(Rank rank, uint32_t save) {
+  return std::make_shared<const std::string>(fmt::format("plan of rank {}, save {}", rank, save));
 }
 
 }  // namespace
@@ -129,6 +140,8 @@ void CountedTrainers::ask_or_stage(Rank rank) {
   ++trainer.slabs_in_use;
   if (job_.options.mode == SaveMode::collective) {
     trainer.asks = true;
+    trainer.has_gathered = false;
+    trainer.made.clear();
     return ask(rank);
   }
   TrainerTimings& times = times_[trainer.save - 1];
@@ -143,9 +156,53 @@ void CountedTrainers::ask_or_stage(Rank rank) {
 
 void CountedTrainers::ask(Rank rank) {
   const Trainer& trainer = trainers_[rank];
+  const bool has_planner = job_.planner_rank.has_value();
+  if (has_planner && !trainer.has_gathered) return offer_plan(rank);
   const PlanId knows = trainer.assignment ? trainer.assignment->assignment_id : PlanId{};
-  notify_node(rank, trainer.save, local::PlanRequest{trainer.save, 1, layout_now(rank)->id(), knows},
-              cpu_.event_ns);
+  notify_node(rank, trainer.save,
+              local::PlanRequest{trainer.save, 1, layout_now(rank)->id(), knows, has_planner}, cpu_.event_ns);
+}
+
+// As a client with planners does (client/session/collective.cpp).
+void CountedTrainers::offer_plan(Rank rank) {
+  const Trainer& trainer = trainers_[rank];
+  local::PlanGathering message{trainer.save,
+                               1,
+                               plan::GatherStage::offered,
+                               *job_.planner_rank,
+                               job_.options,
+                               {offered_plan(rank, trainer.save)}};
+  if (!trainer.made.empty()) {
+    message.stage = plan::GatherStage::made;
+    message.plans = trainer.made;
+  }
+  notify_node(rank, trainer.save, std::move(message), cpu_.event_ns);
+}
+
+void CountedTrainers::on_gathering(Rank rank, const local::PlanGathering& received) {
+  Trainer& trainer = trainers_[rank];
+  if (trainer.save != received.step || !trainer.asks || trainer.has_gathered) return;
+  const auto fail = [&](const std::string& what) {
+    failure_ = Status(Code::internal, fmt::format("rank {}, save {}: {}", rank, trainer.save, what));
+  };
+  if (received.stage == plan::GatherStage::delivered) {
+    if (received.plans.size() != 1 || *received.plans[0] != *made_plan(rank, trainer.save)) {
+      return fail("its part of the global plan is not the one that the planner made for it");
+    }
+    trainer.has_gathered = true;
+    return ask(rank);
+  }
+  if (rank != job_.planner_rank || received.plans.size() != job_.ranks) {
+    return fail("the plans of all ranks came to the wrong rank, or not all of them");
+  }
+  if (!trainer.made.empty()) return;  // a later coordinator has gathered again
+  for (Rank other = 0; other < job_.ranks; ++other) {
+    if (*received.plans[other] != *offered_plan(other, trainer.save)) {
+      return fail(fmt::format("the planner received another plan than rank {} offered", other));
+    }
+    trainer.made.push_back(made_plan(other, trainer.save));
+  }
+  offer_plan(rank);
 }
 
 void CountedTrainers::stage(Rank rank, const Assignment& assignment, actors::TimeNs planning) {
@@ -160,9 +217,11 @@ void CountedTrainers::stage(Rank rank, const Assignment& assignment, actors::Tim
 }
 
 // The bytes are in the slab: sends Staged to the node, and lets the trainer go on.
-void CountedTrainers::staged(Rank rank, const Assignment& assignment) {
+void CountedTrainers::staged(Rank rank, const Assignment& planned) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
+  Assignment assignment = planned;
+  assignment.replicas = digest_replicas(rank, trainer.save);
   const uint32_t slab = ++trainer.last_slab;
   if (job_.keeps_offers) {
     trainer.undecided[trainer.save] = Offer{assignment, slab};
@@ -176,6 +235,16 @@ void CountedTrainers::staged(Rank rank, const Assignment& assignment) {
   let_continue(rank);
 }
 
+plan::ReplicaDigestsPtr CountedTrainers::digest_replicas(Rank rank, uint32_t save) {
+  if (job_.options.replica_check == ReplicaCheck::off) return nullptr;
+  const AttemptKey key{job_.generation, save, 1};
+  ReplicaMemory::Digested digested =
+      replicas_.digest(layout_in(rank, save), rank, job_.options.replica_check,
+                       plan::replica_window_of(job_.generation, save), state_of(key));
+  if (!digested.differing.empty()) times_[save - 1].differing[rank] = std::move(digested.differing);
+  return digested.digests;
+}
+
 void CountedTrainers::send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab,
                                   bool again) {
   local::Staged received;
@@ -187,6 +256,7 @@ void CountedTrainers::send_staged(Rank rank, uint32_t save, const Assignment& as
   received.slab_id = slab;
   received.again = again;
   received.pieces = assignment.pieces;
+  received.replicas = assignment.replicas;
   notify_node(rank, save, std::move(received));
 }
 
@@ -287,7 +357,8 @@ void CountedTrainers::attach_again(Rank rank) {
   if (trainer.asks) ask(rank);
   for (const auto& [save, offer] : trainer.undecided) {
     if (offer.durable) {
-      cluster_.from_client(node, cluster_.client(rank), local::Written{save, 1, *offer.durable});
+      cluster_.from_client(node, cluster_.client(rank),
+                           local::Written{save, 1, *offer.durable, nullptr, offer.assignment.replicas});
     } else if (offer.was_never_staged) {
       const Status why(Code::deadline_exceeded, "no node served this host");
       cluster_.from_client(node, cluster_.client(rank), local::NotStaged{save, 1, why});
@@ -331,11 +402,12 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
           [&](const local::PlanUpdate& plan) { on_plan(rank, plan); },
           [&](const local::SlabFree& free) { on_slab_free(rank, free); },
           [&](const local::Decided& decided) { on_decided(rank, decided); },
+          [&](const local::PlanGathering& gathering) { on_gathering(rank, gathering); },
           [&](const base::OneOf<local::Failed, local::Refused> auto& failed) { failure_ = failed.why; },
-          // These trainers only save, from slabs that need no grant, and without planners of their own.
+          // These trainers only save, from slabs that need no grant.
           [](const base::OneOf<local::Attached, local::Found, local::Loaded, local::LoadDone, local::Pong,
                                local::StatusReport, local::FilesToRead, local::StagingGranted,
-                               local::GiveBack, local::PartRequest, local::Listing, local::PlanGathering,
+                               local::GiveBack, local::PartRequest, local::Listing,
                                local::StillWriting> auto&) {},
           [](const local::OnlyFromClient auto&) {}},
       message);

@@ -17,6 +17,7 @@
 
 #include "base/flat_map.h"
 #include "sim/basics/random.h"
+#include "sim/cluster/replica_memory.h"
 #include "sim/cluster/virtual_cluster.h"
 
 namespace shoal::sim {
@@ -36,6 +37,8 @@ struct TrainerTimings {
   uint64_t bytes_staged = 0;        // of all ranks
   uint32_t aborted_ranks = 0;
   std::string cause;  // cause of an abort
+  // By rank: tensors in which a flipped bit was digested.
+  std::map<Rank, std::vector<std::string>> differing;
 };
 
 class CountedTrainers {
@@ -61,6 +64,8 @@ class CountedTrainers {
     // by these layouts, one per pipeline stage; 0: never.
     uint32_t later_from = 0;
     std::vector<LayoutPtr> later_layouts;
+    // Mode collective: the planner of this rank makes a global plan, before each rank asks for its own.
+    std::optional<Rank> planner_rank;
   };
   // Calls save_begins with the number of each save, from 1, before any rank calls save.
   CountedTrainers(EventHeap& events, VirtualCluster& cluster, const Profile& profile, Job job,
@@ -88,6 +93,8 @@ class CountedTrainers {
   // The connection of this trainer to its node breaks. It attaches again at a random time, and offers its
   // undecided saves. Does nothing if no node serves its host. Precondition: keeps_offers.
   void reconnect(Rank rank);
+  // A bit of this trainer's memory flips (Failure::Kind::flips).
+  void flip(Rank rank) { replicas_.flip(rank, mix64(job_.seed ^ rank)); }
   // No node serves this host. The client of each trainer that has waited for kAttachTimeoutNs reports an
   // error. What the trainer staged stays offered. Precondition: keeps_offers.
   void give_up(size_t node);
@@ -111,6 +118,7 @@ class CountedTrainers {
     PlanId plan_id, assignment_id;
     Pieces pieces;
     uint64_t bytes = 0;
+    plan::ReplicaDigestsPtr replicas = nullptr;  // of the save that stages it
   };
   struct Offer {  // what a client remembers of an undecided save
     Assignment assignment;
@@ -127,6 +135,8 @@ class CountedTrainers {
     uint32_t save = 0;  // the save that it is in, from the call until save() returns; 0: it trains
     bool waits_for_slab = false;
     bool asks = false;                         // mode collective: it asks for a plan
+    bool has_gathered = false;                 // it asks, and has its part of the planners' global plan
+    std::vector<plan::PlannerPlan> made;       // it asks, and its planner has made the global plan
     bool is_attached = true;                   // attached to the process that serves its host now
     uint32_t returns = 0;                      // how often it had to find another process
     base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers
@@ -148,7 +158,9 @@ class CountedTrainers {
   void stage(Rank rank, const Assignment& assignment, actors::TimeNs planning);
   void staged(Rank rank, const Assignment& assignment);
   void ask(Rank rank);
+  void offer_plan(Rank rank);
   void notify_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
+  plan::ReplicaDigestsPtr digest_replicas(Rank rank, uint32_t save);
   void send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab, bool again);
   void drop_decided_slabs(Rank rank);
   // `is_freed`: by the node. Else it may still read the slab, which the client has replaced by another one.
@@ -163,6 +175,7 @@ class CountedTrainers {
   void receive(Rank rank, const local::Decided& decided);  // from the node, or from its own client
   void on_roster(Rank rank, const local::RosterUpdate& roster);
   void on_plan(Rank rank, const local::PlanUpdate& received);
+  void on_gathering(Rank rank, const local::PlanGathering& received);
   Assignment assignment_of(const SavePlan& plan, const Layout& layout);
   // Fills in the pieces that a plan stages, and their bytes.
   void lay_out(const SavePlan& plan, const Layout& layout, Assignment& assignment);
@@ -187,6 +200,7 @@ class CountedTrainers {
   std::function<void(Rank)> on_attached_;
   Random random_;
   Random returns_;
+  ReplicaMemory replicas_;
   std::vector<Trainer> trainers_;
   std::vector<TrainerTimings> times_;
   std::map<uint64_t, Pieces> known_pieces_;  // by hash: most ranks stage equal pieces

@@ -404,19 +404,29 @@ void StoredPayload::compare(const storage::AttemptInfo& counted, const storage::
 
 void StoredPayload::check_loaded(actors::ClientId client, const AttemptKey& key,
                                  const local::LoadTarget& target, const local::LoadedPiece& piece) {
-  in_progress_ = "Loaded";
-  const bool is_object = target.kind == LayoutEntry::Kind::object;
-  Bytes expected(piece.bytes);
-  const Box box = is_object ? Box{{0}, {piece.piece_bytes}} : piece.box;
-  const Dims shape = is_object ? Dims{piece.piece_bytes} : target.shape;
-  const uint64_t element_bytes = is_object ? 1 : dtype_bytes(target.dtype).value();
-  fill_with_known_bytes(state_of(key), target.fqn, shape, box, element_bytes, piece.piece_offset, expected);
   auto window = slabs_->find(client, kSimulatedWindowSlab);
   const bool is_there = window.ok() && piece.slab_offset + piece.bytes <= window->bytes.size();
-  const bool is_equal =
-      is_there && std::equal(expected.begin(), expected.end(),
-                             window->bytes.begin() + static_cast<ptrdiff_t>(piece.slab_offset));
-  if (!is_equal) disagree("the bytes of " + target.fqn + " in the window", 1, 0);
+  check_range(key, target, piece,
+              is_there ? window->bytes.subspan(piece.slab_offset, piece.bytes) : ByteView());
+}
+
+void StoredPayload::check_range(const AttemptKey& key, const local::LoadTarget& target,
+                                const local::StoredRange& range, ByteView bytes) {
+  in_progress_ = "Loaded";
+  const bool is_object = target.kind == LayoutEntry::Kind::object;
+  Bytes expected(range.bytes);
+  const Box box = is_object ? Box{{0}, {range.piece_bytes}} : range.box;
+  const Dims shape = is_object ? Dims{range.piece_bytes} : target.shape;
+  const uint64_t element_bytes = is_object ? 1 : dtype_bytes(target.dtype).value();
+  fill_with_known_bytes(state_of(key), target.fqn, shape, box, element_bytes, range.piece_offset, expected);
+  if (!std::ranges::equal(expected, bytes)) disagree("the bytes of " + target.fqn + " in the window", 1, 0);
+}
+
+Result<Bytes> StoredPayload::read_file(const std::string& path, uint64_t offset, uint64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(const auto file, root_->storage->open(path));
+  Bytes out(bytes);
+  SHOAL_RETURN_IF_ERROR(file->read_at(offset, out));
+  return out;
 }
 
 const storage::ShardPiece* StoredPayload::piece_of(const actors::operation::PieceRef& ref) {

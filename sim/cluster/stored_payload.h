@@ -65,6 +65,13 @@ class StoredPayload {
   // A trainer has received this piece in its window, in a load of the checkpoint `key`. Checks its bytes.
   void check_loaded(actors::ClientId client, const AttemptKey& key, const local::LoadTarget& target,
                     const local::LoadedPiece& piece);
+  // The same for bytes that the trainer itself has read.
+  void check_range(const AttemptKey& key, const local::LoadTarget& target, const local::StoredRange& range,
+                   ByteView bytes);
+  // Bytes of a file of the root, as a trainer reads them. `path`: relative to the root.
+  Result<Bytes> read_file(const std::string& path, uint64_t offset, uint64_t bytes);
+  // A trainer has found bytes that differ from those that were saved.
+  void note_difference(const std::string& of) { disagree(of, 1, 0); }
 
   // The first difference between CountedRoot and storage; Code::internal. The error names the operation and
   // the value.

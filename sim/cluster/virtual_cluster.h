@@ -134,9 +134,6 @@ class VirtualCluster {
     return nodes_[node].alive &&
            nodes_[node].roles[static_cast<size_t>(actors::RoleKind::shard_writer)] != nullptr;
   }
-  bool any_alive() const {
-    return std::ranges::any_of(nodes_, [](const Node& node) { return node.alive; });
-  }
   size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
   void set_items(const std::vector<uint32_t>& of_rank) {
     cpu_.set_items(of_rank);

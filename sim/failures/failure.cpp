@@ -58,6 +58,7 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::sweeps, "sweeps", "host ", ""},
     {Kind::stops, "stops", "host for_ms ", "hosts "},
     {Kind::reconnects, "reconnects", "rank ", ""},
+    {Kind::flips, "flips", "rank ", ""},
     {Kind::job_restarts, "job-restarts", "host hosts for_ms ranks ", ""},
 }};
 

@@ -48,12 +48,14 @@ struct Failure {
     sweeps,        // an operator on the host runs `shoal gc`: it removes the files of all aborted attempts
     stops,         // nodes of hosts are requested to stop, and end when drained; new ones start for_ms later
     reconnects,    // the connection of the trainer of rank to its node breaks; the trainer attaches again
+    flips,         // a bit of the memory of the trainer of rank flips, in what other ranks hold too; the
+                   // digests of replica_check show it, the stored bytes do not
     job_restarts,  // nodes and trainers of hosts are killed; for_ms later another run of the job starts on
                    // `ranks` ranks, loads the newest checkpoint and goes on saving. The other hosts go on
                    // too.
   };
-  static constexpr size_t kKinds = 20;
-  static constexpr size_t kMixedKinds = 19;  // the first ones: those that a rule "mixed" draws by default
+  static constexpr size_t kKinds = 21;
+  static constexpr size_t kMixedKinds = 20;  // the first ones: those that a rule "mixed" draws by default
 
   Kind kind = Kind::dies;
   uint64_t at_ms = 0;
@@ -77,7 +79,8 @@ struct Failure {
 };
 
 inline bool is_of_rank(Failure::Kind kind) {  // of one trainer, not of hosts
-  return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes || kind == Failure::Kind::reconnects;
+  return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes ||
+         kind == Failure::Kind::reconnects || kind == Failure::Kind::flips;
 }
 std::string_view failure_kind_name(Failure::Kind kind);
 std::string failure_kind_names();               // "dies, stalls, ..."

@@ -32,6 +32,9 @@ class FailureInjector::Impl : public std::enable_shared_from_this<Impl> {
       case Failure::Kind::reconnects:
         if (failure.rank >= trainers_.ranks()) return;
         return trainers_.reconnect(static_cast<Rank>(failure.rank));
+      case Failure::Kind::flips:
+        if (failure.rank < trainers_.ranks()) trainers_.flip(static_cast<Rank>(failure.rank));
+        return;
       case Failure::Kind::dies:
       case Failure::Kind::stalls:
       case Failure::Kind::restarts:

@@ -35,6 +35,7 @@ bool LoadOracles::is_committed(const AttemptKey& key) const {
 }
 
 void LoadOracles::asked(actors::TimeNs now, const actors::Operation& operation) {
+  if (is_over_) return;
   using namespace actors::operation;
   std::visit(
       base::Overloaded{

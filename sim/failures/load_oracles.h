@@ -30,6 +30,8 @@ class LoadOracles {
   void asked(actors::TimeNs now, const actors::Operation& operation);
   // The root returns a result to a role.
   void answered(actors::TimeNs now, const actors::OperationResult& result);
+  // The load has ended. What trainers read later is their own choice.
+  void loaded() { is_over_ = true; }
   // The run has ended. `generation`: of the run that loads. `is_rank_local`: of all runs.
   void finish(actors::TimeNs now, uint32_t generation, bool is_rank_local);
   const std::optional<AttemptKey>& newest() const { return newest_; }
@@ -46,6 +48,7 @@ class LoadOracles {
   std::vector<AttemptKey> undecided_;  // when the choice was made
   std::optional<AttemptKey> read_;
   std::unordered_map<std::string, uint64_t> files_;  // files of read_ by name, with their sizes in the root
+  bool is_over_ = false;
   std::optional<Violation> violation_;
 };
 

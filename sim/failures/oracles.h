@@ -12,6 +12,8 @@
 //   bounds                   messages and slabs in use stay within their bounds
 //   needless-abort           no save fails if all failures are ones that a save must survive
 //   complete-is-committed    no attempt is aborted that has long been complete: all files of all ranks exist
+//   replicas-are-named       with replica_check, a save whose ranks digested a flipped bit says that replicas
+//                            differ, and names the tensor; no other save says so
 //   commits-again            a save that begins after all failures are over is committed, if all hosts and
 //                            trainers live
 //   ends-in-time             each living rank is notified of a save within its deadline, once failures stop
@@ -20,8 +22,8 @@
 //   aborted-is-swept         the files of aborted attempts are removed, where all nodes live and no disk
 //   fails
 //
-// sim/simulation.cpp checks the last two. The oracles do not check that equal seeds give equal traces:
-// sim/replay.h compares two runs.
+// sim/simulation.cpp checks replicas-are-named and the last two. The oracles do not check that equal seeds
+// give equal traces: sim/replay.h compares two runs.
 #pragma once
 
 #include <cstdint>

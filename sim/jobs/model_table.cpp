@@ -192,6 +192,7 @@ class Stage {
         return add(prefix, parameter, expert_, {copies, shard(1), shard(0), shard(2)});
     }
   }
+  void add_object(std::string name) { builder_.add_object(std::move(name), dense_); }
   Result<LayoutPtr> build() && { return std::move(builder_).build(); }
 
  private:
@@ -316,6 +317,7 @@ Result<std::vector<LayoutPtr>> layouts_of_stages(const Model& model, const MeshS
     Stage stage(mesh, number, model.optimizer);
     if (number == 0) {
       for (const Parameter& parameter : model.first) stage.add(parameter, "");
+      for (uint32_t i = 0; i < model.objects; ++i) stage.add_object(fmt::format("extra.{}", i));
     }
     const uint64_t begin = uint64_t{number} * model.layers / mesh.pp;
     const uint64_t end = (uint64_t{number} + 1) * model.layers / mesh.pp;

@@ -60,6 +60,7 @@ struct Model {
   bool has_whole_names = false;  // names of layers get no prefix "layers.N."
   // If not null, it has all layouts, and all other fields but the name are default.
   std::shared_ptr<const World> world;
+  uint32_t objects = 0;  // that all ranks of the first stage hold, such as the state of a data loader
   uint64_t parameters() const;
 };
 

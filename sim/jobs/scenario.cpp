@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <numeric>
@@ -102,12 +103,40 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
     scenario.max_direct_nodes_place = parsed.place(entry->line);
   }
   SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
+  SHOAL_RETURN_IF_ERROR(number("reads", &scenario.reads, 0, kMaxSimulatedReads));
+  SHOAL_RETURN_IF_ERROR(number("objects", &scenario.objects, 0, kMaxSimulatedObjects));
   SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("arrival_skew_us", &scenario.arrival_skew_us, 0, kMostUs));
   SHOAL_RETURN_IF_ERROR(number("seed", &scenario.seed, 0, std::numeric_limits<int64_t>::max()));
   return ok_status();
+}
+
+constexpr const char* kNoPlanners = "none";
+constexpr const char* kGlobalPlanners = "global";
+
+Status set_planners(std::string_view text, Scenario* scenario) {
+  if (text != kNoPlanners && text != kGlobalPlanners) {
+    return bad(fmt::format("planners must be {} or {}, not '{}'", kNoPlanners, kGlobalPlanners, text));
+  }
+  scenario->has_planners = text == kGlobalPlanners;
+  return ok_status();
+}
+
+constexpr std::array<std::string_view, 3> kReplicaChecks = {"off", "warn", "abort"};  // by ReplicaCheck
+
+Status set_replica_check(std::string_view text, Scenario* scenario) {
+  const auto found = std::ranges::find(kReplicaChecks, text);
+  if (found == kReplicaChecks.end()) {
+    return bad(fmt::format("replica_check must be off, warn or abort, not '{}'", text));
+  }
+  scenario->replica_check = static_cast<ReplicaCheck>(found - kReplicaChecks.begin());
+  return ok_status();
+}
+
+std::string_view replica_check_name(ReplicaCheck check) {
+  return kReplicaChecks[static_cast<size_t>(check)];
 }
 
 Status parse_names(const TomlTable& parsed, Scenario* into) {
@@ -129,6 +158,14 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
     return parsed.error(line_of(parsed, "payload"), "payload must be counted or full, not '" + payload + "'");
   }
   scenario.payload = *payload_of_name(payload);
+  SHOAL_ASSIGN_OR_RETURN(const std::string planners, parsed.text("planners", kNoPlanners));
+  if (Status known = set_planners(planners, &scenario); !known.ok()) {
+    return parsed.error(line_of(parsed, "planners"), known.message());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string check, parsed.text("replica_check", "off"));
+  if (Status known = set_replica_check(check, &scenario); !known.ok()) {
+    return parsed.error(line_of(parsed, "replica_check"), known.message());
+  }
   return ok_status();
 }
 
@@ -167,7 +204,9 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
 
 // Precondition: the meshes are valid.
 Status check_payload(const Scenario& scenario, const Model& model) {
-  if (scenario.payload == Payload::counted) return ok_status();
+  if (scenario.payload == Payload::counted) {
+    return scenario.reads == 0 ? ok_status() : bad("reads needs true bytes: set payload = \"full\"");
+  }
   if (uint32_t ranks = loading_job(scenario).ranks; ranks > kMaxFullRanks) {
     return Status(
         Code::too_large,
@@ -263,6 +302,7 @@ Status validate_scenario(const Scenario& scenario) {
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
   SHOAL_RETURN_IF_ERROR(resolve_mesh(scenario, model).status());
   if (scenario.loads > kMaxSimulatedLoads) return outside("loads", scenario.loads, kMaxSimulatedLoads);
+  if (scenario.reads > kMaxSimulatedReads) return outside("reads", scenario.reads, kMaxSimulatedReads);
   if (scenario.load_ranks > kMaxSimulatedRanks) {
     return outside("load_ranks", scenario.load_ranks, kMaxSimulatedRanks);
   }
@@ -270,6 +310,18 @@ Status validate_scenario(const Scenario& scenario) {
     if (failure.kind != Failure::Kind::job_restarts) continue;
     const Scenario job = restarted_job(scenario, static_cast<uint32_t>(failure.ranks));
     SHOAL_RETURN_IF_ERROR(resolve_mesh(job, model).status().with_context(to_string(failure)));
+  }
+  if (scenario.has_planners && scenario.mode != SaveMode::collective) {
+    return bad("planners = \"global\" needs mode collective");
+  }
+  if (scenario.replica_check != ReplicaCheck::off && scenario.mode == SaveMode::rank_local) {
+    return bad(
+        "replica_check needs another mode than rank-local: there no process sees the digests of all ranks");
+  }
+  if (scenario.objects > kMaxSimulatedObjects)
+    return outside("objects", scenario.objects, kMaxSimulatedObjects);
+  if (scenario.objects != 0 && model.world) {
+    return bad("objects is set, but the checkpoint states each rank's layout");
   }
   SHOAL_RETURN_IF_ERROR(check_later_mesh(scenario, model));
   SHOAL_RETURN_IF_ERROR(check_loads(scenario));
@@ -326,6 +378,12 @@ std::string scenario_text(const Scenario& scenario) {
     number("max_direct_nodes", scenario.max_direct_nodes);
   if (scenario.later_mesh_from != 0) number("later_mesh_from", scenario.later_mesh_from);
   quoted("later_mesh", scenario.later_mesh);
+  if (scenario.reads != 0) number("reads", scenario.reads);
+  if (scenario.has_planners) quoted("planners", kGlobalPlanners);
+  if (scenario.replica_check != ReplicaCheck::off) {
+    quoted("replica_check", replica_check_name(scenario.replica_check));
+  }
+  if (scenario.objects != 0) number("objects", scenario.objects);
   quoted("profile", scenario.profile);
   number("seed", scenario.seed);
   quoted("failures", scenario.failure_draws);
@@ -368,6 +426,10 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
     return ok_status();
   }
   if (key == "loads") return number(&scenario.loads, 0, kMaxSimulatedLoads);
+  if (key == "planners") return set_planners(text, &scenario);
+  if (key == "replica_check") return set_replica_check(text, &scenario);
+  if (key == "objects") return number(&scenario.objects, 0, kMaxSimulatedObjects);
+  if (key == "reads") return number(&scenario.reads, 0, kMaxSimulatedReads);
   if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
   if (key == "load_method") {
     const std::optional<LoadMethod> method = load_method_of_name(text);
@@ -426,7 +488,11 @@ std::span<const std::string_view> scenario_keys() {
                                                "unit_bytes",
                                                "keep_last",
                                                "later_mesh",
-                                               "later_mesh_from"};
+                                               "later_mesh_from",
+                                               "reads",
+                                               "planners",
+                                               "replica_check",
+                                               "objects"};
   return kKeys;
 }
 
@@ -478,7 +544,8 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
     return parsed.error(line_of(parsed, "load_mesh"), "the job that loads: " + mesh.status().message());
   }
   if (Status fits = check_payload(scenario, *model); !fits.ok()) {
-    return parsed.error(line_of(parsed, "payload"), fits.message());
+    const bool is_of_reads = scenario.payload == Payload::counted;
+    return parsed.error(line_of(parsed, is_of_reads ? "reads" : "payload"), fits.message());
   }
   return scenario;
 }

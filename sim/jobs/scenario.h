@@ -23,6 +23,8 @@ namespace shoal::sim {
 inline constexpr uint32_t kMaxSimulatedRanks = 1u << 20;
 inline constexpr uint32_t kMaxSimulatedSaves = 1000;
 inline constexpr uint32_t kMaxSimulatedLoads = 100;
+inline constexpr uint32_t kMaxSimulatedObjects = 1000;
+inline constexpr uint32_t kMaxSimulatedReads = 1000;  // after each save
 // The maximum time from the begin of a save to the begin of the next one, and to its own end: one virtual
 // day.
 inline constexpr uint64_t kMaxSimulatedSaveMs = uint64_t{24} * 3600 * 1000;
@@ -50,6 +52,13 @@ struct Scenario {
   // From this save on, the same ranks hold the state by another mesh; 0: never. Counted from 1.
   uint32_t later_mesh_from = 0;
   std::string later_mesh;  // as `mesh`
+  // Mode collective: the planner of a random rank makes a global plan of each save.
+  bool has_planners = false;
+  ReplicaCheck replica_check = ReplicaCheck::off;  // SaveOptions::replica_check
+  uint32_t objects = 0;  // objects, such as random states, that the first stage saves besides its tensors
+  // After the begin of each save, so many random trainers read checkpoints, each for itself. Needs true
+  // bytes.
+  uint32_t reads = 0;
   std::string profile = "lustre";
   uint64_t seed = 1;
   Stragglers stragglers;

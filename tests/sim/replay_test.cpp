@@ -114,11 +114,12 @@ TEST(Scenarios, AreReadBackAsTheyArePrinted) {
 
 TEST(AScenario, IsReadBackWithAllOfItsKeys) {
   const std::string text =
-      "ranks = 24\nranks_per_host = 2\nmesh = \"dp=24\"\nmodel = \"gpt2\"\nmode = \"rank-local\"\nsaves = 1\n"
+      "ranks = 24\nranks_per_host = 2\nmesh = \"dp=24\"\nmodel = \"gpt2\"\nmode = \"collective\"\nsaves = 1\n"
       "profile = \"nvme\"\ninterval_ms = 8\narrival_skew_ms = 9\narrival_skew_us = 12\nseed = 10\n"
       "unit_bytes = 4096\n"
       "max_direct_nodes = 11\nkeep_last = 2\noptimizer = \"none\"\nloads = 2\n"
-      "load_ranks = 12\nload_mesh = \"dp=12\"\nlater_mesh = \"dp=12,tp=2\"\nlater_mesh_from = 3\n"
+      "load_ranks = 12\nload_mesh = \"dp=12\"\nlater_mesh = \"dp=12,tp=2\"\nlater_mesh_from = 3\nreads = 4\n"
+      "planners = \"global\"\nreplica_check = \"abort\"\nobjects = 3\n"
       "load_method = \"two-stage\"\npayload = \"full\"\nfailures = \"mixed:count=2\"\n"
       "[stragglers]\nhosts_permille = 3\ncopy_permille = 4000\n"
       "network_permille = 5000\nstorage_permille = 6000\n[[failure]]\nat_ms = 3\nkind = \"dies\"\nhost = 1\n";
