@@ -20,10 +20,9 @@ bool hears(RoleKind role, const local::LocalMessage& message) {
                                    local::FilesRead, local::Close, local::StatusRequest> auto&) {
             return role == RoleKind::loader;
           },
-          // The node itself answers these (StagingMemory, StagedParts).
-          [](const base::OneOf<local::StagingRequest, local::StagingKept, local::PartStaged> auto&) {
-            return false;
-          },
+          // The node itself takes these (StagingMemory, StagedParts, Activity).
+          [](const base::OneOf<local::StagingRequest, local::StagingKept, local::PartStaged,
+                               local::SaveReturned> auto&) { return false; },
           [](const local::OnlyFromNode auto&) { return false; }},
       message);
 }

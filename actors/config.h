@@ -76,6 +76,7 @@ struct NodeConfig : RoleSettings {  // what the roles of a node know when they s
   int32_t pid = 0;                                         // for clients (local::Attached)
   size_t message_bytes_max = transport::kMaxMessageBytes;  // bound of one message to another node
   bool grants_staging = false;  // the node answers StagingRequest, and Attached says so
+  bool counts_returns = false;  // likewise: the node takes SaveReturned
   std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null
 };
 

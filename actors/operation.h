@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/giving_up.h"
 #include "actors/messages/chunk.h"
 #include "local/messages/messages.h"
 #include "shoal/bytes.h"
@@ -91,6 +92,7 @@ struct PublishDecision {
   std::shared_ptr<const storage::DecisionBody> body;  // not null
   // For a tombstone: if the root proves the attempt complete, commit it instead (actors/giving_up.h).
   bool looks_first = false;
+  std::optional<GiveUp> give_up = std::nullopt;  // of a tombstone: why, for the metrics
 };
 // Ends after a read-back. The executor fills in nonce, root_id, unix_time_ns.
 struct PublishRankManifest {

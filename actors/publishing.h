@@ -31,7 +31,7 @@ inline operation::PublishDecision abort_of(const AttemptKey& key, GiveUp why, st
   return {key,
           std::make_shared<const storage::DecisionBody>(
               storage::Tombstone{storage::Tombstone::Reason::aborted, std::move(cause)}),
-          looks_at_root_first(why)};
+          looks_at_root_first(why), why};
 }
 
 // How long a coordinator tries to record an abort before it sends `undecided`. The nodes then report the

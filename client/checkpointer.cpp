@@ -198,6 +198,7 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
     Result<SaveHandle> saved = save(key.attempt);
     if (!saved.ok()) return give_up(saved.status());
     last_save = *saved;
+    session->returned(key, saved->stats());
   } catch (const std::exception& thrown) {  // thrown by a planner or a storage; the trainer must catch it
     (void)give_up(Status(Code::invalid_argument, fmt::format("save threw an exception: {}", thrown.what())));
     throw;

@@ -239,6 +239,7 @@ struct LocalMessage {
       nodePid @6 :Int32;
       nodeDeadlineMs @56 :UInt32;
       grantsStaging @106 :Bool;  # the node answers stagingRequest
+      countsReturns @149 :Bool;  # the node takes saveReturned
     }
     failed :group {              # node -> client: the connection cannot be used any more
       code @7 :UInt16;
@@ -434,6 +435,12 @@ struct LocalMessage {
     stillWriting :group {        # node -> client: this save makes progress
       step @145 :UInt64;
       attempt @146 :UInt32;
+    }
+    saveReturned :group {        # client -> node, if attached has countsReturns: save has returned
+      step @150 :UInt64;
+      attempt @151 :UInt32;
+      blockedNs @152 :UInt64;    # duration of the call
+      waitedNs @153 :UInt64;     # of that: for an earlier save
     }
   }
 }

@@ -188,6 +188,7 @@ struct Message {
       committed @23 :Bool;
       cause @24 :Text;                 # of an abort; of a commit: a warning (replica_check)
       overdue @70 :Bool;               # of an abort: something did not come in time
+      giveUp @73 :UInt8;               # of an abort: GiveUp of actors/giving_up.h; 0: not stated
     }
     superseded :group {                # to a sender of an earlier epoch: the later one
       epoch @25 :UInt32;

@@ -209,7 +209,7 @@ class Attempt {
   void on_progress(TimeNs now, NodeId from, uint64_t amount);
   PublishRetries roster_retries, check_retries, decision_retries;
   Status roster_failure;                 // why the attempt's own roster could not be published yet
-  bool is_overdue = false;               // given up because something did not come in time
+  std::optional<GiveUp> given_up;        // why
   std::optional<TimeNs> hopeless_since;  // during a drain: since when nobody can complete it
   std::optional<PlanGather> plan_gather;
 

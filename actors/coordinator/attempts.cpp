@@ -21,8 +21,7 @@ bool Coordinator::answer_decided(NodeId to, const AttemptKey& key, EffectWriter&
     out.send(to, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
     return true;
   }
-  out.send(to, RoleKind::shard_writer,
-           wire::Decided{key, outcome.committed, outcome.cause, outcome.is_overdue});
+  out.send(to, RoleKind::shard_writer, decided_message(key, outcome));
   if (!outcome.committed) sweeps_.sweep(key, out);  // the node may have written more since the last sweep
   return true;
 }
@@ -283,7 +282,7 @@ void Coordinator::files_not_checked(TimeNs now, Attempt& attempt, const Status& 
   if (why.code() == Code::not_found || why.code() == Code::corrupt) {
     base::rare_path<"coordinator: files differ from their reports">();
     attempt.on(AttemptTrigger::files_differ);
-    return publish_abort(attempt.id(), GiveUp::files_differ, why.message(), out);
+    return publish_abort(attempt, GiveUp::files_differ, why.message(), out);
   }
   const Status unreadable = why.with_context("its files cannot be checked");
   const auto again = [this, made](Attempt& checked, EffectWriter& then_out) {
@@ -293,7 +292,7 @@ void Coordinator::files_not_checked(TimeNs now, Attempt& attempt, const Status& 
   if (try_again(now, attempt.id(), attempt.check_retries, unreadable, out, again)) return;
   base::rare_path<"coordinator: aborts because files cannot be checked">();
   attempt.on(AttemptTrigger::files_unreadable);
-  publish_abort(attempt.id(), GiveUp::root_unreliable, unreadable.message(), out);
+  publish_abort(attempt, GiveUp::root_unreliable, unreadable.message(), out);
 }
 
 bool Coordinator::compare_replicas(Attempt& attempt, const ExpectedPlans& under, EffectWriter& out) {
@@ -320,12 +319,12 @@ bool Coordinator::compare_replicas(Attempt& attempt, const ExpectedPlans& under,
 void Coordinator::abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out) {
   if (!attempt.is_open()) return;
   attempt.on(AttemptTrigger::given_up);
-  attempt.is_overdue = is_overdue(why);
-  publish_abort(attempt.id(), why, cause, out);
+  publish_abort(attempt, why, cause, out);
 }
 
-void Coordinator::publish_abort(const AttemptId& id, GiveUp why, const std::string& cause,
-                                EffectWriter& out) {
+void Coordinator::publish_abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out) {
+  attempt.given_up = why;
+  const AttemptId id = attempt.id();
   if_not_superseded(out, [this, id, why, cause](TimeNs, EffectWriter& then_out) {
     publish(id, abort_of(id.key, why, cause.substr(0, storage::kMaxCauseBytes)), then_out);
   });
@@ -376,7 +375,7 @@ void Coordinator::leave_undecided(TimeNs now, Attempt& attempt, const Status& wh
   base::rare_path<"coordinator: leaves an attempt undecided">();
   const AttemptKey key = attempt.key();
   close(attempt, AttemptTrigger::publishing_failed, out);
-  const Outcome outcome{false, "", false, why.with_context("cannot publish a decision")};
+  const Outcome outcome{false, "", std::nullopt, why.with_context("cannot publish a decision")};
   decided_.put(key, outcome);
   send_outcome(key, outcome, out);
   out.warning(to_string(key) + " is left undecided: " + outcome.undecided.to_string());
@@ -388,7 +387,7 @@ void Coordinator::decided(Attempt& attempt, const std::shared_ptr<const storage:
   const AttemptKey key = attempt.key();
   const bool was_committed = decision->was_committed();
   const Outcome outcome{was_committed, was_committed ? attempt.warning : decision->tombstone().cause,
-                        !was_committed && attempt.is_overdue, ok_status()};
+                        was_committed ? std::nullopt : attempt.given_up, ok_status()};
   close(attempt, was_committed ? AttemptTrigger::committed : AttemptTrigger::aborted, out);
   decided_.put(key, outcome);
   ++outcomes_to_send_;
@@ -421,11 +420,15 @@ void Coordinator::close(Attempt& attempt, AttemptTrigger how, EffectWriter& out)
   forget_layouts();
 }
 
+wire::Decided Coordinator::decided_message(const AttemptKey& key, const Outcome& outcome) {
+  const bool overdue = outcome.give_up && is_overdue(*outcome.give_up);
+  return {key, outcome.committed, outcome.cause, overdue, outcome.give_up};
+}
+
 void Coordinator::send_outcome(const AttemptKey& key, const Outcome& outcome, EffectWriter& out) {
   for (NodeId node : nodes_) {
     if (outcome.undecided.ok()) {
-      out.send(node, RoleKind::shard_writer,
-               wire::Decided{key, outcome.committed, outcome.cause, outcome.is_overdue});
+      out.send(node, RoleKind::shard_writer, decided_message(key, outcome));
     } else {
       out.send(node, RoleKind::shard_writer, wire::Undecided{key, outcome.undecided});
     }

@@ -77,9 +77,9 @@ class Coordinator final : public Role {
   };
   struct Outcome {
     bool committed = false;
-    std::string cause;        // as in wire::Decided
-    bool is_overdue = false;  // as in wire::Decided
-    Status undecided;         // not OK: no decision could be published
+    std::string cause;              // as in wire::Decided
+    std::optional<GiveUp> give_up;  // as in wire::Decided
+    Status undecided;               // not OK: no decision could be published
   };
   struct Overdue {
     TimeNs at = 0;
@@ -196,7 +196,7 @@ class Coordinator final : public Role {
   // Gives an attempt up if it is open: publishes a tombstone. If something did not come and the root proves
   // the attempt complete, publishes its manifest instead (actors/giving_up.h).
   void abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out);
-  void publish_abort(const AttemptId& id, GiveUp why, const std::string& cause, EffectWriter& out);
+  void publish_abort(Attempt& attempt, GiveUp why, const std::string& cause, EffectWriter& out);
   void publish(const AttemptId& id, const operation::PublishDecision& made, EffectWriter& out);
   void publish_failed(TimeNs now, Attempt& attempt, const operation::PublishDecision& made, const Status& why,
                       EffectWriter& out);
@@ -205,6 +205,7 @@ class Coordinator final : public Role {
   void decided(Attempt& attempt, const std::shared_ptr<const storage::Decision>& decision, EffectWriter& out);
   // The attempt ends here. Destroys it.
   void close(Attempt& attempt, AttemptTrigger how, EffectWriter& out);
+  static wire::Decided decided_message(const AttemptKey& key, const Outcome& outcome);
   void send_outcome(const AttemptKey& key, const Outcome& outcome, EffectWriter& out);
 
   // --- the attempt's own roster (attempts.cpp) ---

@@ -237,6 +237,7 @@ Result<WireBody> read_decided(schema::Message::Decided::Reader in) {
   body.key = read_key(in.getKey());
   body.committed = in.getCommitted();
   body.is_overdue = in.getOverdue();
+  body.give_up = give_up_of(in.getGiveUp());
   SHOAL_ASSIGN_OR_RETURN(body.cause, read_line(in.getCause(), storage::kMaxCauseBytes, "cause"));
   return WireBody(std::move(body));
 }

@@ -155,6 +155,7 @@ struct Encoder {
     decided.setCommitted(body.committed);
     decided.setCause(schema::text_of(cause_of(body.cause)));
     decided.setOverdue(body.is_overdue);
+    if (body.give_up) decided.setGiveUp(static_cast<uint8_t>(*body.give_up));
   }
   void operator()(const wire::Superseded& body) {
     auto superseded = out.initSuperseded();

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "actors/giving_up.h"
 #include "actors/messages/chunk.h"
 #include "plan/saving/plan_gathering.h"
 #include "plan/saving/replica_blocks.h"
@@ -90,6 +92,7 @@ struct Decided {  // Coordinator -> ShardWriter: a durable decision exists
   bool committed = false;
   std::string cause;        // of an abort; of a commit: a warning, or empty
   bool is_overdue = false;  // of an abort: something did not come in time, maybe from the receiver
+  std::optional<GiveUp> give_up = std::nullopt;  // of an abort, if the coordinator knows it
 };
 // Coordinator -> ShardWriter: this coordinator could publish no decision and does not try again.
 struct Undecided {

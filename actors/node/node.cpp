@@ -34,6 +34,7 @@
 #include "base/clock.h"
 #include "local/status/node_query.h"
 #include "storage/catalog/watched_catalog.h"
+#include "storage/root/attempt_views.h"
 #include "storage/root/run_claims.h"
 #include "storage/root/run_root.h"
 #include "transport/live/make_transport.h"
@@ -93,6 +94,7 @@ class Node {
   void report_if_unreachable();
   Status open_listener();
   Status open_metrics();
+  void look_for_newest_checkpoint();
   void scraper_turned_away();
   void prepare_sharing();
   void prepare_staging();
@@ -369,8 +371,22 @@ Status Node::open_listener() {
   return ok_status();
 }
 
+// The metrics begin with the newest checkpoint of the root. It has no effect on saves and loads.
+void Node::look_for_newest_checkpoint() {
+  if (options_.read_only) return;
+  const Result<CheckpointList> found = storage::list_newest_checkpoints(*root_.storage, 1);
+  if (!found.ok()) {
+    warn("the metrics do not show the last commit before the next one: " + found.status().to_string());
+    return;
+  }
+  for (const CheckpointInfo& info : found->attempts) {
+    if (info.committed()) activity_->checkpoint_exists({info.key, info.unix_time_ns, info.payload_bytes});
+  }
+}
+
 Status Node::open_metrics() {
   if (options_.metrics.empty()) return ok_status();
+  look_for_newest_checkpoint();
   SHOAL_ASSIGN_OR_RETURN(metrics_,
                          MetricsServer::start(
                              options_.metrics, [this] { return format_metrics(report_->metrics()); },
@@ -444,7 +460,7 @@ void Node::serve() {
   config.host = name_;
   config.pid = getpid();
   config.message_bytes_max = kMaxRelayedBytes;
-  config.grants_staging = !options_.read_only;
+  config.grants_staging = config.counts_returns = !options_.read_only;
   std::vector<std::unique_ptr<Role>> roles;
   if (options_.coordinate) roles.push_back(make_coordinator(config));
   roles.push_back(make_planner(config));
@@ -489,7 +505,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
         NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
                           options_.coordinate ? transport_->listen_address() : options_.coordinator,
                           options_.read_only},
-        *activity_, *links_, *transport_, *root_.watch, stop_);
+        *activity_, *links_, *transport_, *root_.watch, slabs_, stop_);
     wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
                                            options_.around_operation);
     prepare_sharing();

@@ -106,7 +106,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
           // Messages to the Loader or to the node itself (actors/client_routes.h).
           [](const OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
                          local::FilesRead, local::Close, local::StatusRequest, local::StagingRequest,
-                         local::StagingKept, local::PartStaged> auto&) {},
+                         local::StagingKept, local::PartStaged, local::SaveReturned> auto&) {},
           // Messages of a node to its clients.
           [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
                          local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,

@@ -374,6 +374,15 @@ Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::St
   return ok_status();
 }
 
+void client::Session::returned(const AttemptKey& key, const SaveStats& stats) {
+  const auto ns_of = [](double seconds) { return static_cast<uint64_t>(std::max(seconds, 0.0) * 1e9); };
+  std::lock_guard lock(mutex_);
+  if (!link_ || !link_->attached.counts_returns) return;
+  send_message(
+      local::SaveReturned{key.step, key.attempt, ns_of(stats.seconds_blocked), ns_of(stats.seconds_waited)});
+  changed_.notify_all();
+}
+
 void client::Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   std::lock_guard lock(mutex_);
   if (!lost_.ok() || undecided_.size() >= client::kMaxUndecidedSaves) return;

@@ -159,6 +159,8 @@ class Session {
       std::function<Result<std::vector<plan::PlannerPlan>>(const std::vector<plan::PlannerPlan>& offered)>;
   Result<plan::PlannerPlan> exchange_plans(const std::shared_ptr<SaveHandle::State>& save,
                                            plan::PlannerPlan mine, const MakePlans& make);
+  // Reports how long a call of save held the trainer, to a node that counts it.
+  void returned(const AttemptKey& key, const SaveStats& stats);
   // Reports that this rank takes no part in the save, so that it aborts.
   void not_staged(uint64_t step, uint32_t attempt, Status why);
   // Waits until every handle is finished. Every error except Code::deadline_exceeded ends the session.

@@ -218,6 +218,10 @@ Result<LocalMessage> read_message(schema::LocalMessage::PartRequest::Reader in) 
   return LocalMessage(std::move(out));
 }
 
+Result<LocalMessage> read_message(schema::LocalMessage::SaveReturned::Reader in) {
+  return LocalMessage(SaveReturned{in.getStep(), in.getAttempt(), in.getBlockedNs(), in.getWaitedNs()});
+}
+
 Result<LocalMessage> read_message(schema::LocalMessage::PartStaged::Reader in) {
   local::PartStaged out{in.getSlabId(), in.getNumber(), {}};
   SHOAL_RETURN_IF_ERROR(read_status(in, out.outcome));
@@ -225,8 +229,8 @@ Result<LocalMessage> read_message(schema::LocalMessage::PartStaged::Reader in) {
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Attached::Reader in) {
-  return LocalMessage(
-      Attached{in.getGeneration(), in.getNodePid(), in.getNodeDeadlineMs(), in.getGrantsStaging()});
+  return LocalMessage(Attached{in.getGeneration(), in.getNodePid(), in.getNodeDeadlineMs(),
+                               in.getGrantsStaging(), in.getCountsReturns()});
 }
 
 Result<LocalMessage> read_message(schema::LocalMessage::Refused::Reader in) {
@@ -283,6 +287,10 @@ Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
       return LocalMessage(Pong{});
     case schema::LocalMessage::STILL_WRITING:
       return LocalMessage(StillWriting{in.getStillWriting().getStep(), in.getStillWriting().getAttempt()});
+    case schema::LocalMessage::SAVE_RETURNED:
+      return read_message(in.getSaveReturned());
+    case schema::LocalMessage::PART_STAGED:
+      return read_message(in.getPartStaged());
     default:
       return Status(Code::version,
                     "a local message has a type that this program does not know: use one version of Shoal in "
@@ -342,8 +350,6 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_message(in.getStagingKept());
     case schema::LocalMessage::PART_REQUEST:
       return read_message(in.getPartRequest());
-    case schema::LocalMessage::PART_STAGED:
-      return read_message(in.getPartStaged());
     case schema::LocalMessage::FAILED:
     case schema::LocalMessage::LATEST:
     case schema::LocalMessage::LIST:
@@ -356,6 +362,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::PING:
     case schema::LocalMessage::PONG:
     case schema::LocalMessage::STILL_WRITING:
+    case schema::LocalMessage::SAVE_RETURNED:
+    case schema::LocalMessage::PART_STAGED:
       break;
   }
   return read_small(in);

@@ -149,6 +149,7 @@ class Writer {
     out.setNodePid(in.node_pid);
     out.setNodeDeadlineMs(in.node_deadline_ms);
     out.setGrantsStaging(in.grants_staging);
+    out.setCountsReturns(in.counts_returns);
   }
   void operator()(const local::Failed& in) { write_status(out_.initFailed(), in.why); }
   void operator()(const local::LayoutUpdate& in) {
@@ -193,6 +194,12 @@ class Writer {
     if (in.durable) write_durable(out.initDurable(), *in.durable);
   }
   void operator()(const local::StillWriting& in) { write_save(out_.initStillWriting(), in); }
+  void operator()(const local::SaveReturned& in) {
+    auto out = out_.initSaveReturned();
+    write_save(out, in);
+    out.setBlockedNs(in.blocked_ns);
+    out.setWaitedNs(in.waited_ns);
+  }
   void operator()(const local::Decided& in) {
     auto out = out_.initDecided();
     write_save(out, in);

@@ -59,6 +59,7 @@ struct Attached {  // node -> client
   int32_t node_pid = 0;
   uint32_t node_deadline_ms = 0;  // within this time the node ends each save that it can end; 0: not given
   bool grants_staging = false;    // the node answers StagingRequest
+  bool counts_returns = false;    // the node takes SaveReturned
 };
 struct Failed {  // node -> client: the connection cannot be used any more
   Status why;
@@ -130,6 +131,14 @@ struct NotStaged {  // client -> node: this rank does not stage this save, so th
 struct StillWriting {  // node -> client: the save is undecided, and its writing makes progress
   uint64_t step = 0;
   uint32_t attempt = 0;
+};
+// client -> node, if Attached has counts_returns: the call of save has returned, and the save is staged or
+// being copied. Sent once; a node that comes later does not get it.
+struct SaveReturned {
+  uint64_t step = 0;
+  uint32_t attempt = 0;
+  uint64_t blocked_ns = 0;  // SaveStats::seconds_blocked
+  uint64_t waited_ns = 0;   // SaveStats::seconds_waited
 };
 struct Decided {  // node -> client
   uint64_t step = 0;
@@ -336,14 +345,14 @@ using LocalMessage =
                  local::StatusReport, local::PlanRequest, local::PlanUpdate, local::PlanGathering,
                  local::Close, local::FilesToRead, local::FilesRead, local::StagingRequest,
                  local::StagingGranted, local::StagingKept, local::GiveBack, local::PartRequest,
-                 local::PartStaged, local::List, local::Listing, local::StillWriting>;
+                 local::PartStaged, local::List, local::Listing, local::StillWriting, local::SaveReturned>;
 
 // Who sends a message. With these, code that handles the messages of one side, by std::visit, names only the
 // others of that side. PlanGathering passes both ways.
 template <class T>
-concept OnlyFromClient =
-    base::OneOf<T, Attach, LayoutUpdate, Slab, Staged, Latest, Load, Placed, Detach, Written, NotStaged, Ping,
-                StatusRequest, PlanRequest, Close, FilesRead, StagingRequest, StagingKept, PartStaged, List>;
+concept OnlyFromClient = base::OneOf<T, Attach, LayoutUpdate, Slab, Staged, Latest, Load, Placed, Detach,
+                                     Written, NotStaged, Ping, StatusRequest, PlanRequest, Close, FilesRead,
+                                     StagingRequest, StagingKept, PartStaged, List, SaveReturned>;
 template <class T>
 concept OnlyFromNode = base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded,
                                    LoadDone, Refused, Pong, StatusReport, PlanUpdate, FilesToRead,

@@ -136,11 +136,11 @@ class FakeNode {
 };
 
 inline std::unique_ptr<Checkpointer> attach(FakeNode& node, const CheckpointerOptions& options,
-                                            bool grants_staging = false) {
+                                            bool grants_staging = false, bool counts_returns = false) {
   auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options); });
   node.accept();
   EXPECT_EQ(node.expect<local::Attach>().rank, options.rank);
-  node.send(local::Attached{3, FakeNode::kPid, 0, grants_staging});
+  node.send(local::Attached{3, FakeNode::kPid, 0, grants_staging, counts_returns});
   return std::move(opening.get()).value();
 }
 

@@ -241,7 +241,8 @@ std::vector<local::LocalMessage> local_messages() {
       local::List{4, 10},
       local::Listing{4, ok_status(),
                      std::make_shared<const CheckpointList>(CheckpointList{
-                         {{{1, 9, 1}, CheckpointInfo::State::committed, 2, 3, 4096, 77, ""}}, 0})}};
+                         {{{1, 9, 1}, CheckpointInfo::State::committed, 2, 3, 4096, 77, ""}}, 0})},
+      local::SaveReturned{9, 1, 2'000'000, 1'000}};
 }
 
 // Whether there is a seed of each kind of message; names those without one.

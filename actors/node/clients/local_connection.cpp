@@ -151,7 +151,7 @@ Status check_sender(const local::LocalMessage& message, bool read_only) {
           // The messages of a save.
           [read_only](const base::OneOf<local::LayoutUpdate, local::Staged, local::Written, local::NotStaged,
                                         local::PlanRequest, local::PlanGathering, local::StagingRequest,
-                                        local::StagingKept, local::PartStaged> auto&) {
+                                        local::StagingKept, local::PartStaged, local::SaveReturned> auto&) {
             if (!read_only) return ok_status();
             return Status(Code::refused, "this node only reads the root, and saves nothing");
           },

@@ -103,4 +103,11 @@ bool SlabTable::empty() const {
   return slabs_.empty();
 }
 
+uint64_t SlabTable::bytes() const {
+  std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [of, slab] : slabs_) bytes += slab.bytes.size();
+  return bytes;
+}
+
 }  // namespace shoal::actors

@@ -33,6 +33,7 @@ class SlabTable final : public Slabs {
   void keep_only(ClientId client, uint32_t below, const std::vector<uint32_t>& slab_ids);
   void forget(ClientId client);  // mappings end with their last view
   bool empty() const;
+  uint64_t bytes() const;  // of all slabs, of saves and of load windows
 
  private:
   mutable std::mutex mutex_;

@@ -60,7 +60,11 @@ void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessag
                            note(&save->trouble, missing.why.to_string());
                          }
                        },
-                       [&](const local::Load&) { ++counts_.node.loads_begun; },
+                       [&](const local::Load& load) {
+                         ++counts_.node.loads_begun;
+                         if (clients_.contains(client)) loads_[client] = load.request_id;
+                       },
+                       [&](const local::SaveReturned& returned) { save_returned(returned); },
                        // Shown nowhere.
                        [](const base::OneOf<local::LayoutUpdate, local::Slab, local::Latest, local::List,
                                             local::Placed, local::Close, local::FilesRead, local::Ping,
@@ -89,6 +93,7 @@ void Activity::client_lost(ClientId client) {
   std::lock_guard lock(mutex_);
   clients_.erase(client);
   pids_.erase(client);
+  loads_.erase(client);
 }
 
 void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
@@ -102,13 +107,7 @@ void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage&
             has_roster_ = true;
             joined_.clear();
           },
-          [&](const local::Found& found) {
-            // The only answer to a Load that chose no checkpoint. Latest is also answered by a
-            // Found, but is not a load.
-            if (!found.outcome.ok() && found.outcome.code() != Code::not_found) {
-              add_error(now, "load: " + found.outcome.to_string());
-            }
-          },
+          [&](const local::Found& found) { load_found(now, client, found); },
           // Shown nowhere.
           [](const base::OneOf<local::Attached, local::Failed, local::Loaded, local::Refused, local::Pong,
                                local::StatusReport, local::PlanUpdate, local::PlanGathering,
@@ -128,15 +127,47 @@ void Activity::freed(ClientId client, const local::SlabFree& free) {
 
 void Activity::notified(TimeNs now, const local::Decided& decided) {
   AttemptKey key{generation_, decided.step, decided.attempt};
-  settle(now, key, decided.outcome, 0, 0);
-  auto& last = counts_.last_commit;
-  if (last && last->key == key)
-    last->payload_bytes = decided.checkpoint ? decided.checkpoint->payload_bytes : 0;
+  if (!decided.outcome.ok()) {
+    const bool is_aborted = decided.outcome.code() == Code::aborted;
+    return abort(now, key, decided.outcome, is_aborted ? AbortCause::other : AbortCause::undecided);
+  }
+  const uint64_t payload_bytes = decided.checkpoint ? decided.checkpoint->payload_bytes : 0;
+  commit(now, {key, 0, payload_bytes});
+  if (payload_bytes == 0) return;
+  if (auto& last = counts_.last_commit; last && last->key == key) last->payload_bytes = payload_bytes;
+  if (auto& newest = counts_.newest; newest && newest->key == key) newest->payload_bytes = payload_bytes;
+}
+
+void Activity::save_returned(const local::SaveReturned& returned) {
+  counts_.blocked_seconds.add(static_cast<double>(returned.blocked_ns) / 1e9);
+  counts_.waited_seconds += static_cast<double>(returned.waited_ns) / 1e9;
+}
+
+// A Found with an error is the only answer to a Load that chose no checkpoint. Latest is also answered by a
+// Found, but is not a load.
+void Activity::load_found(TimeNs now, ClientId client, const local::Found& found) {
+  const auto load = loads_.find(client);
+  const bool is_load = load != loads_.end() && load->second == found.request_id;
+  if (is_load) loads_.erase(load);
+  if (found.outcome.ok()) return;
+  if (is_load) return load_failed(now, found.outcome);
+  if (found.outcome.code() != Code::not_found) add_error(now, "load: " + found.outcome.to_string());
+}
+
+// A job that starts with an empty root loads nothing. `shoal status` shows no failure then.
+void Activity::load_failed(TimeNs now, const Status& why) {
+  ++counts_.loads_failed[static_cast<size_t>(why.code())];
+  if (why.code() == Code::not_found) return;
+  ++counts_.node.loads_failed;
+  add_error(now, "load: " + why.to_string());
 }
 
 void Activity::load_done(TimeNs now, const local::LoadDone& done) {
-  ++(done.outcome.ok() ? counts_.node.loads_done : counts_.node.loads_failed);
-  if (!done.outcome.ok()) add_error(now, "load: " + done.outcome.to_string());
+  if (done.outcome.ok()) {
+    ++counts_.node.loads_done;
+  } else {
+    load_failed(now, done.outcome);
+  }
   if (done.damaged.count != 0) add_error(now, "load: " + to_string(done.damaged.named.at(0)));
 }
 
@@ -155,7 +186,8 @@ void Activity::from_peer(TimeNs now, const WireBody& body) {
             }
           },
           [&](const wire::Decided& decided) {
-            settle(now, decided.key, decided.committed ? ok_status() : aborted(decided.cause), 0, 0);
+            if (decided.committed) return commit(now, {decided.key, 0, 0});
+            abort(now, decided.key, aborted(decided.cause), abort_cause_of(decided.give_up));
           },
           [&](const wire::JoinRanks& join) {
             if (has_roster_) return;
@@ -213,6 +245,9 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
       base::Overloaded{
           [&](const WriteShard& write) { write_ended(write, result); },
           [&](const PublishDecision& publish) { publish_ended(now, publish, result); },
+          [&](const base::OneOf<ReadDecision, CompleteAttempt, CompleteRankLocal> auto&) {
+            see_decision(result);
+          },
           [&](const base::OneOf<ReadBatch, ReadChunk> auto& read) {
             if (!result.ok()) return;
             for (const ReadRange& range : read.ranges) counts_.node.bytes_read += range.end - range.begin;
@@ -227,13 +262,13 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
           },
           [&](const RecordDecision&) { ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors); },
           // Shown nowhere.
-          [](const base::OneOf<RecordStaged, PublishRankManifest, CompleteRankLocal, ListMissingManifests,
-                               CompleteAttempt, ReadDecision, DecodeDecision, VerifyCheckpoint, CheckFiles,
-                               PublishRoster, ReadRoster, ReadEpoch, ListAttempts, ListNewestAttempts,
-                               ListAttemptsOfStep, ListCheckpoints, InspectAttempt, SweepAttempt, PinAttempt,
-                               RenewPin, RemovePin, PlanRetention, DeleteCheckpoint, RemoveRemains,
-                               PublishLoadChoice, ReadLoadChoice, MeasureObjects, ListenToPeers, CheckChunk,
-                               ReadHeader, CheckHeader, CopyChunk, ReleaseWindow, MeasureWrites> auto&) {}},
+          [](const base::OneOf<RecordStaged, PublishRankManifest, ListMissingManifests, DecodeDecision,
+                               VerifyCheckpoint, CheckFiles, PublishRoster, ReadRoster, ReadEpoch,
+                               ListAttempts, ListNewestAttempts, ListAttemptsOfStep, ListCheckpoints,
+                               InspectAttempt, SweepAttempt, PinAttempt, RenewPin, RemovePin, PlanRetention,
+                               DeleteCheckpoint, RemoveRemains, PublishLoadChoice, ReadLoadChoice,
+                               MeasureObjects, ListenToPeers, CheckChunk, ReadHeader, CheckHeader, CopyChunk,
+                               ReleaseWindow, MeasureWrites> auto&) {}},
       operation);
 }
 
@@ -248,8 +283,21 @@ void Activity::publish_ended(TimeNs now, const operation::PublishDecision& publi
     return;
   }
   const storage::Decision& decision = *std::get<operation::PublishDecision::Answer>(*result);
-  if (!decision.committed()) return settle(now, decision.key, aborted(decision.tombstone().cause), 0, 0);
-  settle(now, decision.key, ok_status(), decision.unix_time_ns, decision.manifest().payload_bytes);
+  if (!decision.committed()) {
+    const auto* own = std::get_if<storage::Tombstone>(publish.body.get());
+    const bool is_own = own != nullptr && own->cause == decision.tombstone().cause;
+    return abort(now, decision.key, aborted(decision.tombstone().cause),
+                 abort_cause_of(is_own ? publish.give_up : std::nullopt));
+  }
+  commit(now, {decision.key, decision.unix_time_ns, decision.manifest().payload_bytes});
+}
+
+// A decision that this node has read: of a save that was decided before this node began, perhaps.
+void Activity::see_decision(const Result<OperationResult>& result) {
+  if (!result.ok()) return;
+  const storage::Decision& decision = *std::get<DecisionPtr>(*result);
+  if (!decision.committed()) return;
+  see({decision.key, decision.unix_time_ns, decision.manifest().payload_bytes}, true);
 }
 
 void Activity::write_ended(const operation::WriteShard& write, const Result<OperationResult>& result) {
@@ -301,28 +349,47 @@ Activity::Save* Activity::open(TimeNs now, const AttemptKey& key) {
   return &save;
 }
 
-void Activity::settle(TimeNs now, const AttemptKey& key, const Status& outcome, int64_t unix_time_ns,
-                      uint64_t payload_bytes) {
+std::optional<Activity::Save> Activity::settle(const AttemptKey& key) {
   auto found = saves_.find(key);
-  if (found == saves_.end()) return;
+  if (found == saves_.end()) return std::nullopt;
   Save save = std::move(found->second);
   saves_.erase(found);
   settled_.insert(key);
   if (settled_.size() > kMaxSavesSettled) settled_.erase(settled_.begin());
-  if (!outcome.ok()) {
-    ++counts_.node.saves_aborted;
-    return add_failure(now, key, outcome);
-  }
+  return save;
+}
+
+void Activity::abort(TimeNs now, const AttemptKey& key, const Status& outcome, AbortCause cause) {
+  if (!settle(key)) return;
+  ++counts_.node.saves_aborted;
+  ++counts_.aborted[static_cast<size_t>(cause)];
+  add_failure(now, key, outcome);
+}
+
+void Activity::commit(TimeNs now, const NewestCheckpoint& checkpoint) {
+  NewestCheckpoint made = checkpoint;
+  // Another node published it: take the time at which this one was informed, until it reads the decision.
+  const bool is_known = made.unix_time_ns != 0;
+  if (!is_known) made.unix_time_ns = base::unix_now_ns();
+  see(made, is_known);
+  const std::optional<Save> save = settle(made.key);
+  if (!save) return;
   ++counts_.node.saves_committed;
-  double seconds = static_cast<double>(now - save.began) / 1e9;
-  auto bucket = std::lower_bound(kCommitSecondsBuckets.begin(), kCommitSecondsBuckets.end(), seconds);
-  ++counts_.commit_seconds.counts[static_cast<size_t>(bucket - kCommitSecondsBuckets.begin())];
-  counts_.commit_seconds.sum += seconds;
-  if (counts_.last_commit && key < counts_.last_commit->key) return;
-  if (unix_time_ns == 0) {  // another node published it: take the time at which this one was informed
-    unix_time_ns = base::unix_now_ns();
-  }
-  counts_.last_commit = {key, unix_time_ns, ms_between(save.began, now), payload_bytes, save.last_rank};
+  counts_.commit_seconds.add(static_cast<double>(now - save->began) / 1e9);
+  if (counts_.last_commit && made.key < counts_.last_commit->key) return;
+  counts_.last_commit = {made.key, made.unix_time_ns, ms_between(save->began, now), made.payload_bytes,
+                         save->last_rank};
+}
+
+void Activity::see(const NewestCheckpoint& checkpoint, bool is_from_decision) {
+  const auto& newest = counts_.newest;
+  const bool is_news = !newest || newest->key < checkpoint.key;
+  if (is_news || (is_from_decision && newest->key == checkpoint.key)) counts_.newest = checkpoint;
+}
+
+void Activity::checkpoint_exists(const NewestCheckpoint& checkpoint) {
+  std::lock_guard lock(mutex_);
+  see(checkpoint, true);
 }
 
 // --- status ---

@@ -3,6 +3,7 @@
 // and saves do not depend on it. All methods may be called on any thread, and are short.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "actors/messages/messages.h"
+#include "actors/node/watch/abort_cause.h"
 #include "actors/operation.h"
 #include "actors/role.h"
 #include "local/messages/messages.h"
@@ -25,21 +27,40 @@ inline constexpr size_t kMaxSavesTracked = 1024;  // in flight; further ones are
 inline constexpr size_t kMaxSavesSettled = 4096;
 inline constexpr std::array<double, 14> kCommitSecondsBuckets = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                                                  2.5,  5,     10,   30,  60,   120, 300};
+inline constexpr std::array<double, 13> kBlockedSecondsBuckets = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 120};
 
-struct CommitSeconds {  // duration of saves, from the first staged bytes to the decision
+template <const auto& kBuckets>
+struct Durations {
   // Not cumulative; the last counts all longer ones.
-  std::array<uint64_t, kCommitSecondsBuckets.size() + 1> counts{};
+  std::array<uint64_t, kBuckets.size() + 1> counts{};
   double sum = 0;
+  void add(double seconds) {
+    const auto bucket = std::lower_bound(kBuckets.begin(), kBuckets.end(), seconds);
+    ++counts[static_cast<size_t>(bucket - kBuckets.begin())];
+    sum += seconds;
+  }
+};
+
+struct NewestCheckpoint {
+  AttemptKey key;
+  int64_t unix_time_ns = 0;
+  uint64_t payload_bytes = 0;
 };
 
 struct ActivityCounts {
   local::NodeCounts node;
-  CommitSeconds commit_seconds;
+  Durations<kCommitSecondsBuckets> commit_seconds;    // from the first staged bytes to the decision
+  Durations<kBlockedSecondsBuckets> blocked_seconds;  // for which calls of save held trainers
+  double waited_seconds = 0;                          // of these: for earlier saves
+  std::array<uint64_t, kAbortCauses> aborted{};       // by AbortCause
+  std::array<uint64_t, static_cast<size_t>(kLastCode) + 1> loads_failed{};  // by Code
   uint64_t saves_in_flight = 0;
   uint64_t ranks_attached = 0;
   uint64_t warnings = 0;
   uint64_t catalog_recorded = 0, catalog_errors = 0;
-  std::optional<local::CommitStatus> last_commit;
+  std::optional<local::CommitStatus> last_commit;  // since the node began
+  std::optional<NewestCheckpoint> newest;          // also one that the root had before
 };
 
 class Activity {
@@ -53,6 +74,7 @@ class Activity {
   void operation_began(TimeNs now, const Operation& operation);
   void operation_ended(TimeNs now, const Operation& operation, const Result<OperationResult>& result);
   void warned(TimeNs now, const std::string& line);
+  void checkpoint_exists(const NewestCheckpoint& checkpoint);  // as a node finds it when it starts
 
   ActivityCounts counts() const;
   // Ranks, saves, errors, counts and the last commit. `coordinates`: reports of other hosts count too.
@@ -78,14 +100,21 @@ class Activity {
   };
 
   Save* open(TimeNs now, const AttemptKey& key);  // nullptr: decided already, or too many are tracked
+  void commit(TimeNs now, const NewestCheckpoint& checkpoint);
   // `outcome`: Code::aborted for an abort; any other error: the node's clients were informed that no decision
   // could be made, or that it is unknown.
-  void settle(TimeNs now, const AttemptKey& key, const Status& outcome, int64_t unix_time_ns,
-              uint64_t payload_bytes);
+  void abort(TimeNs now, const AttemptKey& key, const Status& outcome, AbortCause cause);
+  std::optional<Save> settle(const AttemptKey& key);  // nullopt: it was not in flight
+  // `is_from_decision`: the time is that of the decision, not that at which this node was informed.
+  void see(const NewestCheckpoint& checkpoint, bool is_from_decision);
+  void see_decision(const Result<OperationResult>& result);
   void staged(TimeNs now, ClientId client, const local::Staged& staged);
   void freed(ClientId client, const local::SlabFree& free);
   void notified(TimeNs now, const local::Decided& decided);
+  void save_returned(const local::SaveReturned& returned);
+  void load_found(TimeNs now, ClientId client, const local::Found& found);
   void load_done(TimeNs now, const local::LoadDone& done);
+  void load_failed(TimeNs now, const Status& why);
   void reported(TimeNs now, const wire::ShardsWritten& report);
   void publish_ended(TimeNs now, const operation::PublishDecision& publish,
                      const Result<OperationResult>& result);
@@ -107,7 +136,8 @@ class Activity {
   bool has_roster_ = false;
   std::set<Rank> joined_;  // before the first roster: ranks of other hosts whose layouts their nodes named
   std::map<ClientId, Rank> clients_;
-  std::map<ClientId, int32_t> pids_;  // of their processes, as far as the clients stated them
+  std::map<ClientId, int32_t> pids_;    // of their processes, as far as the clients stated them
+  std::map<ClientId, uint32_t> loads_;  // request ids of the loads for which no checkpoint is chosen yet
   std::map<AttemptKey, Save> saves_;
   std::set<AttemptKey> settled_;
   ActivityCounts counts_;

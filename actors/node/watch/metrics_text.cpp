@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,9 @@ namespace shoal::actors {
 namespace {
 
 using Label = std::pair<std::string_view, std::string_view>;
+
+constexpr std::string_view kSharedMemory = "shared_memory";
+constexpr std::string_view kRoot = "root";
 
 std::string escaped(std::string_view text) {
   std::string out;
@@ -43,9 +47,28 @@ class Families {
     }
     text_ += fmt::format("{} {}\n", labels.size() == 0 ? "" : "}", value);
   }
-  void counter(std::string_view name, std::string_view help, uint64_t value) {
+  template <class Number>
+  void counter(std::string_view name, std::string_view help, Number value) {
     begin(name, "counter", help);
     sample({}, value);
+  }
+  // Bytes that went into or came out of one tier: where copies of a checkpoint's bytes are.
+  void bytes_of_tier(std::string_view name, std::string_view help, std::string_view tier, uint64_t bytes) {
+    begin(name, "counter", help);
+    sample({{"tier", tier}}, bytes);
+  }
+  template <const auto& kBuckets>
+  void histogram(std::string_view name, std::string_view help, const Durations<kBuckets>& durations) {
+    begin(name, "histogram", help);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < kBuckets.size(); ++i) {
+      sum += durations.counts[i];
+      sample({{"le", fmt::format("{}", kBuckets[i])}}, sum, "_bucket");
+    }
+    sum += durations.counts.back();
+    sample({{"le", "+Inf"}}, sum, "_bucket");
+    sample({}, durations.sum, "_sum");
+    sample({}, sum, "_count");
   }
   template <class Number>
   void gauge(std::string_view name, std::string_view help, Number value) {
@@ -75,6 +98,8 @@ void add_node(const NodeMetrics& node, Families& out) {
   out.gauge("shoal_storage_oldest_call_seconds",
             "Age of the oldest storage call that has not returned; 0 if there is none.",
             static_cast<double>(node.storage_oldest_call_ns) / 1e9);
+  out.gauge("shoal_slab_bytes", "Shared memory of trainers that this node has mapped, for saves and loads.",
+            node.slab_bytes);
   out.counter("shoal_warnings_total", "Warnings that this node logged.", node.activity.warnings);
 }
 
@@ -82,39 +107,59 @@ void add_saves(const ActivityCounts& activity, Families& out) {
   const local::NodeCounts& counts = activity.node;
   out.counter("shoal_saves_begun_total", "Save attempts that this node has seen.", counts.saves_begun);
   out.counter("shoal_saves_committed_total", "Attempts that became checkpoints.", counts.saves_committed);
-  out.counter("shoal_saves_aborted_total", "Attempts that were aborted.", counts.saves_aborted);
-  out.gauge("shoal_saves_in_flight", "Attempts that are not decided yet.", activity.saves_in_flight);
-  out.counter("shoal_staged_bytes_total", "Bytes that trainers of this host staged.", counts.bytes_staged);
-  out.counter("shoal_written_bytes_total", "Bytes of tensors and objects that this host made durable.",
-              counts.bytes_written);
-  out.begin("shoal_commit_seconds", "histogram",
-            "Time from the first staged bytes that this node has seen to the commit.");
-  uint64_t sum = 0;
-  const auto& counted = activity.commit_seconds.counts;
-  for (size_t i = 0; i < kCommitSecondsBuckets.size(); ++i) {
-    sum += counted[i];
-    out.sample({{"le", fmt::format("{}", kCommitSecondsBuckets[i])}}, sum, "_bucket");
+  out.begin("shoal_saves_aborted_total", "counter", "Attempts that were aborted, by cause.");
+  for (size_t cause = 0; cause < kAbortCauses; ++cause) {
+    out.sample({{"cause", kAbortCauseNames[cause]}}, activity.aborted[cause]);
   }
-  sum += counted.back();
-  out.sample({{"le", "+Inf"}}, sum, "_bucket");
-  out.sample({}, activity.commit_seconds.sum, "_sum");
-  out.sample({}, sum, "_count");
-  if (!activity.last_commit) return;
-  const local::CommitStatus& last = *activity.last_commit;
-  out.gauge("shoal_last_commit_step", "Step of the newest checkpoint.", last.key.step);
-  out.gauge("shoal_last_commit_seconds", "Duration of the save of the newest checkpoint.",
-            static_cast<double>(last.duration_ms) / 1e3);
-  out.gauge("shoal_last_commit_bytes", "Payload of the newest checkpoint.", last.payload_bytes);
+  out.gauge("shoal_saves_in_flight", "Attempts that are not decided yet.", activity.saves_in_flight);
+  out.bytes_of_tier("shoal_staged_bytes_total", "Bytes that trainers of this host staged.", kSharedMemory,
+                    counts.bytes_staged);
+  out.bytes_of_tier("shoal_written_bytes_total", "Bytes of tensors and objects that this host made durable.",
+                    kRoot, counts.bytes_written);
+  out.histogram("shoal_save_blocked_seconds", "Time for which a call of save held a trainer of this host.",
+                activity.blocked_seconds);
+  out.counter("shoal_save_waited_seconds_total",
+              "Part of the blocked time in which calls of save waited for an earlier save.",
+              activity.waited_seconds);
+  out.histogram("shoal_commit_seconds",
+                "Time from the first message about a save that this node has seen to the commit.",
+                activity.commit_seconds);
 }
 
-void add_loads(const local::NodeCounts& counts, Families& out) {
+void add_last_commit(const ActivityCounts& activity, Families& out) {
+  const std::optional<NewestCheckpoint>& newest = activity.newest;
+  out.gauge("shoal_last_commit_timestamp_seconds",
+            "When the newest checkpoint was committed, in seconds since 1970; 0 if there is none.",
+            newest ? static_cast<double>(newest->unix_time_ns) / 1e9 : 0.0);
+  if (!newest) return;
+  out.gauge("shoal_last_commit_step", "Step of the newest checkpoint.", newest->key.step);
+  out.gauge("shoal_last_commit_bytes", "Payload of the newest checkpoint.", newest->payload_bytes);
+  if (!activity.last_commit || activity.last_commit->key != newest->key) return;
+  out.gauge("shoal_last_commit_seconds", "Duration of the save of the newest checkpoint.",
+            static_cast<double>(activity.last_commit->duration_ms) / 1e3);
+}
+
+std::string label_of(Code code) {  // "no_space", "io_error"
+  std::string label;
+  for (char c : code_name(code)) {
+    if (c == ' ') c = '_';
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c != '/') label += c;
+  }
+  return label;
+}
+
+void add_loads(const ActivityCounts& activity, Families& out) {
+  const local::NodeCounts& counts = activity.node;
   out.counter("shoal_loads_begun_total", "Loads that trainers of this host requested.", counts.loads_begun);
   out.counter("shoal_loads_done_total", "Loads that ended well.", counts.loads_done);
-  out.counter("shoal_loads_failed_total", "Loads that failed after a checkpoint had been found.",
-              counts.loads_failed);
-  out.counter("shoal_read_bytes_total",
-              "Bytes of shards read and verified for loads, by the node or by its trainers.",
-              counts.bytes_read);
+  out.begin("shoal_loads_failed_total", "counter", "Loads that failed, by the code of their error.");
+  for (size_t code = 1; code < activity.loads_failed.size(); ++code) {
+    out.sample({{"code", label_of(static_cast<Code>(code))}}, activity.loads_failed[code]);
+  }
+  out.bytes_of_tier("shoal_read_bytes_total",
+                    "Bytes of shards read and verified for loads, by the node or by its trainers.", kRoot,
+                    counts.bytes_read);
   out.begin("shoal_shared_bytes_total", "counter", "Bytes that nodes sent to each other in loads.");
   out.sample({{"direction", "sent"}}, counts.bytes_to_peers);
   out.sample({{"direction", "received"}}, counts.bytes_from_peers);
@@ -163,7 +208,8 @@ std::string format_metrics(const NodeMetrics& metrics) {
   Families out;
   add_node(metrics, out);
   add_saves(metrics.activity, out);
-  add_loads(metrics.activity.node, out);
+  if (!metrics.read_only) add_last_commit(metrics.activity, out);
+  add_loads(metrics.activity, out);
   add_transport(metrics.stats, out);
   if (metrics.coordinates) add_catalog(metrics.activity, out);
   return out.take();

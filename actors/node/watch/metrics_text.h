@@ -17,6 +17,8 @@ struct NodeMetrics {
   int64_t start_unix_time_ms = 0;
   uint64_t peers = 0;                  // nodes connected now
   int64_t storage_oldest_call_ns = 0;  // 0: no call is in progress
+  bool read_only = false;              // the job commits nothing, so there is no last commit
+  uint64_t slab_bytes = 0;             // shared memory that trainers gave to this node, now
   ActivityCounts activity;
   NodeStats stats;
 };

@@ -13,12 +13,13 @@ namespace shoal::actors {
 
 NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
                        const transport::Transport& transport, const storage::CallWatch& watch,
-                       const std::atomic<int>& stop)
+                       const SlabTable& slabs, const std::atomic<int>& stop)
     : facts_(std::move(facts)),
       activity_(activity),
       links_(links),
       transport_(transport),
       watch_(watch),
+      slabs_(slabs),
       stop_(stop),
       start_(base::steady_now_ns()),
       start_unix_time_ms_(std::chrono::system_clock::now().time_since_epoch() /
@@ -87,6 +88,8 @@ NodeMetrics NodeReport::metrics() const {
   out.start_unix_time_ms = start_unix_time_ms_;
   out.peers = links_.peers_up();
   out.storage_oldest_call_ns = watch_.oldest_ns();
+  out.read_only = facts_.read_only;
+  out.slab_bytes = slabs_.bytes();
   out.activity = activity_.counts();
   add_shared(&out.activity.node);
   out.stats = stats();

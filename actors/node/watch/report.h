@@ -7,6 +7,7 @@
 #include <string>
 
 #include "actors/caf/caf_host.h"
+#include "actors/node/clients/slab_table.h"
 #include "actors/node/links/peer_links.h"
 #include "actors/node/watch/activity.h"
 #include "actors/node/watch/metrics_text.h"
@@ -27,7 +28,7 @@ class NodeReport {
   };
   // All arguments outlive the report.
   NodeReport(Facts facts, const Activity& activity, const PeerLinks& links,
-             const transport::Transport& transport, const storage::CallWatch& watch,
+             const transport::Transport& transport, const storage::CallWatch& watch, const SlabTable& slabs,
              const std::atomic<int>& stop);
   void set_host(const CafHost* host) { host_ = host; }  // nullptr: before the host is destroyed
   void set_sharing(const SharingLinks* sharing) { sharing_ = sharing; }  // likewise
@@ -45,6 +46,7 @@ class NodeReport {
   const PeerLinks& links_;
   const transport::Transport& transport_;
   const storage::CallWatch& watch_;
+  const SlabTable& slabs_;
   const std::atomic<int>& stop_;
   std::atomic<const CafHost*> host_{nullptr};
   std::atomic<const SharingLinks*> sharing_{nullptr};

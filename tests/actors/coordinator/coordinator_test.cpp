@@ -195,6 +195,7 @@ TEST_F(ACoordinatorByItself, NamesTheOtherStepThatAMissingRankHasReported) {
   const auto decided = role_.sent<wire::Decided>(kOther);
   ASSERT_EQ(decided.size(), 1u);
   EXPECT_TRUE(decided[0].is_overdue);
+  EXPECT_EQ(decided[0].give_up, GiveUp::deadline);
 
   // Regression: the abort of the second step named the first one no more, since it was decided.
   no_later_epoch();
@@ -228,6 +229,30 @@ TEST_F(ACoordinatorByItself, NamesHowAHostWasLostAndWhetherItsNodeCameBackWithou
       cause_of(6),
       "rank 1 of host host1 did not attach to the new node of its host within 15.00 s after the earlier "
       "node was lost: its trainer is stopped, hangs or has ended");
+}
+
+TEST_F(ACoordinatorByItself, SendsWithAnAbortTheKindOfItsCause) {
+  roster_exists();
+  auto kind_of = [&](uint64_t step, Code code) {
+    const AttemptKey key{1, step, 1};
+    role_.receive(kNode, RoleKind::shard_writer, report(key, 0));
+    role_.receive(kOther, RoleKind::shard_writer, wire::SaveFailed{key, 1, Status(code, "why")});
+    while (role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"))) {
+    }
+    no_later_epoch();
+    OperationId id = 0;
+    const auto publish = role_.take_start<operation::PublishDecision>(&id);
+    role_.handle(event::OperationDone{id, aborted(key, "why")});
+    role_.answer<operation::RecordDecision>(OperationResult(operation::Done{}));
+    const std::vector<wire::Decided> decided = role_.sent<wire::Decided>(kOther);
+    EXPECT_FALSE(decided.empty());
+    EXPECT_EQ(publish->give_up, decided.back().give_up);
+    return decided.back().give_up;
+  };
+  EXPECT_EQ(kind_of(5, Code::unavailable), GiveUp::rank_ended);
+  EXPECT_EQ(kind_of(6, Code::no_space), GiveUp::rank_lacks_space);
+  EXPECT_EQ(kind_of(7, Code::io), GiveUp::rank_lacks_space);
+  EXPECT_EQ(kind_of(8, Code::invalid_argument), GiveUp::rank_failed);
 }
 
 // A node may end before its trainers have attached: its launcher has given up, or its host died.

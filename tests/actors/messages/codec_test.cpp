@@ -113,7 +113,8 @@ std::vector<WireMessage> samples() {
       message_of(wire::SaveFailed{kKey, 2, Status(Code::no_space, "/root: full"), "host-b"}, writer,
                  coordinator),
       message_of(wire::Pending{kKey}, coordinator, writer),
-      message_of(wire::Decided{kKey, false, "rank 2: /root: full", true}, coordinator, writer),
+      message_of(wire::Decided{kKey, false, "rank 2: /root: full", true, GiveUp::deadline}, coordinator,
+                 writer),
       message_of(wire::Superseded{7, "host-b:4000"}, coordinator, planner),
       message_of(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")}, coordinator, writer),
       message_of(wire::LayoutsStaged{kKey, {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}}, writer,
@@ -214,7 +215,12 @@ TEST(Wire, ValuesComeBackWhole) {
   EXPECT_TRUE(decided.committed);
   EXPECT_FALSE(decided.is_overdue);
   EXPECT_EQ(passed_on(wire::Decided{kKey, true, "replicas differ"}).cause, "replicas differ");
-  EXPECT_TRUE(passed_on(wire::Decided{kKey, false, "nothing came from rank 1", true}).is_overdue);
+  decided = passed_on(wire::Decided{kKey, false, "nothing came from rank 1", true, GiveUp::deadline});
+  EXPECT_TRUE(decided.is_overdue);
+  EXPECT_EQ(decided.give_up, GiveUp::deadline);
+  EXPECT_EQ(passed_on(wire::Decided{kKey, false, "an older coordinator", true}).give_up, std::nullopt);
+  EXPECT_EQ(give_up_of(static_cast<uint8_t>(kLastGiveUp)), kLastGiveUp);
+  EXPECT_EQ(give_up_of(static_cast<uint8_t>(kLastGiveUp) + 1), std::nullopt) << "of a newer program";
   EXPECT_EQ(passed_on(wire::Superseded{7, "host-b:4000"}).address, "host-b:4000");
   wire::Undecided undecided = passed_on(wire::Undecided{kKey, Status(Code::refused, "/root: read-only")});
   EXPECT_EQ(undecided.key, kKey);

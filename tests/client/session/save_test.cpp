@@ -105,6 +105,30 @@ TEST_F(Save, StagesTheAssignmentOfThePlanOnceARosterCame) {
             numbers(piece.bytes / 2, static_cast<uint16_t>(piece.local_offset / 2)));
 }
 
+TEST_F(Save, ReportsForHowLongItHeldTheTrainerToANodeThatCountsIt) {
+  checkpointer_ = attach(node_, options_, false, true);
+  const StateDict state = eight_numbers();
+  SaveHandle saved = checkpointer_->save(1, state).value();
+  node_.expect<local::LayoutUpdate>();
+  EXPECT_EQ(node_.expect<local::Staged>().step, 1u);
+  const auto returned = node_.expect<local::SaveReturned>();
+  EXPECT_EQ(returned.step, 1u);
+  EXPECT_EQ(returned.attempt, 1u);
+  EXPECT_EQ(returned.blocked_ns, static_cast<uint64_t>(saved.stats().seconds_blocked * 1e9));
+  EXPECT_EQ(returned.waited_ns, static_cast<uint64_t>(saved.stats().seconds_waited * 1e9));
+}
+
+// A node of an older version would end the connection.
+TEST_F(Save, ReportsNothingOfThatToANodeThatDoesNotKnowTheMessage) {
+  open();
+  const StateDict state = eight_numbers();
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  ASSERT_TRUE(checkpointer_->save(2, state).ok());
+  node_.expect<local::LayoutUpdate>();
+  EXPECT_EQ(node_.expect<local::Staged>().step, 1u);
+  EXPECT_EQ(node_.expect<local::Staged>().step, 2u) << "the next message is the next save";
+}
+
 TEST_F(Save, RefusesToPlanByAnotherRule) {
   open();
   std::vector<uint16_t> values = numbers(4);

@@ -123,7 +123,7 @@ std::vector<LocalMessage> one_of_each() {
   opening.keeps_open = opening.wants_layouts = opening.reads_files = true;
   return {
       local::Attach{kLocalSchemaVersion, 1, 2, "job", 77, xxh3_128(as_view("process")), 2, true},
-      local::Attached{3, 78, 300'000, true},
+      local::Attached{3, 78, 300'000, true, true},
       local::Failed{Status(Code::refused, "another job")},
       local::LayoutUpdate{some_layout(), SaveOptions{Dedupe::lowest_rank, 1 << 20, SaveMode::collective}},
       local::RosterUpdate{some_world(), kRuleVersion, SaveOptions{}},
@@ -182,7 +182,8 @@ std::vector<LocalMessage> one_of_each() {
       local::PartStaged{1, 8, Status(Code::aborted, "the save has ended")},
       local::List{8, 100},
       local::Listing{8, ok_status(), std::make_shared<const CheckpointList>(some_listing())},
-      local::Listing{9, Status(Code::io, "the root cannot be read"), nullptr}};
+      local::Listing{9, Status(Code::io, "the root cannot be read"), nullptr},
+      local::SaveReturned{9, 4, 2'000'000, 1'000}};
 }
 
 TEST(LocalMessages, SurviveEncodingAndDecoding) {

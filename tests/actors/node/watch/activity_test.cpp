@@ -286,11 +286,119 @@ TEST_F(ActivityTest, PutsEachCommitIntoItsBucket) {
   stage(1, 1);
   now_ += 3 * kSecond;
   decide(true);
-  CommitSeconds seconds = activity_.counts().commit_seconds;
+  const auto seconds = activity_.counts().commit_seconds;
   size_t five = 8;
   EXPECT_EQ(kCommitSecondsBuckets[five], 5);
   EXPECT_EQ(seconds.counts[five], 1u);
   EXPECT_DOUBLE_EQ(seconds.sum, 3.0);
+}
+
+TEST_F(ActivityTest, SumsForHowLongCallsOfSaveHeldTrainers) {
+  attach(1, 0);
+  activity_.from_client(now_, 1, local::SaveReturned{10, 1, 3'000'000, 0});
+  activity_.from_client(now_, 1, local::SaveReturned{11, 1, 200'000'000'000, 60'000'000'000});
+  const ActivityCounts counts = activity_.counts();
+  EXPECT_DOUBLE_EQ(counts.blocked_seconds.sum, 200.003);
+  EXPECT_EQ(kBlockedSecondsBuckets[2], 0.005);
+  EXPECT_EQ(counts.blocked_seconds.counts[2], 1u);
+  EXPECT_EQ(counts.blocked_seconds.counts.back(), 1u) << "longer than the last bucket";
+  EXPECT_DOUBLE_EQ(counts.waited_seconds, 60.0);
+  EXPECT_EQ(counts.node.saves_begun, 0u) << "a call that returned is no sign that its save is in flight";
+}
+
+uint64_t aborted_by(const Activity& activity, AbortCause cause) {
+  return activity.counts().aborted.at(static_cast<size_t>(cause));
+}
+
+TEST_F(ActivityTest, CountsAbortsByWhatTheCoordinatorSaysOfThem) {
+  attach(1, 0);
+  stage(1, 1000);
+  wire::Decided decided{kKey, false, "host b is lost"};
+  decided.give_up = GiveUp::host_lost;
+  activity_.from_peer(now_, decided);
+  activity_.to_client(now_, 1, local::Decided{10, 1, Status(Code::aborted, "host b is lost"), nullptr});
+  EXPECT_EQ(aborted_by(activity_, AbortCause::host_lost), 1u);
+  stage(1, 1000, 11);
+  activity_.to_client(now_, 1, local::Decided{11, 1, Status(Code::aborted, "found in the root"), nullptr});
+  EXPECT_EQ(aborted_by(activity_, AbortCause::other), 1u);
+  stage(1, 1000, 12);
+  activity_.to_client(now_, 1,
+                      local::Decided{12, 1, Status(Code::refused, "not decided: read-only"), nullptr});
+  EXPECT_EQ(aborted_by(activity_, AbortCause::undecided), 1u);
+  EXPECT_EQ(status().counts.saves_aborted, 3u);
+}
+
+TEST_F(ActivityTest, CountsAnAbortThatThisNodePublishesByItsOwnReasonUnlessAnotherOneWasFirst) {
+  attach(1, 0);
+  const auto publish = [&](uint64_t step, const std::string& cause_in_root) {
+    stage(1, 1000, step);
+    operation::PublishDecision made;
+    made.key = {kGeneration, step, 1};
+    made.body = std::make_shared<const storage::DecisionBody>(
+        storage::Tombstone{storage::Tombstone::Reason::aborted, "no space"});
+    made.give_up = GiveUp::rank_lacks_space;
+    auto decision = std::make_shared<storage::Decision>();
+    decision->key = made.key;
+    decision->body = storage::Tombstone{storage::Tombstone::Reason::aborted, cause_in_root};
+    activity_.operation_ended(now_, made, OperationResult(DecisionPtr(std::move(decision))));
+  };
+  publish(10, "no space");
+  EXPECT_EQ(aborted_by(activity_, AbortCause::storage), 1u);
+  publish(11, "host b is lost");
+  EXPECT_EQ(aborted_by(activity_, AbortCause::storage), 1u);
+  EXPECT_EQ(aborted_by(activity_, AbortCause::other), 1u);
+}
+
+TEST_F(ActivityTest, CountsFailedLoadsByTheirCode) {
+  attach(1, 0);
+  const auto failed = [&](Code code) {
+    return activity_.counts().loads_failed.at(static_cast<size_t>(code));
+  };
+  local::Load load;
+  load.request_id = 4;
+  activity_.from_client(now_, 1, load);
+  activity_.to_client(now_, 1, local::Found{4, Status(Code::not_found, "no checkpoint"), {}});
+  EXPECT_EQ(failed(Code::not_found), 1u);
+  EXPECT_EQ(status().counts.loads_failed, 0u) << "a job that starts with an empty root has not failed";
+  activity_.to_client(now_, 1, local::Found{5, Status(Code::corrupt, "of latest()"), {}});
+  EXPECT_EQ(failed(Code::corrupt), 0u) << "latest() is not a load";
+  load.request_id = 6;
+  activity_.from_client(now_, 1, load);
+  activity_.to_client(now_, 1, local::Found{6, ok_status(), {}});
+  activity_.to_client(now_, 1, local::LoadDone{6, Status(Code::corrupt, "block 3 differs")});
+  EXPECT_EQ(failed(Code::corrupt), 1u);
+  EXPECT_EQ(status().counts.loads_failed, 1u);
+}
+
+OperationResult checkpoint_of(const AttemptKey& key, int64_t unix_time_ns) {
+  auto decision = std::make_shared<storage::Decision>();
+  decision->key = key;
+  decision->unix_time_ns = unix_time_ns;
+  decision->body = storage::Manifest();
+  return DecisionPtr(std::move(decision));
+}
+
+TEST_F(ActivityTest, KnowsTheNewestCheckpointOfTheRootBeforeItSeesACommit) {
+  EXPECT_FALSE(activity_.counts().newest);
+  activity_.checkpoint_exists({{kGeneration - 1, 90, 1}, 1'000, 5});
+  EXPECT_EQ(activity_.counts().newest->key.step, 90u);
+  EXPECT_FALSE(status().last_commit) << "it was not committed while this node ran";
+  // A save that an earlier node of this host had in flight: its trainer asks for the decision.
+  activity_.operation_ended(now_, operation::ReadDecision{kKey}, checkpoint_of(kKey, 2'000));
+  EXPECT_EQ(activity_.counts().newest->unix_time_ns, 2'000);
+  activity_.operation_ended(now_, operation::ReadDecision{kKey},
+                            checkpoint_of({kGeneration - 1, 91, 1}, 3'000));
+  EXPECT_EQ(activity_.counts().newest->key, kKey) << "an older one changes nothing";
+  attach(1, 0);
+  stage(1, 1000, 11);
+  activity_.from_peer(now_, wire::Decided{{kGeneration, 11, 1}, true, ""});
+  EXPECT_EQ(activity_.counts().newest->key.step, 11u);
+  EXPECT_GT(activity_.counts().newest->unix_time_ns, 4'000) << "now, since the message states no time";
+  const AttemptKey key{kGeneration, 11, 1};
+  activity_.operation_ended(now_, operation::ReadDecision{key}, checkpoint_of(key, 4'000));
+  EXPECT_EQ(activity_.counts().newest->unix_time_ns, 4'000);
+  activity_.from_peer(now_, wire::Decided{key, true, ""});  // sent again
+  EXPECT_EQ(activity_.counts().newest->unix_time_ns, 4'000);
 }
 
 TEST_F(ActivityTest, CountsWhatIsReadForLoadsAndForThoseWhomTheyShareWith) {

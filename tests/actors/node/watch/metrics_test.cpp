@@ -39,6 +39,11 @@ NodeMetrics sample_metrics() {
   metrics.activity.commit_seconds.counts.back() = 1;
   metrics.activity.commit_seconds.sum = 400.25;
   metrics.activity.last_commit = local::CommitStatus{{1, 70, 1}, 0, 1500, 1000, {}};
+  metrics.activity.newest = NewestCheckpoint{{1, 70, 1}, 1'700'000'000'500'000'000, 1000};
+  metrics.activity.blocked_seconds.add(0.002);
+  metrics.activity.waited_seconds = 0.001;
+  metrics.activity.aborted[static_cast<size_t>(AbortCause::host_lost)] = 2;
+  metrics.activity.loads_failed[static_cast<size_t>(Code::io)] = 4;
   metrics.stats.transport.sent = {5, 1000};
   metrics.stats.transport.by_transport["posix+tcp"] = {7, 2000};
   return metrics;
@@ -50,6 +55,19 @@ TEST(MetricsText, IsWhatPrometheusReads) {
   EXPECT_EQ((*parsed)["shoal_saves_committed_total"].samples[0].value, 3);
   EXPECT_EQ((*parsed)["shoal_storage_oldest_call_seconds"].samples[0].value, 7.5);
   EXPECT_EQ((*parsed)["shoal_last_commit_step"].samples[0].value, 70);
+  EXPECT_EQ((*parsed)["shoal_last_commit_timestamp_seconds"].samples[0].value, 1'700'000'000.5);
+  EXPECT_EQ((*parsed)["shoal_save_blocked_seconds"].type, "histogram");
+  EXPECT_EQ((*parsed)["shoal_save_waited_seconds_total"].samples[0].value, 0.001);
+  const MetricFamily& aborted = (*parsed)["shoal_saves_aborted_total"];
+  ASSERT_EQ(aborted.samples.size(), kAbortCauses)
+      << "also those that have not happened: increase() needs them";
+  EXPECT_EQ(aborted.samples[0].labels.at("cause"), "host_lost");
+  EXPECT_EQ(aborted.samples[0].value, 2);
+  for (const MetricSample& sample : (*parsed)["shoal_loads_failed_total"].samples) {
+    EXPECT_THAT(sample.labels.at("code"), ::testing::MatchesRegex("[a-z_]+"));
+    EXPECT_EQ(sample.value, sample.labels.at("code") == "io_error" ? 4 : 0);
+  }
+  EXPECT_EQ((*parsed)["shoal_written_bytes_total"].samples[0].labels.at("tier"), "root");
   EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[0].value, 11);
   EXPECT_EQ((*parsed)["shoal_shared_bytes_total"].samples[1].value, 12);
   EXPECT_EQ((*parsed)["shoal_last_commit_seconds"].samples[0].value, 1.5);
@@ -69,8 +87,24 @@ TEST(MetricsText, IsWhatPrometheusReads) {
 TEST(MetricsText, IsReadWithNothingCountedYet) {
   auto parsed = parse_prometheus(format_metrics(NodeMetrics{}));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_EQ((*parsed)["shoal_last_commit_timestamp_seconds"].samples[0].value, 0);
   EXPECT_FALSE(parsed->contains("shoal_last_commit_step"));
   EXPECT_FALSE(parsed->contains("shoal_catalog_recorded_total")) << "this node has no catalog";
+}
+
+TEST(MetricsText, HasTheDurationOfTheLastCommitOnlyIfThisNodeSawThatSave) {
+  NodeMetrics metrics = sample_metrics();
+  metrics.activity.newest->key.step = 80;
+  auto parsed = parse_prometheus(format_metrics(metrics));
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_EQ((*parsed)["shoal_last_commit_step"].samples[0].value, 80);
+  EXPECT_FALSE(parsed->contains("shoal_last_commit_seconds"));
+}
+
+TEST(MetricsText, NamesNoLastCommitInAJobThatOnlyReads) {
+  NodeMetrics metrics = sample_metrics();
+  metrics.read_only = true;
+  EXPECT_THAT(format_metrics(metrics), ::testing::Not(HasSubstr("shoal_last_commit")));
 }
 
 class MetricsServerTest : public ::testing::Test {
