@@ -45,7 +45,7 @@ help:
 	@echo 'make demo-torch    PyTorch on four ranks (FSDP2, HSDP, TP): killed while saving, and continued'
 	@echo '                   with PARALLEL=fsdp, hsdp or tp only one of them'
 	@echo 'make deps          install the Debian packages that are missing'
-	@echo 'make peers         install Open MPI, Slurm and PyTorch, for tests that are skipped without them'
+	@echo 'make peers         install Open MPI, Slurm, promtool and PyTorch, for tests that need them'
 	@echo 'make asan          unit tests under the address and undefined-behaviour sanitizers (by clang)'
 	@echo 'make tsan          unit tests under the thread sanitizer'
 	@echo '                   with SCOPE=all the tests that start nodes and trainers too'

@@ -105,7 +105,7 @@ install(
   DIRECTORY "${PROJECT_SOURCE_DIR}/docs/"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs"
   COMPONENT runtime
-  FILES_MATCHING PATTERN "*.md")
+  FILES_MATCHING PATTERN "*.md" PATTERN "monitoring/*.yml" PATTERN "monitoring/*.json")
 install(
   FILES "${PROJECT_SOURCE_DIR}/examples/minimal.cpp"
         "${PROJECT_SOURCE_DIR}/examples/custom_planner.cpp"

@@ -8,8 +8,13 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/host_port.h"
 #include "tests/actors/node/watch/prometheus_text.h"
@@ -215,23 +220,162 @@ std::string http_get(const std::string& address) {
   return read_all(fd);
 }
 
+using Metrics = std::map<std::string, actors::MetricFamily>;
+
+// What the node of a job serves that was begun with --metrics.
+Metrics metrics_of(RunningJob& running) {
+  const std::string before = "metrics at http://";
+  EXPECT_TRUE(running.wait_for_errors(before)) << running.errors();
+  EXPECT_TRUE(running.wait_for_output("up"));
+  const std::string message = running.errors();
+  const size_t at = message.find(before) + before.size();
+  const std::string answer = http_get(message.substr(at, message.find('/', at) - at));
+  auto parsed = actors::parse_prometheus(answer.substr(answer.find("\r\n\r\n") + 4));
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  return parsed.ok() ? *parsed : Metrics();
+}
+
+double value_of(Metrics& metrics, const std::string& name, const std::string& suffix = "") {
+  for (const actors::MetricSample& sample : metrics[name].samples) {
+    if (sample.name == name + suffix) return sample.value;
+  }
+  ADD_FAILURE() << "no sample " << name << suffix;
+  return -1;
+}
+
 TEST_F(StatusTest, MetricsAreServedWhereAskedForAndParse) {
   RunningJob running(job({"--metrics", "127.0.0.1:0"}), options());
-  ASSERT_TRUE(running.wait_for_output("up"));
-  std::string message = running.errors();
-  const std::string before = "metrics at http://";
-  size_t at = message.find(before);
-  ASSERT_NE(at, std::string::npos) << message;
-  std::string address =
-      message.substr(at + before.size(), message.find('/', at + before.size()) - at - before.size());
-  std::string answer = http_get(address);
-  auto parsed = actors::parse_prometheus(answer.substr(answer.find("\r\n\r\n") + 4));
-  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-  EXPECT_EQ((*parsed)["shoal_saves_committed_total"].samples[0].value, 1);
-  EXPECT_EQ((*parsed)["shoal_saves_in_flight"].samples[0].value, 0);
-  EXPECT_GT((*parsed)["shoal_written_bytes_total"].samples[0].value, 0);
-  EXPECT_EQ((*parsed)["shoal_catalog_recorded_total"].samples[0].value, 1);
-  EXPECT_EQ((*parsed)["shoal_last_commit_step"].samples[0].value, 1);
+  Metrics metrics = metrics_of(running);
+  EXPECT_EQ(value_of(metrics, "shoal_saves_committed_total"), 1);
+  EXPECT_EQ(value_of(metrics, "shoal_saves_in_flight"), 0);
+  EXPECT_GT(value_of(metrics, "shoal_written_bytes_total"), 0);
+  EXPECT_EQ(value_of(metrics, "shoal_catalog_recorded_total"), 1);
+  EXPECT_EQ(value_of(metrics, "shoal_last_commit_step"), 1);
+  EXPECT_GE(value_of(metrics, "shoal_last_commit_timestamp_seconds"),
+            value_of(metrics, "shoal_node_start_time_seconds"));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (value_of(metrics, "shoal_save_blocked_seconds", "_count") < 2 &&
+         std::chrono::steady_clock::now() < deadline) {
+    metrics = metrics_of(running);  // no save waits for what its trainer reports last
+  }
+  EXPECT_EQ(value_of(metrics, "shoal_save_blocked_seconds", "_count"), 2) << "both ranks have saved once";
+  EXPECT_GT(value_of(metrics, "shoal_save_blocked_seconds", "_sum"), 0);
+}
+
+TEST_F(StatusTest, MetricsOfANodeBeginWithTheNewestCheckpointOfTheRoot) {
+  std::vector<std::string> idle = {SHOAL_PROGRAM,
+                                   "launch",
+                                   "--root",
+                                   root(),
+                                   "--create",
+                                   "-n",
+                                   "1",
+                                   "--metrics",
+                                   "127.0.0.1:0",
+                                   "--",
+                                   "/bin/sh",
+                                   "-c",
+                                   "echo up && exec sleep 60"};
+  {
+    RunningJob running(idle, options());
+    Metrics metrics = metrics_of(running);
+    EXPECT_EQ(value_of(metrics, "shoal_last_commit_timestamp_seconds"), 0) << "the root is empty";
+    EXPECT_FALSE(metrics.contains("shoal_last_commit_step"));
+  }
+  double committed_at = 0;
+  {
+    RunningJob running(job({"--metrics", "127.0.0.1:0"}), options());
+    Metrics metrics = metrics_of(running);
+    committed_at = value_of(metrics, "shoal_last_commit_timestamp_seconds");
+  }
+  RunningJob again(idle, options());
+  Metrics metrics = metrics_of(again);
+  EXPECT_EQ(value_of(metrics, "shoal_saves_committed_total"), 0);
+  EXPECT_EQ(value_of(metrics, "shoal_last_commit_step"), 1);
+  EXPECT_EQ(value_of(metrics, "shoal_last_commit_timestamp_seconds"), committed_at);
+  EXPECT_GT(value_of(metrics, "shoal_last_commit_bytes"), 0);
+  EXPECT_FALSE(metrics.contains("shoal_last_commit_seconds")) << "this node has not seen that save";
+}
+
+std::string text_of_page(const std::string& name) {
+  std::ifstream file(SHOAL_SOURCE_FOLDER "/docs/" + name);
+  EXPECT_TRUE(file) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string expressions_of(const json& dashboard) {
+  std::string all;
+  for (const json& panel : dashboard["panels"]) {
+    for (const json& target : panel.value("targets", json::array()))
+      all += target["expr"].get<std::string>() + "\n";
+  }
+  return all;
+}
+
+// Names every metric of the text that the page lacks, and every label that no sample of it has.
+std::vector<std::string> missing_of(const std::string& text, const Metrics& metrics) {
+  std::map<std::string, std::set<std::string>> labels;
+  for (const auto& [family, content] : metrics) {
+    for (const actors::MetricSample& sample : content.samples) {
+      for (const auto& [label, value] : sample.labels) labels[sample.name].insert(label);
+      labels.try_emplace(sample.name);
+    }
+  }
+  std::vector<std::string> missing;
+  size_t named = 0;
+  static const std::regex selector(R"(\b(shoal_[a-z0-9_]+)(\{[^}]*\})?)"), matcher(R"((\w+)\s*[=!])");
+  for (std::sregex_iterator at(text.begin(), text.end(), selector), end; at != end; ++at, ++named) {
+    const auto found = labels.find((*at)[1]);
+    if (found == labels.end()) {
+      missing.push_back((*at)[1]);
+      continue;
+    }
+    const std::string matchers = (*at)[2];
+    for (std::sregex_iterator label(matchers.begin(), matchers.end(), matcher); label != end; ++label) {
+      if (!found->second.contains((*label)[1])) missing.push_back(at->str());
+    }
+  }
+  EXPECT_GT(named, 10u) << text;
+  return missing;
+}
+
+TEST_F(StatusTest, MetricsOfANodeHaveAllThatAlertsDashboardAndPageName) {
+  RunningJob running(job({"--metrics", "127.0.0.1:0"}), options());
+  const Metrics metrics = metrics_of(running);
+  EXPECT_THAT(missing_of(text_of_page("monitoring/shoal-alerts.yml"), metrics), ::testing::IsEmpty());
+  const json dashboard = json::parse(text_of_page("monitoring/shoal-dashboard.json"));
+  EXPECT_THAT(missing_of(expressions_of(dashboard), metrics), ::testing::IsEmpty());
+  const std::string page = text_of_page("reference/metrics.md");
+  for (const auto& [name, family] : metrics) EXPECT_THAT(page, HasSubstr("| `" + name));
+}
+
+TEST(Dashboard, HasWhatGrafanaNeeds) {
+  const json dashboard = json::parse(text_of_page("monitoring/shoal-dashboard.json"));
+  for (const char* text : {"uid", "title"}) EXPECT_FALSE(dashboard.at(text).get<std::string>().empty());
+  EXPECT_FALSE(dashboard.contains("id")) << "Grafana gives it";
+  EXPECT_GE(dashboard.at("schemaVersion").get<int>(), 36) << "since then a panel names its datasource by uid";
+  std::set<std::string> variables;
+  for (const json& variable : dashboard.at("templating").at("list")) {
+    variables.insert(variable.at("name").get<std::string>() + ":" + variable.at("type").get<std::string>());
+  }
+  EXPECT_THAT(variables, ::testing::ElementsAre("datasource:datasource", "job_id:query"));
+  std::set<int> ids;
+  for (const json& panel : dashboard.at("panels")) {
+    SCOPED_TRACE(panel.dump());
+    EXPECT_TRUE(ids.insert(panel.at("id").get<int>()).second) << "two panels have one id";
+    EXPECT_FALSE(panel.at("title").get<std::string>().empty());
+    const json& at = panel.at("gridPos");
+    EXPECT_LE(at.at("x").get<int>() + at.at("w").get<int>(), 24) << "the width of the page";
+    if (panel.at("type") == "row") continue;
+    EXPECT_EQ(panel.at("datasource").at("uid"), "${datasource}");
+    EXPECT_FALSE(panel.at("targets").empty());
+    std::set<std::string> letters;
+    for (const json& target : panel.at("targets")) {
+      EXPECT_TRUE(letters.insert(target.at("refId").get<std::string>()).second);
+      EXPECT_THAT(target.at("expr").get<std::string>(), HasSubstr("job_id=\"$job_id\"")) << "only of one job";
+    }
+  }
+  EXPECT_GT(ids.size(), 10u);
 }
 
 TEST_F(StatusTest, AMetricsAddressThatCannotBeHadIsAnErrorAtTheStart) {
