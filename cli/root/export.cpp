@@ -13,7 +13,7 @@
 
 #include "actors/checkpoint_tensors.h"
 #include "actors/config.h"
-#include "admin/pin_lease.h"
+#include "admin/pinned_checkpoint.h"
 #include "admin/root_reader.h"
 #include "admin/tensor_export.h"
 #include "cli/commands.h"
@@ -59,41 +59,7 @@ constexpr const char* kExportFooter =
     "Exit status: 0 success; 1 the checkpoint is damaged; 2 it does not exist, or the folder cannot be\n"
     "written.";
 
-Result<storage::AttemptView> checkpoint_to_export(const admin::OpenRoot& root, admin::AttemptChoice choice) {
-  choice.newest_only = true;
-  SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> views, admin::choose_attempts(root, choice));
-  std::erase_if(views,
-                [](const storage::AttemptView& view) { return !view.committed() && view.damage.ok(); });
-  if (views.empty()) {
-    return Status(Code::not_found, fmt::format("root {} has no such checkpoint", root.storage->describe()));
-  }
-  if (!views.back().damage.ok()) return views.back().damage;
-  return views.back();
-}
-
 static_assert(admin::kPinRenewal.count() == actors::Timeouts().lease_renew_ms);
-
-struct PinnedCheckpoint {
-  storage::AttemptView view;
-  std::unique_ptr<admin::PinLease> pin;  // null: the user may not write to the root
-};
-
-// Chooses a checkpoint and pins it. Retention may delete it before it is pinned: then it chooses again.
-Result<PinnedCheckpoint> pin_checkpoint(const admin::OpenRoot& root, const admin::AttemptChoice& choice) {
-  constexpr int kTries = 10;
-  for (int i = 0;; ++i) {
-    SHOAL_ASSIGN_OR_RETURN(storage::AttemptView view, checkpoint_to_export(root, choice));
-    auto pin = admin::PinLease::take(*root.storage, view.key, "shoal export");
-    if (!pin.ok()) {
-      fmt::print(stderr,
-                 "shoal: warning: {} is exported without a pin, and must not be deleted meanwhile: {}\n",
-                 to_string(view.key), pin.status().message());
-      return PinnedCheckpoint{std::move(view), nullptr};
-    }
-    SHOAL_ASSIGN_OR_RETURN(storage::AttemptView again, checkpoint_to_export(root, choice));
-    if (again.key == view.key || i == kTries) return PinnedCheckpoint{std::move(again), std::move(*pin)};
-  }
-}
 
 Result<std::unique_ptr<storage::LocalStorage>> open_folder(storage::FileSystem& file_system,
                                                            const std::string& path) {
@@ -127,8 +93,14 @@ struct Exported {
 Result<Exported> run_export(const ExportCommand& command, const admin::OpenRoot& root) {
   const auto begun = std::chrono::steady_clock::now();
   Exported out;
-  SHOAL_ASSIGN_OR_RETURN(const PinnedCheckpoint pinned, pin_checkpoint(root, command.choice));
+  SHOAL_ASSIGN_OR_RETURN(const admin::PinnedCheckpoint pinned,
+                         admin::pin_checkpoint(root, command.choice, "shoal export"));
   out.view = pinned.view;
+  if (!pinned.not_pinned.ok()) {
+    fmt::print(stderr,
+               "shoal: warning: {} is exported without a pin, and must not be deleted meanwhile: {}\n",
+               to_string(out.view.key), pinned.not_pinned.message());
+  }
   const storage::Decision& decision = *out.view.decision;
   SHOAL_ASSIGN_OR_RETURN(
       out.plan, admin::plan_export(storage::metadata_of(decision).state_dict_metadata, command.options));
