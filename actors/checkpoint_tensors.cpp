@@ -67,12 +67,18 @@ const DamageList& CheckpointTensors::damage() const {
 Status CheckpointTensors::read(const std::string& fqn, DType dtype, const Dims& shape, uint64_t begin,
                                uint64_t end, MutableByteView out) {
   if (begin == end) return ok_status();
+  return read_boxes(fqn, dtype, shape, boxes_of_range(whole(shape), begin, end), out);
+}
+
+Status CheckpointTensors::read_boxes(const std::string& fqn, DType dtype, const Dims& shape,
+                                     const std::vector<Box>& boxes, MutableByteView out) {
   SHOAL_ASSIGN_OR_RETURN(const uint64_t element_bytes, dtype_bytes(dtype));
-  const ElementWindow window{boxes_of_range(whole(shape), begin, end), out, element_bytes};
+  const ElementWindow window{boxes, out, element_bytes};
+  uint64_t elements = 0, copied = 0;
+  for (const Box& box : boxes) elements += box.elements();
   local::LoadTargets targets{{fqn, LayoutEntry::Kind::tensor, dtype, shape, window.boxes}};
   SHOAL_ASSIGN_OR_RETURN(const ReadPlan plan, plan_reads(impl_->stored, targets));
   impl_->blocks.resize(kTensorReadBytes);
-  uint64_t copied = 0;
   for (const PlannedRead& read : plan.reads) {
     const Box piece = plan.pieces->box(read.piece);
     const auto ref = plan.pieces->ref(read.piece);
@@ -82,10 +88,54 @@ Status CheckpointTensors::read(const std::string& fqn, DType dtype, const Dims& 
       copied += window.copy(piece, at / element_bytes, to / element_bytes, impl_->blocks);
     }
   }
-  if (copied == end - begin) return ok_status();
-  return Status(Code::corrupt, fmt::format("'{}': the pieces of the checkpoint hold {} of the elements {} to "
-                                           "{}",
-                                           fqn, copied, begin, end));
+  if (copied == elements) return ok_status();
+  return Status(Code::corrupt,
+                fmt::format("'{}': the pieces of the checkpoint hold {} of {} elements from {}", fqn, copied,
+                            elements, to_string(boxes.front())));
+}
+
+namespace {
+
+Result<std::shared_ptr<const operation::PieceRef>> piece_of_object(StoredCheckpoint& stored,
+                                                                   const std::string& fqn) {
+  local::LoadTargets targets{{fqn, LayoutEntry::Kind::object, DType::u8, {}, {}}};
+  SHOAL_ASSIGN_OR_RETURN(const ReadPlan plan, plan_reads(stored, targets));
+  if (!plan.objects.empty()) return plan.pieces->ref(plan.objects.front().piece);
+  return Status(Code::corrupt, fmt::format("'{}': no file of the checkpoint holds this object", fqn));
+}
+
+// Empty if the header cannot be read.
+std::vector<uint64_t> digests_of(PieceReader& pieces, std::shared_ptr<const operation::PieceRef> piece,
+                                 uint64_t bytes) {
+  return pieces.locate({{std::move(piece), 0, bytes, 0}}).digests;
+}
+
+}  // namespace
+
+Status CheckpointTensors::read_object(const std::string& fqn, uint64_t begin, uint64_t end,
+                                      MutableByteView out) {
+  SHOAL_ASSIGN_OR_RETURN(const auto piece, piece_of_object(impl_->stored, fqn));
+  return impl_->pieces.read({piece, begin, end, 0}, out, &impl_->damage);
+}
+
+Result<std::vector<CheckpointTensors::Piece>> CheckpointTensors::pieces(const std::string& fqn,
+                                                                        LayoutEntry::Kind kind, DType dtype,
+                                                                        const Dims& shape) {
+  std::vector<Piece> out;
+  if (kind == LayoutEntry::Kind::object) {
+    SHOAL_ASSIGN_OR_RETURN(const auto piece, piece_of_object(impl_->stored, fqn));
+    SHOAL_ASSIGN_OR_RETURN(const uint64_t bytes, impl_->pieces.measure(*piece));
+    out.push_back({Box{}, bytes, digests_of(impl_->pieces, piece, bytes)});
+    return out;
+  }
+  local::LoadTargets targets{{fqn, kind, dtype, shape, {whole(shape)}}};
+  SHOAL_ASSIGN_OR_RETURN(const ReadPlan plan, plan_reads(impl_->stored, targets));
+  for (const PlannedRead& read : plan.reads) {
+    const auto ref = plan.pieces->ref(read.piece);
+    out.push_back({ref->box, read.piece_bytes, digests_of(impl_->pieces, ref, read.piece_bytes)});
+  }
+  std::ranges::sort(out, {}, &Piece::box);
+  return out;
 }
 
 }  // namespace shoal::actors

@@ -20,6 +20,7 @@ inline constexpr int kExitDamaged = 1;
 inline constexpr int kExitUnusable = 2;  // bad arguments, no such root or step, a newer format, no permission
 inline constexpr int kExitNoNode = 1;    // status, top: no node runs here
 inline constexpr int kExitFailed = 1;    // node: it could not run, or did not end cleanly
+inline constexpr int kExitDifferent = 1;  // diff
 // node: another job has taken over the root, so a restart is of no use
 inline constexpr int kExitSuperseded = 3;
 // launch: the trainers succeeded, but a save failed without any trainer being notified, or too many failed in
@@ -34,6 +35,7 @@ void add_launch_command(CLI::App& app, const std::vector<std::string>& command_l
 void add_ls_command(CLI::App& app, Command* chosen);
 void add_show_command(CLI::App& app, Command* chosen);
 void add_verify_command(CLI::App& app, Command* chosen);
+void add_diff_command(CLI::App& app, Command* chosen);
 void add_export_command(CLI::App& app, Command* chosen);
 void add_import_command(CLI::App& app, Command* chosen);
 void add_restore_id_command(CLI::App& app, Command* chosen);

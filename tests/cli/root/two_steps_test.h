@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "tests/cli/process.h"
 #include "tests/golden_copy.h"
@@ -14,14 +15,20 @@ class TwoStepsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     saved_ = new TemporaryFolder();
-    ProcessEnd end = run_process({SHOAL_PROGRAM, "launch", "--root", saved_root(), "--create", "-n", "2",
-                                  "--", SHOAL_TRAINER, "--save-steps", "1-2", "--wait"},
-                                 {.environment = {{"SHOAL_RUNTIME_DIR", saved_->path() + "/runtime"}}});
+    ProcessEnd end = run_trainers(saved_root(), 2, {"--save-steps", "1-2", "--wait"});
     ASSERT_EQ(end.status, 0) << end.err;
   }
   static void TearDownTestSuite() { delete saved_; }
 
   static std::string saved_root() { return saved_->path() + "/root"; }
+  // Creates the root if it does not exist.
+  static ProcessEnd run_trainers(const std::string& root, int ranks,
+                                 const std::vector<std::string>& options) {
+    std::vector<std::string> all{SHOAL_PROGRAM,         "launch", "--root",     root, "--create", "-n",
+                                 std::to_string(ranks), "--",     SHOAL_TRAINER};
+    all.insert(all.end(), options.begin(), options.end());
+    return run_process(all, {.environment = {{"SHOAL_RUNTIME_DIR", saved_->path() + "/runtime"}}});
+  }
 
  private:
   static inline TemporaryFolder* saved_ = nullptr;
