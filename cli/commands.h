@@ -35,6 +35,7 @@ void add_launch_command(CLI::App& app, const std::vector<std::string>& command_l
 void add_ls_command(CLI::App& app, Command* chosen);
 void add_show_command(CLI::App& app, Command* chosen);
 void add_verify_command(CLI::App& app, Command* chosen);
+void add_copy_command(CLI::App& app, Command* chosen);
 void add_diff_command(CLI::App& app, Command* chosen);
 void add_export_command(CLI::App& app, Command* chosen);
 void add_import_command(CLI::App& app, Command* chosen);

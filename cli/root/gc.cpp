@@ -1,6 +1,7 @@
 // Shoal gc: deletes checkpoints that no rule keeps, and sweeps leftovers of crashes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -74,6 +75,16 @@ void print_that_no_rule_is_given(const GcOptions& options, size_t kept) {
       kept, options.root);
 }
 
+// Whether a lease names no checkpoint: `shoal copy` holds such a one, and its remains stay until it ends.
+bool pins_unfinished_copy(const storage::RetentionPlan& plan) {
+  const auto names = [](const storage::Mark& lease) {
+    return [&lease](const storage::RetentionPlan::Item& item) { return item.key == lease.key; };
+  };
+  return std::ranges::any_of(plan.leases, [&](const storage::Mark& lease) {
+    return std::ranges::none_of(plan.keep, names(lease)) && std::ranges::none_of(plan.remove, names(lease));
+  });
+}
+
 int run_gc(GcOptions& options) {
   auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
@@ -90,7 +101,7 @@ int run_gc(GcOptions& options) {
   }
   admin::Collected collected;
   admin::Collector collector(*root, options.collector);
-  bool may_matter = policy.any() || !plan->finish.empty();
+  bool may_matter = policy.any() || !plan->finish.empty() || pins_unfinished_copy(*plan);
   if (!may_matter) plan->leases.clear();
   Status settled = collector.settle(*plan, &collected);
   if (!settled.ok()) return report_unusable(settled);

@@ -15,7 +15,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 // Everything in a root that keeps checkpoints regardless of the policy.
 struct Keepers {
   std::map<AttemptKey, std::string> named;  // by a pin, a tag or the live generation
-  std::set<AttemptKey> verified;
+  std::set<AttemptKey> pinned, verified;
   uint32_t live_generation = 0;
 };
 
@@ -24,6 +24,16 @@ std::optional<AttemptKey> key_of_verified(const std::string& name) {
   std::optional<uint64_t> step = parse_step_folder(name.substr(0, dot));
   if (!step || dot == std::string::npos) return std::nullopt;
   return parse_attempt_folder(*step, name.substr(dot + 1));
+}
+
+// Whether remains are those of a pinned attempt: `shoal copy` pins what it writes.
+bool is_of_pinned(const Keepers& keepers, const std::string& folder) {
+  const size_t slash = folder.find('/');
+  const size_t dot = folder.find('.', slash);
+  const std::optional<uint64_t> step = parse_step_folder(folder.substr(0, slash));
+  if (slash == std::string::npos || dot == std::string::npos || !step) return false;
+  const auto key = parse_attempt_folder(*step, folder.substr(slash + 1, dot - slash - 1));
+  return key && keepers.pinned.contains(*key);
 }
 
 Status refuse_damaged(const MarkList& list) {
@@ -47,6 +57,7 @@ Result<Keepers> read_keepers(Storage& storage, RetentionPlan* plan) {
   SHOAL_RETURN_IF_ERROR(refuse_damaged(tags));
   for (const Mark& pin : pins.marks) {
     keepers.named.emplace(pin.key, (pin.is_lease ? "being loaded: " : "pinned: ") + pin.name);
+    keepers.pinned.insert(pin.key);
     if (pin.is_lease) plan->leases.push_back(pin);
   }
   for (const Mark& tag : tags.marks) keepers.named.emplace(tag.key, "tagged " + tag.name);
@@ -219,7 +230,9 @@ Result<RetentionPlan> plan_retention(Storage& storage, const RetentionPolicy& po
   if (!names.unreadable.empty()) return names.unreadable.front().second;
   SHOAL_ASSIGN_OR_RETURN(Keepers keepers, read_keepers(storage, &plan));
   SHOAL_RETURN_IF_ERROR(Planner(storage, policy, unix_time_ns, known, &plan).run(keepers, names));
-  plan.remains.insert(plan.remains.end(), names.remains.begin(), names.remains.end());
+  for (std::string& folder : names.remains) {
+    if (!is_of_pinned(keepers, folder)) plan.remains.push_back(std::move(folder));
+  }
   return plan;
 }
 

@@ -40,7 +40,7 @@ struct RetentionPlan {
   std::vector<AttemptKey> sweep;   // aborted, but some files remain
   // Of generations below the highest. Such an attempt is abandoned unless a process still writes to it.
   std::vector<AttemptInfo> undecided;
-  std::vector<std::string> remains;                    // folders for remove_remains
+  std::vector<std::string> remains;                    // folders for remove_remains; of no pinned attempt
   std::vector<Mark> leases;                            // pins that end if their counters no longer change
   std::vector<std::pair<AttemptKey, Status>> damaged;  // never touched
 };

@@ -255,6 +255,20 @@ TEST(Latest, StaysTheNewestOfWhatRemains) {
   EXPECT_EQ(list_attempts_of_step(*memory, 77)->attempts.size(), 0u);
 }
 
+TEST(Remains, OfAPinnedAttemptStay) {
+  MemoryStorage memory;
+  const std::string copy = "step-00000010/" + partial_name("g3a1", nonce_of(4));
+  const std::string other = "step-00000010/" + partial_name("g3a2", nonce_of(4));
+  for (const std::string& folder : {copy, other}) {
+    ASSERT_OK(memory->create_exclusive(folder + "/rank-00000.safetensors", Bytes(10)).status());
+  }
+  const Mark pin = pin_of(1, {3, 10, 1}, true);
+  ASSERT_OK(create_mark(*memory, MarkKind::pin, pin).status());
+  EXPECT_THAT(plan(memory, {}).remains, ElementsAre(other)) << "`shoal copy` writes the other one";
+  ASSERT_OK(remove_mark(*memory, MarkKind::pin, pin.name));
+  EXPECT_THAT(plan(memory, {}).remains, ElementsAre(copy, other));
+}
+
 TEST(Remains, OfDeletionsAndEmptyFoldersGo) {
   MemoryStorage memory;
   commit_sample(*memory, {1, 10, 1});

@@ -1,0 +1,429 @@
+#include "admin/checkpoint_copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "admin/pin_lease.h"
+#include "base/helper_threads.h"
+#include "shoal/hash.h"
+#include "storage/decisions/rank_manifest.h"
+#include "storage/retention/retention.h"
+#include "storage/shards/shard_file.h"
+
+namespace shoal::admin {
+
+namespace {
+
+constexpr std::string_view kCopyHolder = "shoal copy";
+constexpr std::string_view kSettingsFile = "shoal.toml";
+
+// Equal for decisions that commit the same files of the same save, whatever root they are in.
+Result<Hash128> content_of(storage::Decision decision) {
+  decision.nonce = {};
+  decision.root_id = {};
+  decision.unix_time_ns = 0;
+  SHOAL_ASSIGN_OR_RETURN(const Bytes bytes, storage::encode_decision(decision));
+  return xxh3_128(bytes);
+}
+
+// Where the files of an unfinished copy are.
+Result<std::string> copy_folder_of(const storage::Decision& committed) {
+  SHOAL_ASSIGN_OR_RETURN(const Hash128 content, content_of(committed));
+  const std::string folder = storage::attempt_folder(committed.key);
+  const size_t slash = folder.find('/');
+  return folder.substr(0, slash + 1) + storage::partial_name(folder.substr(slash + 1), content);
+}
+
+Result<std::vector<storage::ObjectInfo>> list_or_nothing(storage::Storage& storage,
+                                                         const std::string& folder) {
+  auto listed = storage.list(folder);
+  if (listed.status().code() == Code::not_found) return std::vector<storage::ObjectInfo>();
+  return listed;
+}
+
+// `listed` ascends by name. nullptr: it has no such name.
+const storage::ObjectInfo* find_listed(const std::vector<storage::ObjectInfo>& listed,
+                                       const storage::FileEntry& file) {
+  const auto found = std::ranges::lower_bound(listed, file.name, {}, &storage::ObjectInfo::name);
+  return found != listed.end() && found->name == file.name ? &*found : nullptr;
+}
+
+// Reads whole blocks of a shard in file order, many at a time, and compares each with its digest.
+class VerifiedBlocks {
+ public:
+  VerifiedBlocks(const storage::ShardReader& shard, storage::ReadFile& file, std::string full_path)
+      : shard_(shard), file_(file), full_path_(std::move(full_path)) {}
+
+  // The next bytes of the file; empty at its end. Valid until the next call.
+  Result<ByteView> next() {
+    const std::vector<Block> blocks = take();
+    if (blocks.empty()) return ByteView();
+    const uint64_t begin = shard_.file_offset(blocks.front().piece) + blocks.front().begin;
+    const MutableByteView out = MutableByteView(window_).first(taken_bytes_);
+    SHOAL_RETURN_IF_ERROR(file_.read_at(begin, out));
+    // One block per call, because kernels shorten longer requests.
+    for (uint64_t at = 0; at < kCopyWindowBytes; at += base::kDigestBlockBytes) {
+      file_.will_read(begin + out.size() + at, base::kDigestBlockBytes);
+    }
+    uint64_t at = 0;
+    for (const Block& block : blocks) {
+      SHOAL_RETURN_IF_ERROR(check(block, out.subspan(at, block.end - block.begin)));
+      at += block.end - block.begin;
+    }
+    return ByteView(out);
+  }
+
+ private:
+  struct Block {
+    size_t piece;
+    uint64_t begin, end;
+  };
+
+  // As many of the next blocks as fit the window. Pieces follow one another in the file without a gap.
+  std::vector<Block> take() {
+    std::vector<Block> blocks;
+    taken_bytes_ = 0;
+    while (piece_ < shard_.pieces().size()) {
+      const uint64_t piece_bytes = shard_.pieces().bytes(piece_);
+      const uint64_t end = std::min(piece_bytes, offset_ + base::kDigestBlockBytes);
+      if (end > offset_) {
+        if (taken_bytes_ + (end - offset_) > kCopyWindowBytes) break;
+        blocks.push_back({piece_, offset_, end});
+        taken_bytes_ += end - offset_;
+      }
+      const bool is_at_end = end == piece_bytes;
+      offset_ = is_at_end ? 0 : end;
+      piece_ += is_at_end ? 1 : 0;
+    }
+    if (window_.size() < taken_bytes_) window_.resize(taken_bytes_);
+    return blocks;
+  }
+
+  Status check(const Block& block, ByteView bytes) const {
+    if (base::block_digest(bytes) == shard_.digests(block.piece, block.begin, block.end).front()) {
+      return ok_status();
+    }
+    const uint64_t at = shard_.file_offset(block.piece) + block.begin;
+    return Status(Code::corrupt,
+                  fmt::format("{}: block {} of '{}', bytes {} to {} of the file, differs from its digest",
+                              full_path_, block.begin / base::kDigestBlockBytes,
+                              shard_.pieces().key(block.piece), at, at + bytes.size()));
+  }
+
+  const storage::ShardReader& shard_;
+  storage::ReadFile& file_;
+  const std::string full_path_;
+  Bytes window_;
+  uint64_t taken_bytes_ = 0;
+  size_t piece_ = 0;
+  uint64_t offset_ = 0;
+};
+
+}  // namespace
+
+Result<uint64_t> free_space_of(storage::FileSystem& file_system, const std::string& folder) {
+  std::unique_ptr<storage::OpenFolder> opened;
+  uint64_t bytes = 0;
+  int number = file_system.open_root(folder, &opened);
+  if (number == 0) number = opened->free_space(&bytes);
+  if (number == 0) return bytes;
+  return Status(Code::io, fmt::format("cannot read the free space of {}: {}", folder,
+                                      std::generic_category().message(number)));
+}
+
+namespace {
+
+Status check_other_folder(storage::FileSystem& file_system, const std::string& source,
+                          const std::string& target) {
+  std::unique_ptr<storage::OpenFolder> a, b;
+  bool is_same = false;
+  if (file_system.open_root(source, &a) != 0 || file_system.open_root(target, &b) != 0) return ok_status();
+  if (a->is_same(*b, &is_same) != 0 || !is_same) return ok_status();
+  return Status(Code::invalid_argument,
+                fmt::format("{} and {} are the same folder: name another one to copy to", source, target));
+}
+
+Status check_empty(storage::Storage& folder) {
+  SHOAL_ASSIGN_OR_RETURN(auto listed, folder.list(""));
+  for (const storage::ObjectInfo& entry : listed) {
+    if (entry.name == kSettingsFile) continue;
+    return Status(Code::refused,
+                  fmt::format("{} holds {} and no run (it has no ROOT_ID): name a root or an empty folder",
+                              folder.describe(), entry.name));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<OpenRoot> open_copy_target(const OpenRoot& source, const std::string& path, bool changes) {
+  OpenRoot target;
+  target.file_system = std::make_unique<storage::PosixFileSystem>();
+  SHOAL_ASSIGN_OR_RETURN(target.storage,
+                         storage::LocalStorage::open(*target.file_system, path, random_128()));
+  SHOAL_RETURN_IF_ERROR(check_other_folder(*target.file_system, source.storage->describe(), path));
+  auto id = storage::open_root(*target.storage, false, RootId{});
+  const bool is_new = id.status().code() == Code::not_found;
+  if (is_new) SHOAL_RETURN_IF_ERROR(check_empty(*target.storage));
+  if (!is_new && !id.ok()) return id.status();
+  if (!is_new) target.id = *id;
+  if (!changes) return target;
+  SHOAL_RETURN_IF_ERROR(storage::probe_storage(*target.storage, random_128()));
+  SHOAL_ASSIGN_OR_RETURN(target.id, storage::open_root(*target.storage, true, random_128()));
+  return target;
+}
+
+// The copy of one checkpoint.
+struct CheckpointCopier::Work {
+  storage::Decision decision;               // as the target gets it
+  std::string folder;                       // of the unfinished copy, at the target
+  std::vector<storage::ObjectInfo> listed;  // what an earlier copy has left there
+  std::atomic<uint64_t>* bytes_done = nullptr;
+
+  std::atomic<bool> stops{false};
+  std::mutex mutex;
+  // Guarded by the mutex.
+  CopyForecast done;
+  Status failed;  // the first error
+  bool is_failed_at_target = false;
+
+  void fail(const Status& status, bool at_target) {
+    std::lock_guard lock(mutex);
+    if (failed.ok()) failed = status, is_failed_at_target = at_target;
+    stops = true;
+  }
+};
+
+Result<storage::Decision> CheckpointCopier::read_committed(const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(const storage::AttemptInfo info, storage::inspect_attempt(source_, key));
+  SHOAL_ASSIGN_OR_RETURN(storage::AttemptView view, storage::view_attempt(source_, info, {.proves = false}));
+  SHOAL_RETURN_IF_ERROR(view.damage);
+  const std::string folder = fmt::format("{}/{}", source_.describe(), storage::attempt_folder(key));
+  if (!view.decision) return Status(Code::not_found, folder + " is no checkpoint: it has no decision");
+  if (!view.committed()) {
+    return Status(Code::not_found,
+                  fmt::format("{} is {}: {}", folder, view.state_name(), view.decision->tombstone().cause));
+  }
+  storage::Decision decision = std::move(*view.decision);
+  if (view.is_merged) return decision;
+  decision.nonce = random_128();
+  decision.unix_time_ns = unix_time_now_ns();
+  return decision;
+}
+
+// Checkpoints of later generations than a run would hide all that it saves from `latest`; those of its own
+// generation would be in the way of its saves.
+Status CheckpointCopier::check_order(const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(const auto claims, storage::list_generations(target_));
+  if (claims.empty() || key.generation < claims.back().generation) return ok_status();
+  return Status(
+      Code::refused,
+      fmt::format("{} cannot be copied: run {} of job {} has begun in {}, and its saves would be older than "
+                  "this checkpoint; copy it to another root",
+                  to_string(key), claims.back().generation, claims.back().job_id, target_.describe()));
+}
+
+Result<bool> CheckpointCopier::is_present(const storage::Decision& committed) {
+  const AttemptKey& key = committed.key;
+  auto info = storage::inspect_attempt(target_, key);
+  if (info.status().code() == Code::not_found) return false;
+  if (!info.ok()) return info.status();
+  const std::string folder = fmt::format("{}/{}", target_.describe(), storage::attempt_folder(key));
+  if (info->state == storage::AttemptInfo::State::undecided) {
+    if (info->leftover_files == 0) return false;
+    return Status(Code::already_exists,
+                  folder + " has files and no decision: a save there has not ended; `shoal ls` shows it");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const storage::Decision there, storage::read_decision(target_, key));
+  if (!there.committed()) {
+    const bool is_aborted = there.tombstone().reason == storage::Tombstone::Reason::aborted;
+    return Status(Code::refused, fmt::format("{} was {} and is never committed again: {}", folder,
+                                             is_aborted ? "aborted" : "deleted", there.tombstone().cause));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Hash128 content, content_of(committed));
+  SHOAL_ASSIGN_OR_RETURN(const Hash128 content_there, content_of(there));
+  if (content == content_there) return true;
+  return Status(Code::already_exists,
+                fmt::format("{} is a checkpoint with other content than {}/{}: `shoal diff` compares them",
+                            folder, source_.describe(), storage::attempt_folder(key)));
+}
+
+CopyForecast whole_copy(const storage::Decision& committed) {
+  CopyForecast out;
+  out.files = committed.manifest().files.size();
+  out.bytes = file_bytes_of(committed.manifest());
+  return out;
+}
+
+Result<CopyForecast> CheckpointCopier::forecast(const storage::Decision& committed) {
+  CopyForecast out = whole_copy(committed);
+  SHOAL_ASSIGN_OR_RETURN(out.is_present, is_present(committed));
+  if (out.is_present) return out;
+  SHOAL_RETURN_IF_ERROR(check_order(committed.key));
+  SHOAL_ASSIGN_OR_RETURN(const std::string folder, copy_folder_of(committed));
+  SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, folder));
+  for (const storage::FileEntry& file : committed.manifest().files) {
+    const storage::ObjectInfo* there = find_listed(listed, file);
+    if (there == nullptr || there->size != file.size) continue;
+    ++out.files_kept;
+    out.bytes_kept += file.size;
+  }
+  return out;
+}
+
+// Finds what an earlier copy has left, and removes what it has left half written.
+Status CheckpointCopier::begin(Work& work) {
+  SHOAL_ASSIGN_OR_RETURN(work.folder, copy_folder_of(work.decision));
+  SHOAL_ASSIGN_OR_RETURN(work.listed, list_or_nothing(target_, work.folder));
+  for (const storage::ObjectInfo& entry : work.listed) {
+    if (!storage::is_partial(entry.name) || entry.is_folder) continue;
+    SHOAL_RETURN_IF_ERROR(target_.remove(work.folder + "/" + entry.name));
+  }
+  return ok_status();
+}
+
+// OK: the file is complete at the target.
+Status CheckpointCopier::keep_file(const Work& work, const storage::FileEntry& file) {
+  return storage::ShardReader::open(target_, work.folder + "/" + file.name, &file.header_digest, &file.size)
+      .status();
+}
+
+// Reads, verifies and writes one file. `*at_target`: whether the error is of the target.
+Status CheckpointCopier::write_file(Work& work, const storage::FileEntry& file, bool* at_target) {
+  *at_target = false;
+  const std::string path = storage::attempt_folder(work.decision.key) + "/" + file.name;
+  Bytes header;
+  SHOAL_ASSIGN_OR_RETURN(const auto shard,
+                         storage::ShardReader::open(source_, path, &file.header_digest, &file.size, &header));
+  SHOAL_ASSIGN_OR_RETURN(const auto in, source_.open(path));
+  *at_target = true;
+  SHOAL_ASSIGN_OR_RETURN(const auto out,
+                         target_.create(work.folder + "/" + file.name, random_128(), file.size));
+  SHOAL_RETURN_IF_ERROR(out->append(header));
+  work.bytes_done->fetch_add(header.size(), std::memory_order_relaxed);
+  VerifiedBlocks blocks(*shard, *in, source_.describe() + "/" + path);
+  for (;;) {
+    *at_target = false;
+    if (work.stops) return Status(Code::aborted, "another file of the checkpoint failed");
+    if (!options_.keeps_going()) return Status(Code::aborted, "interrupted");
+    SHOAL_ASSIGN_OR_RETURN(const ByteView bytes, blocks.next());
+    *at_target = true;
+    if (bytes.empty()) break;
+    SHOAL_RETURN_IF_ERROR(out->append(bytes));
+    work.bytes_done->fetch_add(bytes.size(), std::memory_order_relaxed);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const bool is_ours, out->publish());
+  return is_ours ? ok_status() : keep_file(work, file);  // another copy of the same checkpoint was faster
+}
+
+void CheckpointCopier::copy_file(Work& work, const storage::FileEntry& file) {
+  if (find_listed(work.listed, file) != nullptr) {
+    if (keep_file(work, file).ok()) {
+      std::lock_guard lock(work.mutex);
+      ++work.done.files_kept;
+      work.done.bytes_kept += file.size;
+      return;
+    }
+    Status removed = target_.remove(work.folder + "/" + file.name);
+    if (!removed.ok()) return work.fail(removed, true);
+  }
+  bool at_target = false;
+  Status status = write_file(work, file, &at_target);
+  // Another copy of this checkpoint may begin meanwhile, and takes the unfinished file for a leftover.
+  const bool was_removed = at_target && status.code() == Code::not_found;
+  if (was_removed) status = write_file(work, file, &at_target);
+  if (!status.ok()) work.fail(status, at_target);
+}
+
+void CheckpointCopier::copy_files(Work& work) {
+  const std::vector<storage::FileEntry>& files = work.decision.manifest().files;
+  base::for_each_by_threads(files.size(), std::clamp(options_.jobs, 1u, kMaxCopyJobs), [&](size_t i) {
+    if (!work.stops) copy_file(work, files[i]);
+  });
+}
+
+// Makes the copied files a checkpoint.
+Status CheckpointCopier::publish(Work& work, bool* was_present) {
+  const storage::Decision& decision = work.decision;
+  SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, work.folder));
+  const std::string full_folder = target_.describe() + "/" + work.folder;
+  if (Status whole = storage::check_files_listed(listed, decision.manifest().files, full_folder);
+      !whole.ok()) {
+    SHOAL_ASSIGN_OR_RETURN(*was_present, is_present(decision));
+    if (*was_present) return storage::remove_remains(target_, work.folder);
+    return Status(Code::busy, fmt::format("{} has lost files while the copy wrote it; another process works "
+                                          "on this root; copy again",
+                                          full_folder));
+  }
+  for (const storage::ObjectInfo& entry : listed) {
+    if (storage::is_partial(entry.name))
+      SHOAL_RETURN_IF_ERROR(target_.remove(work.folder + "/" + entry.name));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Bytes manifest, storage::encode_decision(decision));
+  SHOAL_RETURN_IF_ERROR(target_.replace(fmt::format("{}/{}", work.folder, storage::kDecisionName), manifest));
+  SHOAL_RETURN_IF_ERROR(check_order(decision.key));
+  Status moved = target_.move_folder(work.folder, attempt_name(decision.key));
+  if (moved.code() != Code::busy && moved.code() != Code::not_found) return moved;
+  // Another copy of this checkpoint was faster, or the name belongs to something else.
+  SHOAL_ASSIGN_OR_RETURN(*was_present, is_present(decision));
+  return *was_present ? storage::remove_remains(target_, work.folder) : moved;
+}
+
+bool CheckpointCopier::is_gone_at_source(const AttemptKey& key) {
+  auto now = storage::inspect_attempt(source_, key);
+  if (!now.ok()) return now.status().code() == Code::not_found;
+  return now->state == storage::AttemptInfo::State::deleted;
+}
+
+CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* bytes_done) {
+  CopyResult out;
+  const auto end = [&](CopyResult::Outcome outcome, Status status, bool ends_all = false) {
+    out.outcome = outcome;
+    out.status = std::move(status);
+    out.ends_all = ends_all;
+    return out;
+  };
+  auto source_pin = PinLease::take(source_, key, std::string(kCopyHolder));
+  out.not_pinned = source_pin.status();
+  auto committed = read_committed(key);
+  if (!committed.ok()) {
+    return end(is_gone_at_source(key) ? CopyResult::Outcome::deleted : CopyResult::Outcome::failed,
+               committed.status());
+  }
+  auto forecast = this->forecast(*committed);
+  if (!forecast.ok()) return end(CopyResult::Outcome::failed, forecast.status());
+  out.work = *forecast;
+  if (forecast->is_present) return end(CopyResult::Outcome::present, ok_status());
+  // Keeps retention at the target away from the unfinished copy and, until the copy ends, from the
+  // checkpoint.
+  auto target_pin = PinLease::take(target_, key, std::string(kCopyHolder));
+  if (!target_pin.ok()) return end(CopyResult::Outcome::failed, target_pin.status(), true);
+
+  Work work;
+  work.decision = std::move(*committed);
+  work.decision.root_id = target_id_;
+  work.bytes_done = bytes_done;
+  if (Status begun = begin(work); !begun.ok()) return end(CopyResult::Outcome::failed, begun, true);
+  copy_files(work);
+  out.work.files_kept = work.done.files_kept;
+  out.work.bytes_kept = work.done.bytes_kept;
+  if (!work.failed.ok()) {
+    if (!work.is_failed_at_target && is_gone_at_source(key)) {
+      return end(CopyResult::Outcome::deleted, work.failed);
+    }
+    return end(CopyResult::Outcome::failed, work.failed, work.is_failed_at_target || !options_.keeps_going());
+  }
+  bool was_present = false;
+  if (Status published = publish(work, &was_present); !published.ok()) {
+    const bool may_go_on = published.code() == Code::busy || published.code() == Code::already_exists;
+    return end(CopyResult::Outcome::failed, published, !may_go_on);
+  }
+  return end(was_present ? CopyResult::Outcome::present : CopyResult::Outcome::copied, ok_status());
+}
+
+}  // namespace shoal::admin
