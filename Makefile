@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps peers python-environment build python demo demo-torch test test-environment test-python
-.PHONY: wheel test-wheel bench gpu-build gpu-test gpu-bench
+.PHONY: deb wheel test-wheel bench gpu-build gpu-test gpu-bench
 .PHONY: asan tsan fuzz mutants chaos format format-check lint clean
 SHELL := /bin/bash
 
@@ -42,6 +42,7 @@ help:
 	@echo 'make test-python   build it and run its tests alone, which make test runs too'
 	@echo 'make wheel         build a self-contained wheel of it into build/wheel'
 	@echo 'make test-wheel    test the wheel where no other library is, and pip install .'
+	@echo 'make deb           build Debian packages into build/release/packages'
 	@echo 'make demo-torch    PyTorch on four ranks (FSDP2, HSDP, TP): killed while saving, and continued'
 	@echo '                   with PARALLEL=fsdp, hsdp or tp only one of them'
 	@echo 'make deps          install the Debian packages that are missing'
@@ -81,6 +82,10 @@ demo-torch: python
 
 test-python: python
 	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q
+
+# Debian packages, in build/release/packages.
+deb: build
+	@cd build/release && cpack -G DEB >/dev/null && ls packages/*.deb
 
 # Takes libraries and program as make build makes them, and compiles only the extension module again.
 wheel: deps

@@ -88,6 +88,10 @@ install(
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/profiles"
   COMPONENT runtime)
 install(
+  DIRECTORY "${PROJECT_SOURCE_DIR}/sim/scenarios/"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/scenarios"
+  COMPONENT runtime)
+install(
   DIRECTORY "${PROJECT_SOURCE_DIR}/sim/campaign/expected/"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal/fuzz"
   COMPONENT runtime)
@@ -106,10 +110,8 @@ install(
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs"
   COMPONENT runtime
   FILES_MATCHING PATTERN "*.md" PATTERN "monitoring/*.yml" PATTERN "monitoring/*.json")
-install(
-  FILES "${PROJECT_SOURCE_DIR}/examples/minimal.cpp"
-        "${PROJECT_SOURCE_DIR}/examples/custom_planner.cpp"
-        "${PROJECT_SOURCE_DIR}/examples/custom_storage.cpp"
-        "${PROJECT_SOURCE_DIR}/examples/systemd/shoal-node@.service"
+install( # of the pages: each path that they name exists beside them
+  DIRECTORY "${PROJECT_SOURCE_DIR}/examples/"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
-  COMPONENT development)
+  COMPONENT runtime
+  FILES_MATCHING PATTERN "*.cpp" PATTERN "*.h" PATTERN "*.py" PATTERN "*.service")

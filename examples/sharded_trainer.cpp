@@ -38,7 +38,7 @@ struct TrainerOptions {
   std::string save_steps, load;
   uint64_t first_step = 0, last_step = 0;  // of save_steps
   uint64_t saves = 0;                      // instead of save_steps: after the step that was loaded
-  uint32_t train_ms = 0;
+  uint32_t train_ms = 100;
   std::string mode = "collective-free";
   std::string device = "host", staging = "wait";
   bool verify_unchanged = false;

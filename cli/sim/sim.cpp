@@ -1,14 +1,19 @@
 // shoal sim: what saves of a large job would cost, by the production roles on virtual time.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <system_error>
 
 #include "base/allocator.h"
 #include "cli/commands.h"
+#include "cli/installed_files.h"
 #include "cli/interrupt.h"
 #include "cli/json_text.h"
 #include "cli/progress.h"
@@ -51,7 +56,7 @@ constexpr const char* kSimFooter =
     "  shoal sim --sweep ranks=512,2048,8192 --sweep mode=all --plot costs.html\n"
     "  shoal sim --ranks 512 --sweep 'mesh=tp=8,pp=16;tp=8,pp=8;tp=4,pp=8'\n"
     "  shoal sim --ranks 512 --load --load-ranks 256\n"
-    "  shoal sim --scenario sim/scenarios/llama3-405b-512.toml --seed 7 --json\n"
+    "  shoal sim --scenario llama3-405b-512 --seed 7 --json\n"
     "  shoal sim --ranks 32 --model gpt2 --profile nvme --failures mixed:count=6 --seeds 1..1000\n"
     "\n"
     "On SIGINT (Ctrl-C) or SIGTERM the command prints the results so far: the simulations that have ended,\n"
@@ -59,11 +64,28 @@ constexpr const char* kSimFooter =
     "status: 0 success; 1 a save was aborted, an oracle was violated, or the simulation could not\n"
     "continue; 2 an argument is invalid; 130 or 143 after SIGINT or SIGTERM.";
 
+// The path of a scenario that is given by path, or by the name of one that is installed.
+Result<std::string> scenario_path(const std::string& name_or_path) {
+  namespace fs = std::filesystem;
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".toml")) return name_or_path;
+  const std::string folder = shared_folder() + "/scenarios";
+  std::error_code error;
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder, error)) names.insert(entry.path().stem());
+  if (names.contains(name_or_path)) return folder + "/" + name_or_path + ".toml";
+  return Status(
+      Code::not_found,
+      fmt::format("no scenario '{}'; {}", name_or_path,
+                  names.empty() ? "none are in " + folder + ", so give the path of a .toml file"
+                                : fmt::format("built-in scenarios are {}", fmt::join(names, ", "))));
+}
+
 Result<sim::Scenario> base_scenario(const SimOptions& options) {
   sim::Scenario scenario;
   if (!options.file.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(std::string text, sim::read_text(options.file));
-    SHOAL_ASSIGN_OR_RETURN(scenario, sim::parse_scenario(text, options.file));
+    SHOAL_ASSIGN_OR_RETURN(const std::string path, scenario_path(options.file));
+    SHOAL_ASSIGN_OR_RETURN(std::string text, sim::read_text(path));
+    SHOAL_ASSIGN_OR_RETURN(scenario, sim::parse_scenario(text, path));
   }
   for (const auto& [key, value] : options.values) SHOAL_RETURN_IF_ERROR(sim::set_value(scenario, key, value));
   return scenario;
@@ -273,8 +295,10 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
             flag, [options, key](const std::string& message) { options->values[key] = message; }, what)
         ->type_name(type);
   };
-  command->add_option("--scenario", options->file, "TOML file with a scenario; flags take precedence")
-      ->type_name("FILE");
+  command
+      ->add_option("--scenario", options->file,
+                   "Name of a built-in scenario, or TOML file with one; flags take precedence")
+      ->type_name("NAME|FILE");
   value("--ranks", "ranks", "N", "Number of ranks of the job (512)");
   value("--ranks-per-host", "ranks_per_host", "N", "Number of ranks on each host (8)");
   value("--mesh", "mesh", "SIZES",
