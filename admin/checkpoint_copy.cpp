@@ -31,14 +31,6 @@ Result<Hash128> content_of(storage::Decision decision) {
   return xxh3_128(bytes);
 }
 
-// Where the files of an unfinished copy are.
-Result<std::string> copy_folder_of(const storage::Decision& committed) {
-  SHOAL_ASSIGN_OR_RETURN(const Hash128 content, content_of(committed));
-  const std::string folder = storage::attempt_folder(committed.key);
-  const size_t slash = folder.find('/');
-  return folder.substr(0, slash + 1) + storage::partial_name(folder.substr(slash + 1), content);
-}
-
 Result<std::vector<storage::ObjectInfo>> list_or_nothing(storage::Storage& storage,
                                                          const std::string& folder) {
   auto listed = storage.list(folder);
@@ -151,7 +143,10 @@ Status check_other_folder(storage::FileSystem& file_system, const std::string& s
 Status check_empty(storage::Storage& folder) {
   SHOAL_ASSIGN_OR_RETURN(auto listed, folder.list(""));
   for (const storage::ObjectInfo& entry : listed) {
-    if (entry.name == kSettingsFile) continue;
+    // What an earlier start of a copy has left before it made a root.
+    const bool is_ours = entry.name == storage::kProbesFolder ||
+                         (storage::is_partial(entry.name) && entry.name.starts_with("ROOT_ID."));
+    if (entry.name == kSettingsFile || is_ours) continue;
     return Status(Code::refused,
                   fmt::format("{} holds {} and no run (it has no ROOT_ID): name a root or an empty folder",
                               folder.describe(), entry.name));
@@ -216,16 +211,19 @@ Result<storage::Decision> CheckpointCopier::read_committed(const AttemptKey& key
   return decision;
 }
 
-// Checkpoints of later generations than a run would hide all that it saves from `latest`; those of its own
-// generation would be in the way of its saves.
-Status CheckpointCopier::check_order(const AttemptKey& key) {
-  SHOAL_ASSIGN_OR_RETURN(const auto claims, storage::list_generations(target_));
-  if (claims.empty() || key.generation < claims.back().generation) return ok_status();
-  return Status(
-      Code::refused,
-      fmt::format("{} cannot be copied: run {} of job {} has begun in {}, and its saves would be older than "
-                  "this checkpoint; copy it to another root",
-                  to_string(key), claims.back().generation, claims.back().job_id, target_.describe()));
+// Folders of copies of this attempt that have not ended.
+Result<std::vector<std::string>> CheckpointCopier::list_unfinished(const AttemptKey& key) {
+  const std::string folder = storage::attempt_folder(key);
+  const size_t slash = folder.find('/');
+  SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, folder.substr(0, slash)));
+  std::vector<std::string> found;
+  for (const storage::ObjectInfo& entry : listed) {
+    const bool is_of_it = entry.name.starts_with(folder.substr(slash + 1) + ".");
+    if (is_of_it && entry.is_folder && storage::is_partial(entry.name)) {
+      found.push_back(folder.substr(0, slash + 1) + entry.name);
+    }
+  }
+  return found;
 }
 
 Result<bool> CheckpointCopier::is_present(const storage::Decision& committed) {
@@ -247,7 +245,11 @@ Result<bool> CheckpointCopier::is_present(const storage::Decision& committed) {
   }
   SHOAL_ASSIGN_OR_RETURN(const Hash128 content, content_of(committed));
   SHOAL_ASSIGN_OR_RETURN(const Hash128 content_there, content_of(there));
-  if (content == content_there) return true;
+  if (content == content_there) {
+    SHOAL_ASSIGN_OR_RETURN(const auto listed, target_.list(storage::attempt_folder(key)));
+    SHOAL_RETURN_IF_ERROR(storage::check_files_listed(listed, there.manifest().files, folder));
+    return true;
+  }
   return Status(Code::already_exists,
                 fmt::format("{} is a checkpoint with other content than {}/{}: `shoal diff` compares them",
                             folder, source_.describe(), storage::attempt_folder(key)));
@@ -264,9 +266,9 @@ Result<CopyForecast> CheckpointCopier::forecast(const storage::Decision& committ
   CopyForecast out = whole_copy(committed);
   SHOAL_ASSIGN_OR_RETURN(out.is_present, is_present(committed));
   if (out.is_present) return out;
-  SHOAL_RETURN_IF_ERROR(check_order(committed.key));
-  SHOAL_ASSIGN_OR_RETURN(const std::string folder, copy_folder_of(committed));
-  SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, folder));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> unfinished, list_unfinished(committed.key));
+  if (unfinished.empty()) return out;
+  SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, unfinished.front()));
   for (const storage::FileEntry& file : committed.manifest().files) {
     const storage::ObjectInfo* there = find_listed(listed, file);
     if (there == nullptr || there->size != file.size) continue;
@@ -276,12 +278,26 @@ Result<CopyForecast> CheckpointCopier::forecast(const storage::Decision& committ
   return out;
 }
 
-// Finds what an earlier copy has left, and removes what it has left half written.
+// Takes over what an earlier copy has left, and removes what is of no use of it. Only this copy knows the
+// name of its folder; another process that takes the folder renames it.
 Status CheckpointCopier::begin(Work& work) {
-  SHOAL_ASSIGN_OR_RETURN(work.folder, copy_folder_of(work.decision));
+  const std::string folder = storage::attempt_folder(work.decision.key);
+  const size_t slash = folder.find('/');
+  const std::string name = storage::partial_name(folder.substr(slash + 1), random_128());
+  work.folder = folder.substr(0, slash + 1) + name;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> unfinished, list_unfinished(work.decision.key));
+  for (const std::string& left : unfinished) {
+    const Status moved = target_.move_folder(left, name);
+    if (moved.ok()) break;
+    if (moved.code() != Code::not_found) return moved;  // not_found: another process has taken it
+  }
   SHOAL_ASSIGN_OR_RETURN(work.listed, list_or_nothing(target_, work.folder));
+  const auto is_wanted = [&](const storage::ObjectInfo& entry) {
+    return std::ranges::any_of(work.decision.manifest().files,
+                               [&](const storage::FileEntry& file) { return file.name == entry.name; });
+  };
   for (const storage::ObjectInfo& entry : work.listed) {
-    if (!storage::is_partial(entry.name) || entry.is_folder) continue;
+    if (entry.is_folder || is_wanted(entry)) continue;
     SHOAL_RETURN_IF_ERROR(target_.remove(work.folder + "/" + entry.name));
   }
   return ok_status();
@@ -318,7 +334,7 @@ Status CheckpointCopier::write_file(Work& work, const storage::FileEntry& file, 
     work.bytes_done->fetch_add(bytes.size(), std::memory_order_relaxed);
   }
   SHOAL_ASSIGN_OR_RETURN(const bool is_ours, out->publish());
-  return is_ours ? ok_status() : keep_file(work, file);  // another copy of the same checkpoint was faster
+  return is_ours ? ok_status() : Status(Code::already_exists, work.folder + "/" + file.name);
 }
 
 void CheckpointCopier::copy_file(Work& work, const storage::FileEntry& file) {
@@ -333,10 +349,7 @@ void CheckpointCopier::copy_file(Work& work, const storage::FileEntry& file) {
     if (!removed.ok()) return work.fail(removed, true);
   }
   bool at_target = false;
-  Status status = write_file(work, file, &at_target);
-  // Another copy of this checkpoint may begin meanwhile, and takes the unfinished file for a leftover.
-  const bool was_removed = at_target && status.code() == Code::not_found;
-  if (was_removed) status = write_file(work, file, &at_target);
+  const Status status = write_file(work, file, &at_target);
   if (!status.ok()) work.fail(status, at_target);
 }
 
@@ -347,28 +360,20 @@ void CheckpointCopier::copy_files(Work& work) {
   });
 }
 
-// Makes the copied files a checkpoint.
+// Makes the copied files a checkpoint. Code::not_found: another process has taken the folder.
 Status CheckpointCopier::publish(Work& work, bool* was_present) {
   const storage::Decision& decision = work.decision;
-  SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, work.folder));
-  const std::string full_folder = target_.describe() + "/" + work.folder;
-  if (Status whole = storage::check_files_listed(listed, decision.manifest().files, full_folder);
-      !whole.ok()) {
-    SHOAL_ASSIGN_OR_RETURN(*was_present, is_present(decision));
-    if (*was_present) return storage::remove_remains(target_, work.folder);
-    return Status(Code::busy, fmt::format("{} has lost files while the copy wrote it; another process works "
-                                          "on this root; copy again",
-                                          full_folder));
-  }
-  for (const storage::ObjectInfo& entry : listed) {
-    if (storage::is_partial(entry.name))
-      SHOAL_RETURN_IF_ERROR(target_.remove(work.folder + "/" + entry.name));
-  }
   SHOAL_ASSIGN_OR_RETURN(const Bytes manifest, storage::encode_decision(decision));
   SHOAL_RETURN_IF_ERROR(target_.replace(fmt::format("{}/{}", work.folder, storage::kDecisionName), manifest));
-  SHOAL_RETURN_IF_ERROR(check_order(decision.key));
-  Status moved = target_.move_folder(work.folder, attempt_name(decision.key));
-  if (moved.code() != Code::busy && moved.code() != Code::not_found) return moved;
+  SHOAL_ASSIGN_OR_RETURN(const auto listed, target_.list(work.folder));
+  for (const storage::ObjectInfo& entry : listed) {  // of a write of this copy that failed
+    if (!storage::is_partial(entry.name)) continue;
+    SHOAL_RETURN_IF_ERROR(target_.remove(work.folder + "/" + entry.name));
+  }
+  SHOAL_RETURN_IF_ERROR(
+      storage::check_files_listed(listed, decision.manifest().files, target_.describe() + "/" + work.folder));
+  const Status moved = target_.move_folder(work.folder, attempt_name(decision.key));
+  if (moved.code() != Code::busy) return moved;
   // Another copy of this checkpoint was faster, or the name belongs to something else.
   SHOAL_ASSIGN_OR_RETURN(*was_present, is_present(decision));
   return *was_present ? storage::remove_remains(target_, work.folder) : moved;
@@ -382,11 +387,22 @@ bool CheckpointCopier::is_gone_at_source(const AttemptKey& key) {
 
 CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* bytes_done) {
   CopyResult out;
+  Work work;
   const auto end = [&](CopyResult::Outcome outcome, Status status, bool ends_all = false) {
     out.outcome = outcome;
     out.status = std::move(status);
     out.ends_all = ends_all;
     return out;
+  };
+  // Another copy may have finished meanwhile what it took.
+  const auto end_taken = [&] {
+    const auto there = is_present(work.decision);
+    if (there.ok() && *there) return end(CopyResult::Outcome::present, ok_status());
+    return end(
+        CopyResult::Outcome::failed,
+        Status(Code::busy, fmt::format("another process has taken the unfinished copy of {} in {}: another "
+                                       "`shoal copy`, or `shoal gc`; copy again",
+                                       to_string(key), target_.describe())));
   };
   auto source_pin = PinLease::take(source_, key, std::string(kCopyHolder));
   out.not_pinned = source_pin.status();
@@ -404,7 +420,10 @@ CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* 
   auto target_pin = PinLease::take(target_, key, std::string(kCopyHolder));
   if (!target_pin.ok()) return end(CopyResult::Outcome::failed, target_pin.status(), true);
 
-  Work work;
+  if (Status claimed = storage::claim_for_copies(target_, key.generation, random_128()); !claimed.ok()) {
+    return end(CopyResult::Outcome::failed, claimed.with_context(to_string(key) + " cannot be copied"));
+  }
+
   work.decision = std::move(*committed);
   work.decision.root_id = target_id_;
   work.bytes_done = bytes_done;
@@ -416,10 +435,13 @@ CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* 
     if (!work.is_failed_at_target && is_gone_at_source(key)) {
       return end(CopyResult::Outcome::deleted, work.failed);
     }
+    const bool is_taken = work.is_failed_at_target && work.failed.code() == Code::not_found;
+    if (is_taken) return end_taken();
     return end(CopyResult::Outcome::failed, work.failed, work.is_failed_at_target || !options_.keeps_going());
   }
   bool was_present = false;
   if (Status published = publish(work, &was_present); !published.ok()) {
+    if (published.code() == Code::not_found) return end_taken();
     const bool may_go_on = published.code() == Code::busy || published.code() == Code::already_exists;
     return end(CopyResult::Outcome::failed, published, !may_go_on);
   }

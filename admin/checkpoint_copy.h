@@ -1,9 +1,11 @@
 // Copies checkpoints from one root to another one. docs/reference/format.md, "Unfinished copies".
 //
-// The files of a copy are written to the folder "gGaA.<32 hex digits>.partial" beside the one that the
-// checkpoint gets. No reader looks there. The digits are a hash of the manifest, so that a copy that was
-// interrupted is found and continued. The manifest is written last. Then the folder gets its name, which
+// The files of a copy are written to the folder "gGaA.<32 random hex digits>.partial" beside the one that the
+// checkpoint gets. No reader looks there. The manifest is written last. Then the folder gets its name, which
 // fails if the name is taken. A reader of the target therefore finds the checkpoint wholly or not at all.
+//
+// A copy that continues what another one left first renames that folder to a name of its own, and who removes
+// it renames it too. So no other process changes the files of a folder that gets its name.
 //
 // A file gets its name in that folder once every block of it was compared with its digest and its bytes are
 // durable. So a copy that is continued keeps each file that has its name, its size and the header that the
@@ -79,6 +81,7 @@ class CheckpointCopier {
   // not decided. Code::refused if the target has deleted or aborted it, or if a run has begun there whose
   // saves would be older than this checkpoint.
   Result<CopyForecast> forecast(const storage::Decision& committed);
+  // Code::busy: another process took the unfinished files, for example another copy of the same checkpoint.
   // Pins the checkpoint at the source while it reads, and at the target while it writes. The bytes of files
   // that are read are added to `bytes_done`.
   CopyResult copy(const AttemptKey& key, std::atomic<uint64_t>* bytes_done);
@@ -87,7 +90,7 @@ class CheckpointCopier {
   struct Work;
   Result<storage::Decision> read_committed(const AttemptKey& key);
   Result<bool> is_present(const storage::Decision& committed);
-  Status check_order(const AttemptKey& key);
+  Result<std::vector<std::string>> list_unfinished(const AttemptKey& key);
   Status begin(Work& work);
   void copy_files(Work& work);
   Status keep_file(const Work& work, const storage::FileEntry& file);

@@ -1,10 +1,9 @@
 # Debian packages, by CPack (make deb): `shoal` has the program, the client library and the pages,
 # `libshoal-client-dev` what a trainer is built with. docs/how-to/install.md, tests/install/deb_test.
-set(SHOAL_PACKAGE_CONTACT "The Shoal authors <root@localhost>" CACHE STRING "Maintainer of the .deb packages")
+set(CPACK_PACKAGE_CONTACT "The Shoal authors <root@localhost>" CACHE STRING "Maintainer of the .deb packages")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shoal)
-set(CPACK_PACKAGE_CONTACT "${SHOAL_PACKAGE_CONTACT}")
 set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
 set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

@@ -371,16 +371,25 @@ Status Node::open_listener() {
   return ok_status();
 }
 
-// The metrics begin with the newest checkpoint of the root. It has no effect on saves and loads.
+// The metrics of the coordinator begin with the newest checkpoint of the root. Roles do not use it.
 void Node::look_for_newest_checkpoint() {
-  if (options_.read_only) return;
-  const Result<CheckpointList> found = storage::list_newest_checkpoints(*root_.storage, 1);
-  if (!found.ok()) {
-    warn("the metrics do not show the last commit before the next one: " + found.status().to_string());
-    return;
-  }
-  for (const CheckpointInfo& info : found->attempts) {
-    if (info.committed()) activity_->checkpoint_exists({info.key, info.unix_time_ns, info.payload_bytes});
+  if (options_.read_only || !options_.coordinate) return;  // one node lists the root, not all of them
+  constexpr uint32_t kEnoughForDamage = 100;
+  bool is_found = false;
+  for (const uint32_t newest : {uint32_t{1}, kEnoughForDamage}) {
+    const Result<CheckpointList> found = storage::list_newest_checkpoints(*root_.storage, newest);
+    if (!found.ok()) {
+      return warn("the metrics do not show the last commit before the next one: " +
+                  found.status().to_string());
+    }
+    for (const CheckpointInfo& info : found->attempts) {
+      is_found = is_found || info.committed();
+      if (info.committed()) activity_->checkpoint_exists({info.key, info.unix_time_ns, info.payload_bytes});
+      if (newest != 1 || info.state != CheckpointInfo::State::damaged) continue;
+      warn("the metrics show an older checkpoint as the last commit: " + to_string(info.key) +
+           " is damaged: " + info.cause);
+    }
+    if (is_found || found->omitted == 0) return;
   }
 }
 

@@ -261,7 +261,7 @@ void ShardWriter::count_write(TimeNs now, const AttemptKey& key, Rank rank, cons
 void ShardWriter::rank_written(TimeNs now, const AttemptKey& key, Rank rank, EffectWriter& out) {
   NodeSave& save = saves_.at(key);
   RankSave& rank_save = save.ranks.at(rank);
-  // Though another rank may have failed: whoever aborts the save looks first, and may find it complete.
+  // Though another rank may have failed: a coordinator may find the save complete before it aborts it.
   rank_save.on(rank_save.write_failed ? RankSaveTrigger::not_all_durable : RankSaveTrigger::all_durable);
   free_slab(key, rank_save, out);
   if (rank_local_) return publish_rank_local(key, rank, out);

@@ -164,12 +164,11 @@ Finding check_use(const UseFacts& facts) {
   constexpr const char* kRemedy =
       "wait for it or end it; a job that only loads may run beside it with --read-only";
   if (!facts.job_here.empty()) {
-    return found_warning(kCheck, fmt::format("job '{}' uses this root on this host", facts.job_here),
-                         kRemedy);
+    return found_error(kCheck, fmt::format("job '{}' uses this root on this host", facts.job_here), kRemedy);
   }
   if (!facts.holds_run) return found_skipped(kCheck, "no run has used this root");
   if (facts.other_run.code() == Code::refused) {
-    return found_warning(kCheck, facts.other_run.message(), kRemedy);
+    return found_error(kCheck, facts.other_run.message(), kRemedy);
   }
   if (!facts.other_run.ok()) return found_skipped(kCheck, facts.other_run.message());
   return found_ok(kCheck, "no job answers at the address that the root names");

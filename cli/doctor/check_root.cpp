@@ -132,10 +132,11 @@ Finding check_place(const RootFacts& facts) {
                                     : "mount the storage, create the folder above it, or correct the path");
   }
   if (!facts.exists) {
-    return found_warning("root", fmt::format("{} does not exist; {} can hold it", root, facts.tried_in),
-                         fmt::format("mount the storage if a run is there; for a new run: mkdir {}, or "
-                                     "`shoal launch --create`",
-                                     root));
+    return found_error(
+        "root", fmt::format("{} does not exist; {} can hold it", root, facts.tried_in),
+        fmt::format("mount the storage if a run is there; for a new run: mkdir {}, or start the "
+                    "job with --create",
+                    root));
   }
   if (!facts.closed_folders.empty()) {
     std::string names;

@@ -169,12 +169,15 @@ int run_doctor(DoctorOptions options) {
   if (options.root.empty()) options.root = client::environment_variable("SHOAL_ROOT").value_or("");
   const auto job = shape_job(options.job, client::environment_variable);
   if (!job.ok()) return report_unusable(job.status());
-  if (!job->is_first_here) return kExitOk;  // the first process of this host checks it
+  if (!job->is_first_here) {
+    fmt::print(stderr, "shoal doctor: the first process of this host checks it; this one does nothing\n");
+    return kExitOk;
+  }
   const std::string host = actors::own_host_name();
   Report report(!options.json, job->has_launcher && job->shape.hosts > 1 ? host + ": " : "");
   const Interrupts interrupts;
   if (!run_checks(options, *job, &report)) {
-    fmt::print(stderr, "shoal doctor: interrupted; its files in the root are removed\n");
+    fmt::print(stderr, "shoal doctor: interrupted\n");
     return kExitOfSignal + Interrupts::signal_number();
   }
   if (options.json) {

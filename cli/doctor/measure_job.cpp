@@ -6,9 +6,11 @@
 
 #include "actors/node/bootstrap.h"
 #include "actors/node/links/own_address.h"
+#include "actors/node/watch/metrics_server.h"
 #include "base/host_port.h"
 #include "base/interfaces.h"
 #include "cli/doctor/measure_facts.h"
+#include "cli/interrupt.h"
 #include "cli/node/node_settings.h"
 #include "client/launch/job_environment.h"
 #include "client/launch/own_address.h"
@@ -131,13 +133,12 @@ NetworkFacts measure_network_of_job(const JobShape& job, const local::Settings& 
   if (!job.coordinator.empty()) try_coordinator(job, node.network, &facts);
   try_port_range(job, node.network, &facts);
   if (!node.metrics.empty()) {
-    const TriedListener listener(node.metrics,
-                                 {.transport = transport::TransportKind::tcp, .interface = "", .ports = {}});
+    const auto server = actors::MetricsServer::start(node.metrics, [] { return std::string(); });
     facts.ports.push_back({"metrics", node.metrics,
-                           "end what uses this port, or set SHOAL_METRICS to another one",
-                           listener.started()});
+                           "end what uses this port, or set SHOAL_METRICS to another one", server.status()});
   }
   for (const std::string& name : job.host_names) {
+    if (Interrupts::signal_number() != 0) break;  // each look-up may take seconds
     HostFacts host;
     host.name = name;
     host.is_this_host = client::own_address(name).has_value();

@@ -165,6 +165,12 @@ Result<admin::OpenRoot> open_other(const CopyCommand& command, const admin::Open
   if (command.create && !command.dry_run) SHOAL_RETURN_IF_ERROR(create_other(command));
   auto other = admin::open_copy_target(root, command.other, !command.dry_run);
   if (other.status().code() != Code::not_found) return other;
+  if (command.create && !command.dry_run) {
+    return Status(Code::refused,
+                  fmt::format("folder {} cannot be opened, although --create was given: a symbolic "
+                              "link to nothing, or it was removed",
+                              command.other));
+  }
   return Status(Code::not_found, fmt::format("folder {} does not exist: --create creates it", command.other));
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <string_view>
 
 #include "base/helper_threads.h"
 #include "storage/retention/retention.h"
@@ -43,6 +44,7 @@ Result<bool> is_other_verified(Storage& storage, const AttemptKey& key) {
   return false;
 }
 
+constexpr std::string_view kRemovedName = "removed";  // of remains that are being removed
 constexpr const char* kOnlyVerified = "no other checkpoint is verified";
 
 // The pin or tag that keeps it; "" if there is none.
@@ -116,7 +118,31 @@ Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionRes
 
 }  // namespace
 
-Status remove_remains(Storage& storage, const std::string& folder) {
+namespace {
+
+// Gives remains a name that nobody continues: `shoal copy` renames what it continues too, so that either of
+// the two finds nothing. Returns the new name; "": the folder is gone.
+Result<std::string> take_aside(Storage& storage, const std::string& folder) {
+  const size_t slash = folder.find('/');
+  const std::string name = folder.substr(slash + 1);
+  if (name.starts_with(kRemovedName)) return folder;
+  const std::string aside = partial_name(kRemovedName, xxh3_128(as_view(name)));
+  const std::string aside_folder = folder.substr(0, slash + 1) + aside;
+  Status moved = storage.move_folder(folder, aside);
+  if (moved.code() == Code::busy) {  // what an interrupted removal of this folder has left
+    SHOAL_RETURN_IF_ERROR(remove_remains(storage, aside_folder));
+    moved = storage.move_folder(folder, aside);
+  }
+  const bool is_gone = moved.code() == Code::not_found || moved.code() == Code::busy;
+  if (is_gone) return std::string();  // another process removes it, or has removed it
+  SHOAL_RETURN_IF_ERROR(moved);
+  return aside_folder;
+}
+
+}  // namespace
+
+Status remove_remains(Storage& storage, const std::string& remains) {
+  std::string folder = remains;
   auto remove_empty = [&](const std::string& name) {
     Status status = storage.remove_folder(name);
     return status.code() == Code::busy ? ok_status() : status;  // another process uses it again
@@ -124,6 +150,8 @@ Status remove_remains(Storage& storage, const std::string& folder) {
   size_t slash = folder.find('/');
   if (slash == std::string::npos) return remove_empty(folder);
   if (is_partial(folder.substr(slash + 1))) {
+    SHOAL_ASSIGN_OR_RETURN(folder, take_aside(storage, remains));
+    if (folder.empty()) return remove_empty(remains.substr(0, slash));
     auto listed = storage.list(folder);
     if (!listed.ok() && listed.status().code() != Code::not_found) return listed.status();
     for (const ObjectInfo& object : listed.ok() ? *listed : std::vector<ObjectInfo>()) {

@@ -15,7 +15,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 // Everything in a root that keeps checkpoints regardless of the policy.
 struct Keepers {
   std::map<AttemptKey, std::string> named;  // by a pin, a tag or the live generation
-  std::set<AttemptKey> pinned, verified;
+  std::set<AttemptKey> leased, verified;
   uint32_t live_generation = 0;
 };
 
@@ -26,14 +26,14 @@ std::optional<AttemptKey> key_of_verified(const std::string& name) {
   return parse_attempt_folder(*step, name.substr(dot + 1));
 }
 
-// Whether remains are those of a pinned attempt: `shoal copy` pins what it writes.
+// Whether remains are those of an attempt under a lease: `shoal copy` holds one on what it writes.
 bool is_of_pinned(const Keepers& keepers, const std::string& folder) {
   const size_t slash = folder.find('/');
   const size_t dot = folder.find('.', slash);
   const std::optional<uint64_t> step = parse_step_folder(folder.substr(0, slash));
   if (slash == std::string::npos || dot == std::string::npos || !step) return false;
   const auto key = parse_attempt_folder(*step, folder.substr(slash + 1, dot - slash - 1));
-  return key && keepers.pinned.contains(*key);
+  return key && keepers.leased.contains(*key);
 }
 
 Status refuse_damaged(const MarkList& list) {
@@ -57,8 +57,9 @@ Result<Keepers> read_keepers(Storage& storage, RetentionPlan* plan) {
   SHOAL_RETURN_IF_ERROR(refuse_damaged(tags));
   for (const Mark& pin : pins.marks) {
     keepers.named.emplace(pin.key, (pin.is_lease ? "being loaded: " : "pinned: ") + pin.name);
-    keepers.pinned.insert(pin.key);
-    if (pin.is_lease) plan->leases.push_back(pin);
+    if (!pin.is_lease) continue;
+    keepers.leased.insert(pin.key);
+    plan->leases.push_back(pin);
   }
   for (const Mark& tag : tags.marks) keepers.named.emplace(tag.key, "tagged " + tag.name);
   for (const Mark& mark : verified.marks) keepers.verified.insert(mark.key);

@@ -23,7 +23,6 @@ constexpr int kMaxClaimTries = 64;  // lost races for a generation
 constexpr const char* kRootIdPath = "ROOT_ID";
 constexpr const char* kEpochsFolder = "epochs";
 constexpr const char* kGenerationsFolder = "generations";
-constexpr const char* kProbesFolder = "probes";
 
 const RecordKind kRootIdRecord = {"SHOALRID", "root id", 1, kMaxClaimBytes, true};
 const RecordKind kEpochRecord = {"SHOALEPO", "epoch", 1, kMaxClaimBytes, true};
@@ -382,6 +381,32 @@ Result<GenerationRecord> find_or_claim(Storage& storage, const std::string& job_
 
 Result<GenerationRecord> claim_generation(Storage& storage, const std::string& job_id, const Nonce& nonce) {
   return find_or_claim(storage, job_id, nonce, false);
+}
+
+Status claim_for_copies(Storage& storage, uint32_t generation, const Nonce& nonce) {
+  std::string claimed;  // by this call
+  for (int tries = 0; tries < kMaxClaimTries; ++tries) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<GenerationRecord> records, list_generations(storage));
+    const auto run = std::find_if(records.rbegin(), records.rend(),
+                                  [](const GenerationRecord& record) { return record.job_id != kCopyJobId; });
+    if (run != records.rend() && run->generation > generation) return ok_status();
+    if (run != records.rend()) {
+      // It has begun between the look and the claim, which would supersede it.
+      if (!claimed.empty()) SHOAL_RETURN_IF_ERROR(storage.remove(claimed));
+      return Status(
+          Code::refused,
+          fmt::format("run {} of job {} has begun in {}, and its saves would be older than those of "
+                      "generation {}; copy to another root",
+                      run->generation, run->job_id, storage.describe(), generation));
+    }
+    if (!records.empty() && records.back().generation >= generation) return ok_status();
+    SHOAL_ASSIGN_OR_RETURN(const Bytes bytes,
+                           encode_generation({generation, std::string(kCopyJobId), nonce}));
+    SHOAL_ASSIGN_OR_RETURN(const bool created, storage.create_exclusive(generation_path(generation), bytes));
+    if (created) claimed = generation_path(generation);
+  }
+  return Status(Code::unavailable,
+                fmt::format("{}: lost {} races for a generation", storage.describe(), kMaxClaimTries));
 }
 
 Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation, const std::string& job_id,

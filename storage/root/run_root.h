@@ -19,6 +19,8 @@
 
 namespace shoal::storage {
 
+inline constexpr const char* kProbesFolder = "probes";  // of probe_storage
+
 // Names under the root.
 std::string attempt_folder(const AttemptKey& key);  // "step-00001000/g3a1"
 std::string decision_path(const AttemptKey& key);   // attempt_folder + "/manifest.shoal"
@@ -72,6 +74,12 @@ inline constexpr uint32_t kGenerationOfJob = 0;
 // because a later run has begun. The error names that claim.
 Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation, const std::string& job_id,
                                            const Nonce& nonce);
+// The "job" that claims the generation of checkpoints that were copied to a root in which no run of that
+// generation or of a later one has begun (shoal copy). A run that starts later gets a higher one.
+inline constexpr std::string_view kCopyJobId = "shoal copy";
+// Code::refused: a run of that generation or of an earlier one has begun there, so that its saves would be
+// older than the copies. OK: no run ever saves under `generation` from now on, or later runs hide it.
+Status claim_for_copies(Storage& storage, uint32_t generation, const Nonce& nonce);
 // Ascending. A damaged record is an error if it is the highest; lower ones are left out, because their runs
 // have ended.
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage);

@@ -10,6 +10,7 @@
 #include "storage/root/verifier.h"
 #include "tests/golden_copy.h"
 #include "tests/storage/decisions/decision_samples.h"
+#include "tests/storage/interrupted_storage.h"
 #include "tests/storage/shards/planned_shards.h"
 
 namespace shoal::admin {
@@ -365,6 +366,76 @@ TEST_F(StoppedCopy, ReportsAnErrorAtEachCallAndIsDoneAgain) {
     target.files.restart();
     expect_whole(target, was_told, false, "call " + std::to_string(call));
   }
+}
+
+// Between any two calls of the copy, another process removes what it finds of unfinished copies.
+TEST_F(StoppedCopy, IsWholeOrReportsThatItsFilesWereTaken) {
+  size_t taken = 0;
+  const uint64_t calls = count_calls();
+  for (uint64_t call = 0; call <= calls; ++call) {
+    MemoryStorage target;
+    make_root(target);
+    CopyResult result;
+    storage::InterruptedStorage::run(
+        target, call, [&](storage::Storage& mine) { result = copy_to(mine); },
+        [](storage::Storage& other) {
+          const auto names = storage::list_attempt_names(other);
+          for (const std::string& folder : names->remains) {
+            EXPECT_TRUE(storage::remove_remains(other, folder).ok());
+          }
+        });
+    const std::string where = "call " + std::to_string(call);
+    const bool is_there = !storage::list_attempts(*target)->attempts.empty();
+    EXPECT_EQ(is_there, result.outcome == Outcome::copied) << where << ": " << result.status.to_string();
+    EXPECT_EQ(is_sound(*target, kKey), is_there) << where;
+    EXPECT_EQ(result.status.code(), is_there ? Code::ok : Code::busy) << where;
+    taken += result.outcome == Outcome::failed;
+    expect_whole(target, false, false, where);
+  }
+  EXPECT_GT(taken, 0u);
+}
+
+// A removal of what an earlier copy left, between any two calls of which another copy runs.
+TEST_F(StoppedCopy, IsWholeThoughARemovalHasBegun) {
+  for (uint64_t call = 0; call <= 60; ++call) {
+    MemoryStorage target;
+    make_root(target);
+    target.files.fail_at(target.files.operations() + count_calls() * 2 / 3, EIO);
+    ASSERT_EQ(copy_to(*target).outcome, Outcome::failed);
+    target.files.restart();
+    const auto opened = target.opened(3);
+    const std::vector<std::string> left = storage::list_attempt_names(*opened)->remains;
+    ASSERT_THAT(left, SizeIs(1));
+    CopyResult result;
+    storage::InterruptedStorage::run(
+        target, call, [&](storage::Storage& mine) { (void)storage::remove_remains(mine, left[0]); },
+        [&](storage::Storage& other) { result = copy_to(other); });
+    const std::string where = "call " + std::to_string(call);
+    EXPECT_EQ(result.outcome, Outcome::copied) << where << ": " << result.status.to_string();
+    EXPECT_TRUE(is_sound(*opened, kKey)) << where;
+  }
+}
+
+// Between any two calls of the copy, a run begins in the other root.
+TEST_F(StoppedCopy, SharesNoGenerationWithARunThatBeginsMeanwhile) {
+  size_t refused = 0;
+  for (uint64_t call = 0; call <= count_calls(); ++call) {
+    MemoryStorage target;
+    make_root(target);
+    CopyResult result;
+    uint32_t run = 0;
+    storage::InterruptedStorage::run(
+        target, call, [&](storage::Storage& mine) { result = copy_to(mine); },
+        [&](storage::Storage& other) {
+          run = storage::claim_generation(other, "job", nonce_of(5))->generation;
+        });
+    const std::string where = "call " + std::to_string(call);
+    const bool is_copied = result.outcome == Outcome::copied;
+    EXPECT_TRUE(!is_copied || run > kKey.generation) << where;
+    EXPECT_EQ(result.status.code(), is_copied ? Code::ok : Code::refused) << where;
+    refused += result.outcome == Outcome::failed;
+  }
+  EXPECT_GT(refused, 0u);
 }
 
 class CopyTarget : public ::testing::Test {

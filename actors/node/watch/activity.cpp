@@ -286,6 +286,7 @@ void Activity::publish_ended(TimeNs now, const operation::PublishDecision& publi
   if (!decision.committed()) {
     const auto* own = std::get_if<storage::Tombstone>(publish.body.get());
     const bool is_own = own != nullptr && own->cause == decision.tombstone().cause;
+    if (is_own) open(now, decision.key);  // an attempt of an earlier run, of which there was no message
     return abort(now, decision.key, aborted(decision.tombstone().cause),
                  abort_cause_of(is_own ? publish.give_up : std::nullopt));
   }

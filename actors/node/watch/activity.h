@@ -50,7 +50,7 @@ struct NewestCheckpoint {
 
 struct ActivityCounts {
   local::NodeCounts node;
-  Durations<kCommitSecondsBuckets> commit_seconds;    // from the first staged bytes to the decision
+  Durations<kCommitSecondsBuckets> commit_seconds;    // from the first message to the decision
   Durations<kBlockedSecondsBuckets> blocked_seconds;  // for which calls of save held trainers
   double waited_seconds = 0;                          // of these: for earlier saves
   std::array<uint64_t, kAbortCauses> aborted{};       // by AbortCause

@@ -96,7 +96,7 @@ void add_node(const NodeMetrics& node, Families& out) {
   out.gauge("shoal_peers", "Nodes connected to this one now.", node.peers);
   out.gauge("shoal_attached_ranks", "Trainers attached to this node now.", node.activity.ranks_attached);
   out.gauge("shoal_storage_oldest_call_seconds",
-            "Age of the oldest storage call that has not returned; 0 if there is none.",
+            "Age of the oldest storage call that has not returned; 0 if this coordinator knows none.",
             static_cast<double>(node.storage_oldest_call_ns) / 1e9);
   out.gauge("shoal_slab_bytes", "Shared memory of trainers that this node has mapped, for saves and loads.",
             node.slab_bytes);
@@ -208,7 +208,9 @@ std::string format_metrics(const NodeMetrics& metrics) {
   Families out;
   add_node(metrics, out);
   add_saves(metrics.activity, out);
-  if (!metrics.read_only) add_last_commit(metrics.activity, out);
+  // Other nodes may not know of what was committed before they started.
+  const bool knows = metrics.coordinates || metrics.activity.newest;
+  if (!metrics.read_only && knows) add_last_commit(metrics.activity, out);
   add_loads(metrics.activity, out);
   add_transport(metrics.stats, out);
   if (metrics.coordinates) add_catalog(metrics.activity, out);

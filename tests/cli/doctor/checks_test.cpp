@@ -60,12 +60,12 @@ TEST(DoctorRoot, ThatCannotBeWrittenIsAnErrorAndTheTrialsAreSkipped) {
   EXPECT_EQ(finding_of(findings, "rate").outcome, Outcome::skipped);
 }
 
-TEST(DoctorRoot, ThatDoesNotExistIsAWarningWithTheCommandThatMakesIt) {
+TEST(DoctorRoot, ThatDoesNotExistIsAnErrorWithTheCommandThatMakesIt) {
   RootFacts facts = good_root();
   facts.exists = false;
   facts.tried_in = "/ckpt";
   const Finding finding = finding_of(check_root(facts, {}), "root");
-  EXPECT_EQ(finding.outcome, Outcome::warning);
+  EXPECT_EQ(finding.outcome, Outcome::error);
   EXPECT_THAT(finding.remedy, HasSubstr("mkdir /ckpt/run7"));
 }
 
@@ -279,13 +279,13 @@ TEST(DoctorRuntimeFolder, IsAnErrorIfANodeRejectsItOrItIsFull) {
   EXPECT_THAT(check_runtime_folder(facts).measured, HasSubstr("other users may write"));
 }
 
-TEST(DoctorUse, OfTheRootByAnotherJobIsAWarning) {
+TEST(DoctorUse, OfTheRootByAnotherJobIsAnError) {
   UseFacts facts;
   EXPECT_EQ(check_use(facts).outcome, Outcome::skipped);
   facts.holds_run = true;
   EXPECT_EQ(check_use(facts).outcome, Outcome::ok);
   facts.other_run = Status(Code::refused, "job 'a' is running on /ckpt/run7");
-  EXPECT_EQ(check_use(facts).outcome, Outcome::warning);
+  EXPECT_EQ(check_use(facts).outcome, Outcome::error);
 }
 
 TEST(DoctorVersions, ThatDifferAreAWarning) {

@@ -85,7 +85,9 @@ TEST(MetricsText, IsWhatPrometheusReads) {
 }
 
 TEST(MetricsText, IsReadWithNothingCountedYet) {
-  auto parsed = parse_prometheus(format_metrics(NodeMetrics{}));
+  NodeMetrics coordinator;
+  coordinator.coordinates = true;
+  auto parsed = parse_prometheus(format_metrics(coordinator));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ((*parsed)["shoal_last_commit_timestamp_seconds"].samples[0].value, 0);
   EXPECT_FALSE(parsed->contains("shoal_last_commit_step"));
