@@ -85,13 +85,19 @@ TEST(MetricsText, IsWhatPrometheusReads) {
 }
 
 TEST(MetricsText, IsReadWithNothingCountedYet) {
+  auto parsed = parse_prometheus(format_metrics(NodeMetrics{}));
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_FALSE(parsed->contains("shoal_last_commit_timestamp_seconds")) << "it did not look into the root";
+  EXPECT_FALSE(parsed->contains("shoal_catalog_recorded_total")) << "this node has no catalog";
+}
+
+TEST(MetricsText, OfACoordinatorThatKnowsNoCheckpointHasTheTimeZero) {
   NodeMetrics coordinator;
   coordinator.coordinates = true;
   auto parsed = parse_prometheus(format_metrics(coordinator));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ((*parsed)["shoal_last_commit_timestamp_seconds"].samples[0].value, 0);
   EXPECT_FALSE(parsed->contains("shoal_last_commit_step"));
-  EXPECT_FALSE(parsed->contains("shoal_catalog_recorded_total")) << "this node has no catalog";
 }
 
 TEST(MetricsText, HasTheDurationOfTheLastCommitOnlyIfThisNodeSawThatSave) {
