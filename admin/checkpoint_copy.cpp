@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -266,6 +268,9 @@ Result<CopyForecast> CheckpointCopier::forecast(const storage::Decision& committ
   CopyForecast out = whole_copy(committed);
   SHOAL_ASSIGN_OR_RETURN(out.is_present, is_present(committed));
   if (out.is_present) return out;
+  SHOAL_ASSIGN_OR_RETURN(const auto claims, storage::list_generations(target_));
+  SHOAL_RETURN_IF_ERROR(storage::check_for_copies(target_, claims, committed.key.generation)
+                            .with_context(to_string(committed.key) + " cannot be copied"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> unfinished, list_unfinished(committed.key));
   if (unfinished.empty()) return out;
   SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, unfinished.front()));
@@ -292,12 +297,10 @@ Status CheckpointCopier::begin(Work& work) {
     if (moved.code() != Code::not_found) return moved;  // not_found: another process has taken it
   }
   SHOAL_ASSIGN_OR_RETURN(work.listed, list_or_nothing(target_, work.folder));
-  const auto is_wanted = [&](const storage::ObjectInfo& entry) {
-    return std::ranges::any_of(work.decision.manifest().files,
-                               [&](const storage::FileEntry& file) { return file.name == entry.name; });
-  };
+  std::set<std::string_view> wanted;
+  for (const storage::FileEntry& file : work.decision.manifest().files) wanted.insert(file.name);
   for (const storage::ObjectInfo& entry : work.listed) {
-    if (entry.is_folder || is_wanted(entry)) continue;
+    if (entry.is_folder || wanted.contains(entry.name)) continue;
     SHOAL_RETURN_IF_ERROR(target_.remove(work.folder + "/" + entry.name));
   }
   return ok_status();

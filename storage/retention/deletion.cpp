@@ -111,14 +111,10 @@ Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionRes
   SHOAL_RETURN_IF_ERROR(remove_files(storage, folder, deletion.threads, result));
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder));
   size_t slash = folder.find('/');
-  std::string step = folder.substr(0, slash), aside = partial_name(folder.substr(slash + 1), deletion.nonce);
+  std::string step = folder.substr(0, slash), aside = partial_name(kRemovedName, deletion.nonce);
   SHOAL_RETURN_IF_ERROR(storage.move_folder(folder, aside));
   return remove_remains(storage, step + "/" + aside);
 }
-
-}  // namespace
-
-namespace {
 
 // Gives remains a name that nobody continues: `shoal copy` renames what it continues too, so that either of
 // the two finds nothing. Returns the new name; "": the folder is gone.

@@ -383,21 +383,24 @@ Result<GenerationRecord> claim_generation(Storage& storage, const std::string& j
   return find_or_claim(storage, job_id, nonce, false);
 }
 
+Status check_for_copies(Storage& storage, const std::vector<GenerationRecord>& records, uint32_t generation) {
+  const auto run = std::find_if(records.rbegin(), records.rend(),
+                                [](const GenerationRecord& record) { return record.job_id != kCopyJobId; });
+  if (run == records.rend() || run->generation > generation) return ok_status();
+  return Status(Code::refused,
+                fmt::format("run {} of job {} has begun in {}, and its saves would be older than those of "
+                            "generation {}; copy to another root",
+                            run->generation, run->job_id, storage.describe(), generation));
+}
+
 Status claim_for_copies(Storage& storage, uint32_t generation, const Nonce& nonce) {
   std::string claimed;  // by this call
   for (int tries = 0; tries < kMaxClaimTries; ++tries) {
     SHOAL_ASSIGN_OR_RETURN(const std::vector<GenerationRecord> records, list_generations(storage));
-    const auto run = std::find_if(records.rbegin(), records.rend(),
-                                  [](const GenerationRecord& record) { return record.job_id != kCopyJobId; });
-    if (run != records.rend() && run->generation > generation) return ok_status();
-    if (run != records.rend()) {
-      // It has begun between the look and the claim, which would supersede it.
+    if (Status allowed = check_for_copies(storage, records, generation); !allowed.ok()) {
+      // A run that has begun between the look and the claim must not be superseded by it.
       if (!claimed.empty()) SHOAL_RETURN_IF_ERROR(storage.remove(claimed));
-      return Status(
-          Code::refused,
-          fmt::format("run {} of job {} has begun in {}, and its saves would be older than those of "
-                      "generation {}; copy to another root",
-                      run->generation, run->job_id, storage.describe(), generation));
+      return allowed;
     }
     if (!records.empty() && records.back().generation >= generation) return ok_status();
     SHOAL_ASSIGN_OR_RETURN(const Bytes bytes,

@@ -78,8 +78,10 @@ Result<GenerationRecord> rejoin_generation(Storage& storage, uint32_t generation
 // generation or of a later one has begun (shoal copy). A run that starts later gets a higher one.
 inline constexpr std::string_view kCopyJobId = "shoal copy";
 // Code::refused: a run of that generation or of an earlier one has begun there, so that its saves would be
-// older than the copies. OK: no run ever saves under `generation` from now on, or later runs hide it.
+// older than the copies. OK: no run that starts from now on saves under `generation`.
 Status claim_for_copies(Storage& storage, uint32_t generation, const Nonce& nonce);
+// Whether that would be refused. `records`: those of list_generations.
+Status check_for_copies(Storage& storage, const std::vector<GenerationRecord>& records, uint32_t generation);
 // Ascending. A damaged record is an error if it is the highest; lower ones are left out, because their runs
 // have ended.
 Result<std::vector<GenerationRecord>> list_generations(Storage& storage);
