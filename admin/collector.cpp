@@ -33,6 +33,15 @@ uint64_t Collected::freed_bytes() const {
   return bytes;
 }
 
+Result<uint64_t> removable_bytes(const OpenRoot& root, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(const auto listed, root.storage->list(storage::attempt_folder(key)));
+  uint64_t bytes = 0;
+  for (const storage::ObjectInfo& object : listed) {
+    if (object.name != storage::kDecisionName) bytes += object.size;
+  }
+  return bytes;
+}
+
 Status Collector::settle(const storage::RetentionPlan& plan, Collected* out) {
   if (!options_.wait) {
     for (const storage::AttemptInfo& info : plan.undecided)
@@ -124,7 +133,7 @@ void Collector::sweep_all(const std::vector<AttemptKey>& keys, Collected* out) {
   for (const AttemptKey& key : keys) {
     auto bytes = storage::sweep_attempt(*root_.storage, key);
     if (bytes.ok()) {
-      out->swept.push_back({key, "leftovers of an unfinished save or deletion", *bytes});
+      out->swept.push_back({key, kWhySwept, *bytes});
     } else if (bytes.status().code() != Code::not_found) {
       out->failed.emplace_back(to_string(key), bytes.status());
     }

@@ -19,6 +19,10 @@ struct CollectorOptions {
   bool wait = true;  // waits for leases to end and for undecided attempts to become abandoned
 };
 
+// Why a checkpoint is deleted whose deletion an earlier command or node began, and why files are swept.
+inline constexpr const char* kWhyFinished = "an earlier deletion";
+inline constexpr const char* kWhySwept = "leftovers of an unfinished save or deletion";
+
 struct Collected {
   struct Item {
     AttemptKey key;
@@ -31,6 +35,9 @@ struct Collected {
 
   uint64_t freed_bytes() const;
 };
+
+// The bytes of an attempt that its deletion, or the removal of its leftovers, would free now.
+Result<uint64_t> removable_bytes(const OpenRoot& root, const AttemptKey& key);
 
 class Collector {
  public:

@@ -470,6 +470,8 @@ def report(
         print(
             json.dumps(
                 {
+                    "command": "chaos",
+                    "json_version": 1,
                     "seed": options.seed,
                     "rounds": rounds,
                     "seconds": round(elapsed, 1),

@@ -14,6 +14,7 @@
 #include "base/crash_report.h"
 #include "cli/command_suggestion.h"
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "gpu/build_info.h"
 #include "shoal/save_plan.h"
 #include "storage/decisions/decision.h"
@@ -50,6 +51,21 @@ std::string version_text() {
       gpu::cuda_build());
 }
 
+// The error of a command that could not do its work. report_unusable fills it, and `main` prints it as JSON.
+std::optional<Status> first_error;
+
+// Whether `given`, the arguments of shoal itself, ask for JSON.
+bool wants_json(const std::vector<std::string>& given) {
+  return std::find(given.begin(), given.end(), "--json") != given.end();
+}
+
+// `main` must print every error of the arguments by this function.
+int report_bad_arguments(const std::vector<std::string>& given, const std::string& what) {
+  fmt::print(stderr, "shoal: {} (see shoal --help)\n", what);
+  if (wants_json(given)) print_json_error(given.front(), Status(Code::invalid_argument, what));
+  return kExitUnusable;
+}
+
 // Must be called in a catch clause.
 [[noreturn]] void end_with_crash_report() {
   std::fflush(stdout);
@@ -57,10 +73,11 @@ std::string version_text() {
 }
 
 // Runs a command. Handles failures to print, which fmt reports by exceptions, and a lack of memory.
-int run(const Command& command) {
+int run(const Command& command, const std::vector<std::string>& given) {
   int status = kExitOk;
   try {
     status = command();
+    if (status != kExitOk && first_error && wants_json(given)) print_json_error(given.front(), *first_error);
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0) end_with_crash_report();
     if (std::ferror(stderr) == 0) {
@@ -89,6 +106,7 @@ std::optional<std::string> find_unknown_command(const CLI::App& app, const std::
 }  // namespace
 
 int report_unusable(const Status& status) {
+  if (!first_error) first_error = status;
   fmt::print(stderr, "shoal: {}\n", status.to_string());
   return kExitUnusable;
 }
@@ -116,9 +134,6 @@ int main(int argc, char** argv) {
   CLI::App app("Checkpoints of sharded training jobs, without collectives.", "shoal");
   app.set_version_flag("--version", shoal::cli::version_text());
   app.footer(shoal::cli::kMainFooter);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("shoal: {} (see shoal --help)\n", error.what());
-  });
   // The arguments after "--" are the command line of a trainer.
   char** command_line =
       std::find_if(argv, argv + argc, [](const char* text) { return std::strcmp(text, "--") == 0; });
@@ -148,18 +163,16 @@ int main(int argc, char** argv) {
   shoal::cli::add_replay_command(app, &chosen);
   shoal::cli::add_chaos_command(app, &chosen);
   shoal::cli::add_calibrate_command(app, &chosen);
-  if (const auto unknown = shoal::cli::find_unknown_command(app, {argv + std::min(argc, 1), command_line})) {
-    fmt::print(stderr, "shoal: {} (see shoal --help)\n", *unknown);
-    return shoal::cli::kExitUnusable;
+  const std::vector<std::string> given(argv + std::min(argc, 1), command_line);
+  if (const auto unknown = shoal::cli::find_unknown_command(app, given)) {
+    return shoal::cli::report_bad_arguments(given, *unknown);
   }
   try {
     app.parse(static_cast<int>(command_line - argv), argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? shoal::cli::kExitOk : shoal::cli::kExitUnusable;
+    if (error.get_exit_code() == 0) return app.exit(error), shoal::cli::kExitOk;  // --help, --version
+    return shoal::cli::report_bad_arguments(given, error.what());
   }
-  if (!chosen) {
-    fmt::print(stderr, "shoal: a subcommand is required (see shoal --help)\n");
-    return shoal::cli::kExitUnusable;
-  }
-  return shoal::cli::run(chosen);
+  if (!chosen) return shoal::cli::report_bad_arguments(given, "a subcommand is required");
+  return shoal::cli::run(chosen, given);
 }

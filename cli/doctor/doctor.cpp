@@ -15,7 +15,7 @@
 #include "cli/doctor/job_shape.h"
 #include "cli/doctor/measure_facts.h"
 #include "cli/interrupt.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "client/launch/job_environment.h"
 #include "storage/files/posix_file_system.h"
@@ -182,7 +182,8 @@ int run_doctor(DoctorOptions options) {
   }
   if (options.json) {
     const bool is_alone = job->shape.hosts < 2 || !job->has_launcher;
-    fmt::print("{}\n", json_text(as_json(options, host, report.findings()), is_alone ? 2 : -1));
+    print_json("doctor", as_json(options, host, report.findings()),
+               is_alone ? JsonLayout::indented : JsonLayout::one_line);
   } else {
     report.print_summary();
   }

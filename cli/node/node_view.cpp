@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "local/socket/socket.h"
 #include "local/status/node_query.h"
 

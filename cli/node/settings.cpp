@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/node/node_settings.h"
 #include "cli/table.h"
 #include "client/launch/job_environment.h"
@@ -175,7 +175,7 @@ int run_settings(SettingsOptions& options) {
   Status status = complete_settings(options.root, &options.settings);
   if (!status.ok()) return report_unusable(status);
   if (options.json) {
-    fmt::print("{}\n", json_text(settings_json(options.settings)));
+    print_json("settings", settings_json(options.settings));
     return kExitOk;
   }
   Table table({{"SETTING"}, {"VALUE"}, {"SET BY"}, {"WHAT IT DOES"}});

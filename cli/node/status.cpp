@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/node/node_view.h"
 
 namespace shoal::cli {
@@ -67,7 +67,7 @@ constexpr const char* kTopFooter =
 
 void show(const StatusOptions& options, const JobView& view, const EarlierView* before, bool is_first) {
   if (options.json) {
-    fmt::print("{}\n", json_text(as_json(view), options.watch ? -1 : 2));
+    print_json("status", as_json(view), options.watch ? JsonLayout::one_line : JsonLayout::indented);
   } else if (options.is_top && isatty(STDOUT_FILENO) != 0) {
     fmt::print("\x1b[H\x1b[J{}", as_text(view, before));
   } else {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "storage/decisions/completion.h"
 
 namespace shoal::cli {
@@ -23,19 +23,32 @@ ordered_json items_json(const std::vector<admin::Collected::Item>& items, bool w
   return out;
 }
 
-ordered_json plan_items_json(const std::vector<storage::RetentionPlan::Item>& items) {
-  ordered_json out = ordered_json::array();
-  for (const storage::RetentionPlan::Item& item : items) {
-    ordered_json one = key_json(item.key);
-    one["why"] = item.why;
-    out.push_back(std::move(one));
-  }
-  return out;
+std::string what_becomes_of(const admin::OpenRoot& root, const AttemptKey& undecided) {
+  const Status proven = storage::prove_complete(*root.storage, undecided).status();
+  if (!proven.ok() && !storage::is_unproven(proven)) return "gc would not change it: " + proven.to_string();
+  return fmt::format("would be {} unless a save is writing it", proven.ok() ? "completed" : "aborted");
 }
 
-ordered_json keys_json(const std::vector<AttemptKey>& keys) {
-  ordered_json out = ordered_json::array();
-  for (const AttemptKey& key : keys) out.push_back(key_json(key));
+// What a command would do by this plan. `kept` also has the checkpoints that the rules keep.
+Result<admin::Collected> planned_collection(const admin::OpenRoot& root, const storage::RetentionPlan& plan) {
+  admin::Collected out;
+  for (const auto& item : plan.keep) out.kept.push_back({item.key, item.why, 0});
+  for (const auto& [key, why] : plan.damaged) out.kept.push_back({key, why.to_string(), 0});
+  for (const auto& item : plan.remove) {
+    SHOAL_ASSIGN_OR_RETURN(const uint64_t bytes, admin::removable_bytes(root, item.key));
+    out.deleted.push_back({item.key, item.why, bytes});
+  }
+  for (const AttemptKey& key : plan.finish) {
+    SHOAL_ASSIGN_OR_RETURN(const uint64_t bytes, admin::removable_bytes(root, key));
+    out.deleted.push_back({key, admin::kWhyFinished, bytes});
+  }
+  for (const AttemptKey& key : plan.sweep) {
+    SHOAL_ASSIGN_OR_RETURN(const uint64_t bytes, admin::removable_bytes(root, key));
+    out.swept.push_back({key, admin::kWhySwept, bytes});
+  }
+  for (const storage::AttemptInfo& info : plan.undecided) {
+    out.undecided.push_back({info.key, what_becomes_of(root, info.key), 0});
+  }
   return out;
 }
 
@@ -64,10 +77,10 @@ void print_collected(const admin::Collected& collected) {
              human_bytes(collected.freed_bytes()));
 }
 
-ordered_json collected_json(const admin::OpenRoot& root, const admin::Collected& collected) {
+ordered_json collected_json(const admin::OpenRoot& root, const admin::Collected& collected, bool is_dry_run) {
   ordered_json out;
   out["root"] = root.storage->describe();
-  out["dry_run"] = false;
+  out["dry_run"] = is_dry_run;
   out["deleted"] = items_json(collected.deleted, true);
   out["held"] = items_json(collected.held, false);
   out["kept"] = items_json(collected.kept, false);
@@ -90,13 +103,7 @@ void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan)
   for (const AttemptKey& key : plan.sweep)
     fmt::print("{}: gc would remove the leftovers of an unfinished save or deletion\n", to_string(key));
   for (const storage::AttemptInfo& info : plan.undecided) {
-    const Status proven = storage::prove_complete(*root.storage, info.key).status();
-    if (!proven.ok() && !storage::is_unproven(proven)) {
-      fmt::print("{}: undecided, gc would not change it: {}\n", to_string(info.key), proven.to_string());
-      continue;
-    }
-    fmt::print("{}: undecided, would be {} unless a save is writing it\n", to_string(info.key),
-               proven.ok() ? "completed" : "aborted");
+    fmt::print("{}: undecided, {}\n", to_string(info.key), what_becomes_of(root, info.key));
   }
   for (const auto& [key, why] : plan.damaged)
     fmt::print("{}: not changed: {}\n", to_string(key), why.to_string());
@@ -104,23 +111,12 @@ void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan)
              plan.keep.size());
 }
 
-ordered_json plan_json(const admin::OpenRoot& root, const storage::RetentionPlan& plan) {
-  ordered_json out;
-  out["root"] = root.storage->describe();
-  out["dry_run"] = true;
-  out["keep"] = plan_items_json(plan.keep);
-  out["delete"] = plan_items_json(plan.remove);
-  out["finish"] = keys_json(plan.finish);
-  out["sweep"] = keys_json(plan.sweep);
-  out["undecided"] = ordered_json::array();
-  for (const storage::AttemptInfo& info : plan.undecided) out["undecided"].push_back(key_json(info.key));
-  out["damaged"] = ordered_json::array();
-  for (const auto& [key, why] : plan.damaged) {
-    ordered_json one = key_json(key);
-    one["why"] = why.to_string();
-    out["damaged"].push_back(std::move(one));
-  }
-  return out;
+int print_plan_as_json(std::string_view command, const admin::OpenRoot& root,
+                       const storage::RetentionPlan& plan) {
+  const auto planned = planned_collection(root, plan);
+  if (!planned.ok()) return report_unusable(planned.status());
+  print_json(command, collected_json(root, *planned, true));
+  return kExitOk;
 }
 
 int exit_status_of(const admin::Collected& collected) {

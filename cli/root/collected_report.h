@@ -10,10 +10,14 @@
 namespace shoal::cli {
 
 void print_collected(const admin::Collected& collected);
-nlohmann::ordered_json collected_json(const admin::OpenRoot& root, const admin::Collected& collected);
+// With `is_dry_run`, `collected` is what the command would do.
+nlohmann::ordered_json collected_json(const admin::OpenRoot& root, const admin::Collected& collected,
+                                      bool is_dry_run);
 // The effect of a plan, for --dry-run.
 void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan);
-nlohmann::ordered_json plan_json(const admin::OpenRoot& root, const storage::RetentionPlan& plan);
+// The same as JSON, with the fields of collected_json. Returns an exit status.
+int print_plan_as_json(std::string_view command, const admin::OpenRoot& root,
+                       const storage::RetentionPlan& plan);
 // kExitOk, or kExitDamaged if something could not be done.
 int exit_status_of(const admin::Collected& collected);
 

@@ -19,7 +19,7 @@
 #include "admin/root_reader.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
 
@@ -231,7 +231,7 @@ int report_copied(const CopyCommand& command, const Copying& copying, uint64_t f
     out["fits"] = fits;
     out["checkpoints"] = nlohmann::ordered_json::array();
     for (const CopyItem& item : copying.items) out["checkpoints"].push_back(item_json(item, command.dry_run));
-    fmt::print("{}\n", json_text(out));
+    print_json("copy", out);
     return ok ? kExitOk : kExitDamaged;
   }
   for (const CopyItem& item : copying.items) print_item(item, command.dry_run);

@@ -17,7 +17,7 @@
 #include "admin/root_reader.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 
 namespace shoal::cli {
@@ -181,7 +181,7 @@ void print_diff(const DiffCommand& command, const DiffedCheckpoint& a, const Dif
     for (const admin::ValueDifference& found : report.differences) {
       out["differences"].push_back(difference_json(found));
     }
-    fmt::print("{}\n", json_text(out));
+    print_json("diff", out);
     return;
   }
   for (const admin::ValueDifference& found : report.differences) {

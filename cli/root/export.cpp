@@ -17,7 +17,7 @@
 #include "admin/root_reader.h"
 #include "admin/tensor_export.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
 #include "gpu/dtype_conversion.h"
@@ -149,7 +149,7 @@ int export_command(const ExportCommand& command) {
     fmt::print(stderr, "shoal: read from a copy: {}\n", to_string(damage));
   }
   if (command.json) {
-    fmt::print("{}\n", json_text(exported_json(command, *root, *exported)));
+    print_json("export", exported_json(command, *root, *exported));
     return kExitOk;
   }
   const admin::ExportPlan& plan = exported->plan;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/node/node_settings.h"
 #include "cli/root/collected_report.h"
 #include "storage/retention/readers.h"
@@ -94,9 +94,9 @@ int run_gc(GcOptions& options) {
   auto plan = storage::plan_retention(storage, policy, admin::unix_time_now_ns(), nullptr);
   if (!plan.ok()) return report_unusable(plan.status());
   if (options.dry_run) {
-    if (options.json) fmt::print("{}\n", json_text(plan_json(*root, *plan)));
-    if (!options.json) print_plan(*root, *plan);
-    if (!options.json && !policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
+    if (options.json) return print_plan_as_json("gc", *root, *plan);
+    print_plan(*root, *plan);
+    if (!policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
     return kExitOk;
   }
   admin::Collected collected;
@@ -110,7 +110,7 @@ int run_gc(GcOptions& options) {
     if (!plan.ok()) return report_unusable(plan.status());
   }
   std::vector<storage::RetentionPlan::Item> doomed = plan->remove;
-  for (const AttemptKey& key : plan->finish) doomed.push_back({key, "an earlier deletion"});
+  for (const AttemptKey& key : plan->finish) doomed.push_back({key, admin::kWhyFinished});
   // First removes what needs no tombstone. A deletion needs space for its tombstone, and the disk may be
   // full.
   collector.sweep_all(plan->sweep, &collected);
@@ -118,9 +118,13 @@ int run_gc(GcOptions& options) {
   collector.delete_all(doomed, &collected);
   remove_old_readers(storage, &collected);
   for (const auto& [key, why] : plan->damaged) collected.kept.push_back({key, why.to_string(), 0});
-  if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
-  if (!options.json) print_collected(collected);
-  if (!options.json && !policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
+  if (options.json) {
+    for (const auto& item : plan->keep) collected.kept.push_back({item.key, item.why, 0});
+    print_json("gc", collected_json(*root, collected, false));
+    return exit_status_of(collected);
+  }
+  print_collected(collected);
+  if (!policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
   return exit_status_of(collected);
 }
 

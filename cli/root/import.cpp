@@ -20,7 +20,7 @@
 #include "admin/root_reader.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "shoal/checkpointer.h"
 #include "shoal/hash.h"
@@ -191,7 +191,7 @@ int import_command(const ImportCommand& command) {
     out["objects"] = imported->objects;
     out["bytes"] = imported->bytes;
     out["seconds"] = imported->seconds;
-    fmt::print("{}\n", json_text(out));
+    print_json("import", out);
     return kExitOk;
   }
   fmt::print("{}: {} and {}, {}, imported from {} in {}\n", to_string(key),

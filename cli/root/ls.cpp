@@ -10,7 +10,7 @@
 
 #include "admin/root_reader.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/table.h"
 
 namespace shoal::cli {
@@ -226,8 +226,8 @@ int run_ls(const LsOptions& options) {
   if (!views.ok()) return report_unusable(views.status());
   auto marks = read_marks(*root->storage);
   if (!marks.ok()) return report_unusable(marks.status());
-  fmt::print("{}", options.json ? json_text(as_json(*root, *views, *marks, omitted)) + "\n"
-                                : as_table(*views, *marks));
+  if (options.json) print_json("ls", as_json(*root, *views, *marks, omitted));
+  if (!options.json) fmt::print("{}", as_table(*views, *marks));
   warn_of_passed_over(*views);
   if (omitted != 0 && !options.json)
     fmt::print("{} older attempts are not shown: use --all or --last N\n", omitted);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/root/choice_options.h"
 #include "cli/root/collected_report.h"
 #include "cli/table.h"
@@ -72,11 +72,16 @@ storage::Mark make_mark(const std::string& name, const AttemptKey& key, const st
   return {name, key, false, 0, note, admin::unix_time_now_ns(), random_128()};
 }
 
-void print_made(const MarkOptions& options, const storage::Mark& mark, std::string_view what) {
+std::string_view command_of(storage::MarkKind kind) {
+  return kind == storage::MarkKind::pin ? "pin" : "tag";
+}
+
+void print_made(const MarkOptions& options, storage::MarkKind kind, const storage::Mark& mark,
+                std::string_view what) {
   if (options.json) {
     nlohmann::ordered_json out = key_json(mark.key);
     out["name"] = mark.name;
-    fmt::print("{}\n", json_text(out));
+    print_json(command_of(kind), out);
   } else {
     fmt::print("{}: {} {}\n", to_string(mark.key), what, mark.name);
   }
@@ -105,7 +110,7 @@ int print_marks(const admin::OpenRoot& root, storage::MarkKind kind, bool json) 
     table.add_row({name, "-", "-", "damaged", "-", why.message()});
   }
   if (json) {
-    fmt::print("{}\n", json_text(out));
+    print_json(command_of(kind), {{"marks", out}});
   } else {
     fmt::print("{}", table.to_string());
   }
@@ -117,8 +122,8 @@ int remove_named(const admin::OpenRoot& root, storage::MarkKind kind, const Mark
   auto mark = storage::read_mark(*root.storage, kind, name);  // a damaged mark may be removed too
   if (!mark.ok() && mark.status().code() == Code::not_found) {
     return report_unusable(
-        Status(Code::not_found, fmt::format("root {} has no {} '{}'", root.storage->describe(),
-                                            kind == storage::MarkKind::pin ? "pin" : "tag", name)));
+        Status(Code::not_found,
+               fmt::format("root {} has no {} '{}'", root.storage->describe(), command_of(kind), name)));
   }
   Status status = storage::remove_mark(*root.storage, kind, name);
   if (!status.ok()) return report_unusable(status);
@@ -126,7 +131,7 @@ int remove_named(const admin::OpenRoot& root, storage::MarkKind kind, const Mark
     // The checkpoint of a damaged mark is not known.
     nlohmann::ordered_json out = mark.ok() ? key_json(mark->key) : nlohmann::ordered_json::object();
     out["removed"] = name;
-    fmt::print("{}\n", json_text(out));
+    print_json(command_of(kind), out);
   }
   return kExitOk;
 }
@@ -145,7 +150,7 @@ int run_pin(const MarkOptions& options) {
   Status status = storage::create_mark(*root->storage, storage::MarkKind::pin, pin).status();
   if (status.ok()) status = check_still_there(*root, storage::MarkKind::pin, pin);
   if (!status.ok()) return report_unusable(status);
-  print_made(options, pin, "pinned by");
+  print_made(options, storage::MarkKind::pin, pin, "pinned by");
   return kExitOk;
 }
 
@@ -187,7 +192,7 @@ int run_tag(const MarkOptions& options) {
   storage::Mark tag = make_mark(*options.name, *key, options.note);
   Status status = put_tag(*root, options, tag);
   if (!status.ok()) return report_unusable(status);
-  print_made(options, tag, "tagged");
+  print_made(options, storage::MarkKind::tag, tag, "tagged");
   return kExitOk;
 }
 

@@ -8,7 +8,7 @@
 
 #include "admin/root_reader.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "local/socket/socket.h"
 #include "storage/catalog/catalog_recovery.h"
 
@@ -142,7 +142,7 @@ int run_rebuild(const RebuildOptions& options) {
   auto report = storage::rebuild_catalog(catalog, is_default, root->id, *root->storage);
   if (!report.ok()) return report_unusable(report.status());
   if (options.json) {
-    fmt::print("{}\n", json_text(as_json(*root, catalog, *report)));
+    print_json("rebuild", as_json(*root, catalog, *report));
   } else {
     print_report(*root, catalog, *report);
   }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/root/choice_options.h"
 #include "cli/root/collected_report.h"
 
@@ -65,7 +65,7 @@ int show_plan(const admin::OpenRoot& root, const RmOptions& options,
       plan.keep.push_back({item.key, *why});
     }
   }
-  if (options.json) fmt::print("{}\n", json_text(plan_json(root, plan)));
+  if (options.json && print_plan_as_json("rm", root, plan) != kExitOk) return kExitUnusable;
   if (!options.json) print_plan(root, plan);
   return plan.keep.empty() ? kExitOk : kExitUnusable;
 }
@@ -105,7 +105,7 @@ int run_rm(const RmOptions& options) {
   if (options.dry_run) return show_plan(*root, options, items);
   admin::Collected collected;
   admin::Collector(*root, {}).delete_all(items, &collected);
-  if (options.json) fmt::print("{}\n", json_text(collected_json(*root, collected)));
+  if (options.json) print_json("rm", collected_json(*root, collected, false));
   if (!options.json) print_collected(collected);
   return collected.kept.empty() ? exit_status_of(collected) : kExitUnusable;
 }

@@ -9,7 +9,7 @@
 
 #include "admin/root_reader.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/root/choice_options.h"
 #include "cli/table.h"
 #include "plan/layout/sharding_text.h"
@@ -221,7 +221,7 @@ int run_show(const ShowOptions& options) {
   if (is_damaged)
     report_unusable(options.choice.names_one() ? view->damage : admin::check_reads_back(&*view));
   if (options.json) {
-    fmt::print("{}\n", json_text(attempt_json(*root, *view)));
+    print_json("show", attempt_json(*root, *view));
   } else if (!is_damaged) {
     print_attempt(*root, *view);
   }

@@ -12,7 +12,7 @@
 #include "admin/collector.h"
 #include "admin/root_reader.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
 #include "storage/root/verifier.h"
@@ -256,7 +256,7 @@ int run_verify(const VerifyOptions& options) {
     }
   }
   out["ok"] = ok;
-  if (options.json) fmt::print("{}\n", json_text(out));
+  if (options.json) print_json("verify", out);
   if (!options.json && views->empty()) fmt::print("no checkpoint yet\n");
   const bool is_damaged = std::any_of(verified.begin(), verified.end(),
                                       [](const Verified& one) { return !one.ok() && !one.gone_meanwhile; });

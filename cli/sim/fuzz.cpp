@@ -18,7 +18,7 @@
 #include "cli/commands.h"
 #include "cli/installed_files.h"
 #include "cli/interrupt.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/sim/run.h"
 #include "cli/sim/seeds.h"
@@ -412,7 +412,7 @@ int run_fuzz(const FuzzOptions& options) {
   const Differences differences = compare(options, *recorded, tally.campaign);
   print_differences(differences);
   if (options.json) {
-    fmt::print("{}\n", json_text(fuzz_json(fuzzing, differences, took.count())));
+    print_json("fuzz", fuzz_json(fuzzing, differences, took.count()));
   } else {
     if (options.coverage) fmt::print("{}\n", coverage_text(tally));
     fmt::print("{} seeds: {} failures, {} saves, {} of them committed, {} loads, {} events; {} found\n",

@@ -15,7 +15,7 @@
 #include "cli/commands.h"
 #include "cli/installed_files.h"
 #include "cli/interrupt.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/sim/chart.h"
 #include "cli/sim/report.h"
@@ -133,7 +133,7 @@ void print_reports(const SimOptions& options, const std::vector<sim::SimulationR
   } else if (options.json) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const sim::SimulationReport& report : reports) all.push_back(report_json(report));
-    fmt::print("{}\n", json_text(all));
+    print_json("sim", {{"simulations", all}});
   } else if (options.sweeps.empty()) {
     for (const sim::SimulationReport& report : reports) fmt::print("{}", report_text(report));
   } else {
@@ -160,7 +160,7 @@ int run_sensitivity(const SimOptions& options, const sim::Scenario& scenario, co
            kExitFailed;
   }
   if (options.json) {
-    fmt::print("{}\n", json_text(sensitivity_json(*report)));
+    print_json("sim", sensitivity_json(*report));
   } else {
     fmt::print("{}", sensitivity_text(*report));
   }

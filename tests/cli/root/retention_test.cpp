@@ -67,11 +67,18 @@ TEST_F(RetentionCommands, GcDeletesWhatNoRuleKeeps) {
   EXPECT_THAT(dry.out, HasSubstr("step 1 (g1a1): would be deleted: no rule keeps it: keep-last 1"));
   EXPECT_THAT(dry.out, HasSubstr("step 4 (g2a1): kept: the newest"));
   EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+  const json planned = json::parse(shoal({"gc", "--keep-last", "1", "--dry-run", "--json"}).out);
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
   ProcessEnd end = shoal({"gc", "--keep-last", "1", "--no-wait", "--json"});
   EXPECT_EQ(end.status, 0) << end.err;
   json out = json::parse(end.out);
   EXPECT_EQ(out["deleted"].size(), 2u) << "and the one whose deletion was begun";
   EXPECT_GT(out["freed_bytes"], 0);
+  EXPECT_EQ(planned["dry_run"], true);
+  EXPECT_EQ(out["dry_run"], false);
+  for (const char* same : {"deleted", "kept", "swept", "held", "completed", "failed", "freed_bytes"}) {
+    EXPECT_EQ(planned[same], out[same]) << same;
+  }
   EXPECT_THAT(committed_steps(root()), ElementsAre(4));
   EXPECT_FALSE(fs::exists(root() + "/step-00000001"));
   EXPECT_EQ(shoal({"verify"}).status, 0);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "gpu/build_info.h"
 #include "tests/cli/process.h"
@@ -30,6 +32,29 @@ void expect_one_line_error(const ProcessEnd& end, const std::string& cause) {
   EXPECT_THAT(end.err, HasSubstr(cause));
   EXPECT_EQ(count_lines(end.err), 1u) << end.err;
   EXPECT_EQ(end.out, "");
+}
+
+// The commands that read a root, each with the folder of one.
+std::vector<std::vector<std::string>> json_commands(const std::string& root) {
+  std::vector<std::vector<std::string>> commands = {{"ls"},
+                                                    {"show"},
+                                                    {"verify"},
+                                                    {"copy", root + "-copy", "--create", "--dry-run"},
+                                                    {"pin"},
+                                                    {"tag"},
+                                                    {"gc", "--dry-run"},
+                                                    {"rm", "--step", "1", "--force", "--dry-run"},
+                                                    {"rebuild"},
+                                                    {"status"},
+                                                    {"doctor"},
+                                                    {"export", "--to", root + "-exported"},
+                                                    {"diff", kGolden, "--step", "4"},
+                                                    {"settings"}};
+  for (std::vector<std::string>& command : commands) {
+    command.insert(command.begin() + 1, root);
+    command.emplace_back("--json");
+  }
+  return commands;
 }
 
 TEST(Ls, ShowsEveryAttemptWithWhatBecameOfIt) {
@@ -69,6 +94,93 @@ TEST(Json, IsMadeOfARootWhoseNameIsNoUtf8) {
     ProcessEnd end = run_shoal(command, {.environment = {{"SHOAL_RUNTIME_DIR", copy.beside("runtime")}}});
     EXPECT_LE(end.status, 1) << end.err;
     EXPECT_TRUE(json::accept(end.out)) << end.out;
+  }
+}
+
+// The section of docs/reference/json.md about a command.
+std::string json_page_about(const std::string& command) {
+  std::ifstream file(SHOAL_SOURCE_FOLDER "/docs/reference/json.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  for (size_t begin = page.find("\n## "); begin != std::string::npos;) {
+    const size_t end = page.find("\n## ", begin + 1);
+    const std::string section = page.substr(begin, end - begin);
+    if (section.substr(0, section.find('\n', 1)).find("`shoal " + command + "`") != std::string::npos) {
+      return section;
+    }
+    begin = end;
+  }
+  return "";
+}
+
+// Collects the names of all fields, at every depth.
+void collect_fields(const json& value, std::set<std::string>* names) {
+  if (!value.is_structured()) return;
+  for (const auto& [name, inner] : value.items()) {
+    if (value.is_object()) names->insert(name);
+    if (name != "metadata" && name != "settings") collect_fields(inner, names);  // their names are data
+  }
+}
+
+TEST(Json, OfEveryCommandIsDocumented) {
+  GoldenCopy copy;
+  const ProcessOptions with{.environment = {{"SHOAL_RUNTIME_DIR", copy.beside("runtime")}}};
+  for (const std::vector<std::string>& command : json_commands(copy.root())) {
+    const std::string page = json_page_about(command[0]);
+    std::set<std::string> names;
+    collect_fields(json::parse(run_shoal(command, with).out), &names);
+    for (const char* everywhere : {"command", "json_version", "step", "generation", "attempt"}) {
+      names.erase(everywhere);
+    }
+    for (const std::string& name : names) {
+      EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << "shoal " << command[0] << ": " << name;
+    }
+  }
+}
+
+TEST(Json, OfEveryCommandHasTheEnvelope) {
+  GoldenCopy copy;
+  const ProcessOptions with{.environment = {{"SHOAL_RUNTIME_DIR", copy.beside("runtime")}}};
+  for (const std::vector<std::string>& command : json_commands(copy.root())) {
+    SCOPED_TRACE(command[0]);
+    const ProcessEnd end = run_shoal(command, with);
+    EXPECT_LE(end.status, 1) << end.err;
+    const json out = json::parse(end.out);
+    EXPECT_EQ(out["command"], command[0]);
+    EXPECT_EQ(out["json_version"], 1);
+    EXPECT_FALSE(out.contains("error"));
+  }
+}
+
+TEST(Json, OfACommandThatCannotBeginNamesTheError) {
+  GoldenCopy copy;
+  const ProcessOptions with{.environment = {{"SHOAL_RUNTIME_DIR", copy.beside("runtime")}}};
+  for (const std::vector<std::string>& command : json_commands(copy.beside("no-such-root"))) {
+    if (command[0] == "doctor" || command[0] == "settings") continue;  // they need no root
+    SCOPED_TRACE(command[0]);
+    const ProcessEnd end = run_shoal(command, with);
+    EXPECT_EQ(end.status, 2);
+    EXPECT_THAT(end.err, HasSubstr("shoal: not found: ")) << "the error is a line as well";
+    const json out = json::parse(end.out);
+    EXPECT_EQ(out["command"], command[0]);
+    EXPECT_EQ(out["json_version"], 1);
+    EXPECT_EQ(out["error"]["code"], "not_found");
+    EXPECT_THAT(out["error"]["message"].get<std::string>(), HasSubstr("no-such-root"));
+  }
+  for (const char* option : {"--no-such-option", "--step"}) {
+    const json out = json::parse(run_shoal({"ls", kGolden, "--json", option}, with).out);
+    EXPECT_EQ(out["error"]["code"], "invalid_argument") << option;
+  }
+  EXPECT_EQ(run_shoal({"ls", copy.beside("no-such-root")}, with).out, "") << "without --json";
+}
+
+// A damaged root is a result, and stays the only value.
+TEST(Json, IsOneValueWhereTheNewestManifestIsDamaged) {
+  GoldenCopy copy;
+  fs::resize_file(copy.path("step-00000004/g2a1/manifest.shoal"), 100);
+  for (const char* command : {"ls", "show", "verify", "status"}) {
+    const ProcessEnd end = run_shoal({command, copy.root(), "--json"});
+    EXPECT_EQ(end.status, 1) << command;
+    EXPECT_FALSE(json::parse(end.out).contains("error")) << command;
   }
 }
 

@@ -95,7 +95,7 @@ TEST(Replay, RunsAScenarioWhoseDrawnFailuresWereShown) {
 
 TEST(Sim, ListsItsFailuresAsJson) {
   const ProcessEnd end = run_shoal(sim_with({"--json"}));
-  auto report = nlohmann::json::parse(end.out).at(0);
+  auto report = nlohmann::json::parse(end.out).at("simulations").at(0);
   const auto& failures = report.at("scenario").at("failures");
   ASSERT_EQ(failures.size(), 4u);
   for (const auto& failure : failures) {

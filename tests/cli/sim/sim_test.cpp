@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 TEST(Sim, ReportsEverySaveAsJson) {
   ProcessEnd end = run_shoal({"sim", "--ranks", "16", "--model", "gpt2", "--saves", "3", "--json"});
   ASSERT_EQ(end.status, 0) << end.err;
-  auto report = nlohmann::json::parse(end.out).at(0);
+  auto report = nlohmann::json::parse(end.out).at("simulations").at(0);
   EXPECT_EQ(report.at("scenario").at("mesh"), "dp=16,tp=1,pp=1");
   ASSERT_EQ(report.at("saves").size(), 3u);
   for (const auto& save : report.at("saves")) {
@@ -107,7 +107,7 @@ TEST(Sim, StoresFullPayloadsWithTheTraceOfACountedRun) {
         run_shoal({"sim", "--model", folder.path(), "--ranks", "16", "--load", "--load-ranks", "8",
                    "--profile", "nvme", "--payload", payload, "--json"});
     ASSERT_EQ(end.status, 0) << end.err;
-    reports.push_back(nlohmann::json::parse(end.out).at(0));
+    reports.push_back(nlohmann::json::parse(end.out).at("simulations").at(0));
     EXPECT_EQ(reports.back()["payload"], payload);
   }
   const uint64_t tensors = 64 * 32 * 14;
@@ -127,7 +127,8 @@ TEST(Sim, SweepsOverMeshesApartBySemicolons) {
       {"sim", "--model", "llama3-8b", "--ranks", "16", "--sweep", "mesh=dp=8,tp=2;tp=4;pp=2,tp=8", "--json"});
   ASSERT_EQ(end.status, 0) << end.err;
   std::vector<std::string> meshes;
-  for (const auto& report : nlohmann::json::parse(end.out)) meshes.push_back(report["scenario"]["mesh"]);
+  const auto out = nlohmann::json::parse(end.out);
+  for (const auto& report : out["simulations"]) meshes.push_back(report["scenario"]["mesh"]);
   EXPECT_THAT(meshes, ::testing::ElementsAre("dp=8,tp=2,pp=1", "dp=4,tp=4,pp=1", "dp=1,tp=8,pp=2"));
 }
 
@@ -135,7 +136,7 @@ TEST(Sim, LoadsTheLastSaveOnOtherRanks) {
   const ProcessEnd end =
       run_shoal({"sim", "--model", "gpt2", "--ranks", "16", "--load", "--load-ranks", "8", "--json"});
   ASSERT_EQ(end.status, 0) << end.err;
-  const auto load = nlohmann::json::parse(end.out).at(0).at("loads").at(0);
+  const auto load = nlohmann::json::parse(end.out).at("simulations").at(0).at("loads").at(0);
   EXPECT_EQ(load.at("ranks"), 8);
   EXPECT_EQ(load.at("bytes_wanted"), 124'439'808u * 14);
   EXPECT_GE(load.at("storage").at("bytes_read"), load.at("bytes_wanted"));
@@ -155,7 +156,7 @@ TEST(Sim, WritesWhatTheCoordinatorHeldOverTime) {
   EXPECT_THAT(line, ::testing::EndsWith("begin_ns,end_ns,queue,memory_bytes,descriptors"));
   size_t rows = 0;
   while (std::getline(file, line)) ++rows;
-  EXPECT_EQ(rows, nlohmann::json::parse(end.out).at(0).at("coordinator_over_time").size());
+  EXPECT_EQ(rows, nlohmann::json::parse(end.out).at("simulations").at(0).at("coordinator_over_time").size());
   EXPECT_GT(rows, 0u);
 }
 
@@ -177,7 +178,7 @@ TEST(Sim, PrintsTheSavesThatWereDecidedWhenInterrupted) {
   const ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 130) << end.err;
   EXPECT_THAT(end.err, ::testing::ContainsRegex("save [0-9]+ of 1000, .* of virtual time, .* events, .*/s"));
-  const auto report = nlohmann::json::parse(end.out).at(0);
+  const auto report = nlohmann::json::parse(end.out).at("simulations").at(0);
   EXPECT_EQ(report.at("stopped_early"), true);
   EXPECT_GT(report.at("saves").size(), 0u);
   EXPECT_LT(report.at("saves").size(), 1000u);
