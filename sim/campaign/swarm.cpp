@@ -78,6 +78,7 @@ enum class Theme : uint8_t {
   all,       // any
   some,      // a group of kinds, or one to three: such a job shows what other failures would excuse
   harmless,  // brief failures that a save must survive
+  replicas,  // bits that flip in one of several copies in memory, and nothing that could hide them
 };
 
 constexpr std::array kHarmless = {
@@ -103,6 +104,7 @@ Aim draw_aim(Theme theme, Random& random) {
     aim.kinds.assign(kHarmless.begin(), kHarmless.end());
     aim.is_brief = true;
   }
+  if (theme == Theme::replicas) return {{Failure::Kind::flips}};
   if (theme == Theme::some && random.below(2) == 0) return {one_of(kGroups, random)};
   const uint64_t some = theme == Theme::some ? 1 + random.below(3) : 0;
   for (uint64_t i = 0; i < some; ++i) {
@@ -117,7 +119,9 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
   Random random(stream_seed(seed, Stream::swarm));
   Scenario job = draw_job(seed, mode, random);
   const auto failures = static_cast<uint32_t>(random.below(limits.most_failures + 1));
-  const Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::some, Theme::harmless}, random);
+  Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::some, Theme::harmless}, random);
+  if (job.has_planners && random.below(2) == 0) theme = Theme::harmless;  // else its saves just abort
+  if (job.replica_check != ReplicaCheck::off && random.below(2) == 0) theme = Theme::replicas;
   const uint32_t by_clock = theme == Theme::all && random.below(3) == 0 ? failures / 2 : 0;
   if (by_clock != 0) {
     const uint64_t until_ms = job.saves * (job.interval_ms + 50) + 100;
@@ -125,7 +129,7 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
   }
   const uint32_t aimed = failures - by_clock;
   const uint32_t drawn = std::min(aimed, one_of(std::array{0u, 0u, 0u, 1u, 1u, 2u}, random));
-  const uint32_t restarts = theme == Theme::harmless ? 0 : drawn;
+  const uint32_t restarts = theme == Theme::harmless || theme == Theme::replicas ? 0 : drawn;
   std::vector<Aim> aims(aimed - restarts, draw_aim(theme, random));
   for (uint32_t i = 0; i < restarts; ++i) {
     aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)),
