@@ -15,6 +15,8 @@
 set -euo pipefail
 
 readonly network=10.79.0
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../examples/recipes" && pwd)
+readonly recipes
 declare -a host_pids=()
 declare -a cluster_env=()
 dir='' shoal='' trainer='' watchdog=''

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # docs/how-to/clusters.md, "Slurm": a Slurm of our own, slurmctld and a slurmd a host, and steps over several
-# hosts; the trainers' clients start the nodes.
+# hosts; the trainers' clients start the nodes. At the end examples/recipes/slurm.sbatch.
 #   slurm_test.sh BUILD_DIR     status 77: it cannot run here
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 
@@ -65,6 +65,25 @@ run() { # SRUN-ARGUMENTS... : on h0, where one would log in
   on h0 timeout 100 srun "$@" >>"$dir/srun.log" 2>&1
 }
 
+# The job of $dir/job-id ends well after it was requeued once.
+expect_requeued_once() {
+  local job state='' _
+  job=$(cat "$dir/job-id")
+  for _ in $(seq 900); do
+    state=$(on h0 scontrol show job "$job" -o 2>/dev/null |
+      grep -o 'JobState=[A-Z_]*\|Restarts=[0-9]*' | tr '\n' ' ')
+    [[ $state == *COMPLETED* || $state == *FAILED* ]] && break
+    # A requeued job would rest for two minutes; but before the second in which it was requeued has passed, a
+    # slurmd takes the new credential for the one that the requeue revoked.
+    if [[ $state == *PENDING*Restarts=1* ]]; then
+      sleep 2
+      on h0 scontrol update "JobId=$job" StartTime=now 2>/dev/null || true
+    fi
+    sleep 0.1
+  done
+  [[ $state == *COMPLETED* && $state == *Restarts=1* ]] || fail "the job, which is requeued once: $state"
+}
+
 run -N 3 -n 6 "$trainer" --save-steps 1-3 --layers 2 || fail "the first step"
 expect_committed 3 1
 expect_nodes 1 3
@@ -82,24 +101,28 @@ fi
 JOB
 on h0 sbatch --parsable --requeue -w h1,h2 -N 2 -n 4 -o "$dir/sbatch.log" --open-mode=append "$dir/job.sh" \
   >"$dir/job-id" || fail "sbatch"
-job=$(cat "$dir/job-id")
-state=''
-for _ in $(seq 900); do
-  state=$(on h0 scontrol show job "$job" -o 2>/dev/null |
-    grep -o 'JobState=[A-Z_]*\|Restarts=[0-9]*' | tr '\n' ' ')
-  [[ $state == *COMPLETED* || $state == *FAILED* ]] && break
-  # A requeued job would rest for two minutes; but before the second in which it was requeued has passed, a
-  # slurmd takes the new credential for the one that the requeue revoked.
-  if [[ $state == *PENDING*Restarts=1* ]]; then
-    sleep 2
-    on h0 scontrol update "JobId=$job" StartTime=now 2>/dev/null || true
-  fi
-  sleep 0.1
-done
-[[ $state == *COMPLETED* && $state == *Restarts=1* ]] || fail "the job, which is requeued once: $state"
+expect_requeued_once
 expect_committed 4 2
 expect_committed 5 3
 # After the requeue: the same job and steps, another restart count, so other generations.
 expect_committed 4 4
 expect_committed 5 5
-finish "srun: 6 ranks on 3 hosts saved; steps of a job on 2 and 1 hosts, requeued, loaded every element"
+
+# The recipe, with a trainer of which a rank fails once: it requeues itself, and loads what was committed.
+cat >"$dir/dies-once" <<WORKER
+#!/bin/bash
+if [[ ! -e "$dir/has-died" ]]; then
+  "$trainer" --load latest --save-steps 6 --layers 2 --wait
+  [[ \$SLURM_PROCID != 1 ]] || { touch "$dir/has-died" && exit 7; }
+  exec sleep 60
+fi
+exec "$trainer" --load latest --save-steps 7 --layers 2 --sharding tp
+WORKER
+chmod +x "$dir/dies-once"
+on h0 sbatch --parsable -w h0,h2 -N 2 --ntasks-per-node=2 --time=5 -o "$dir/recipe.log" "$recipes/slurm.sbatch" \
+  "$dir/dies-once" >"$dir/job-id" || fail "sbatch of the recipe"
+expect_requeued_once
+grep -q 'status 7: restart 1 of 3' "$dir/recipe.log" || fail "slurm.sbatch does not report its restart"
+expect_committed 6 6
+expect_committed 7 7
+finish "srun: 6 ranks on 3 hosts saved; steps of jobs on 2 and 1 hosts, requeued, loaded every element"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docs/how-to/clusters.md, "torchrun": an agent a host, and the trainers' clients start the nodes. After a
-# rank was killed, torchrun's second rendezvous is a generation of its own.
+# docs/how-to/clusters.md, "torchrun", by examples/recipes/torchrun.sh: an agent a host, and the trainers'
+# clients start the nodes. After a rank was killed, torchrun's second rendezvous is a generation of its own.
 #   torchrun_test.sh BUILD_DIR     status 77: it cannot run here
 # $TORCHRUN: the program; default: that of PATH.
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
@@ -13,14 +13,13 @@ make_token
 cluster_env+=("SHOAL_ROOT=$dir/root" OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore)
 mkdir "$dir/root"
 
-torch_job() { # RUN-ID RESTARTS COMMAND...
-  local run=$1 restarts=$2 i failed=0
+torch_job() { # RESTARTS COMMAND...
+  local restarts=$1 i failed=0
   local -a agents=()
-  shift 2
+  shift
   for i in 0 1; do
-    on "h$i" timeout 180 "$torchrun" --nnodes 2 --nproc-per-node 2 --max-restarts "$restarts" \
-      --rdzv-id "$run" --rdzv-backend c10d --rdzv-endpoint h0:29400 \
-      --local-addr "$network.$((i + 1))" --no-python "$@" \
+    on "h$i" timeout 180 env PATH="${shoal%/*}:${torchrun%/*}:$PATH" HOSTS=2 FIRST_HOST=h0 RANKS_PER_HOST=2 \
+      RESTARTS_MAX="$restarts" PET_LOCAL_ADDR="$network.$((i + 1))" "$recipes/torchrun.sh" "$@" \
       >>"$dir/torchrun-h$i.log" 2>&1 &
     agents+=($!)
   done
@@ -28,11 +27,11 @@ torch_job() { # RUN-ID RESTARTS COMMAND...
   return "$failed"
 }
 
-torch_job run1 0 "$trainer" --save-steps 1-2 --layers 2 || fail "the first job"
+torch_job 0 "$trainer" --save-steps 1-2 --layers 2 || fail "the first job"
 expect_committed 2 1
 expect_nodes 1 2
 
-# The same run's id again, as torchrun's users do; rank 1 dies once, after it has staged step 4. What the
+# The same rendezvous id again, as torchrun's users do; rank 1 dies once, after it has staged step 4. What the
 # first workers had in flight is theirs: their successors are another generation.
 # Which incarnation it is, a file says: torchrun's restart counts differ from agent to agent.
 cat >"$dir/dies-once" <<WORKER
@@ -46,7 +45,7 @@ fi
 exec "$trainer" --load latest --save-steps 10 --layers 2 --sharding tp
 WORKER
 chmod +x "$dir/dies-once"
-torch_job run1 1 "$dir/dies-once" || fail "the second job, which has a rank killed"
+torch_job 1 "$dir/dies-once" || fail "the second job, which has a rank killed"
 expect_committed 3 2
 expect_committed 10 3
 finish "torchrun: 4 ranks on 2 hosts saved and loaded every element, restarted in a generation of its own"
