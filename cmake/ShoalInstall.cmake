@@ -114,4 +114,10 @@ install( # of the pages: each path that they name exists beside them
   DIRECTORY "${PROJECT_SOURCE_DIR}/examples/"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
   COMPONENT runtime
-  FILES_MATCHING PATTERN "*.cpp" PATTERN "*.h" PATTERN "*.py" PATTERN "*.service")
+  FILES_MATCHING PATTERN "*.cpp" PATTERN "*.h" PATTERN "*.py"
+  PATTERN "recipes" EXCLUDE)
+install(
+  DIRECTORY "${PROJECT_SOURCE_DIR}/examples/recipes/"
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples/recipes"
+  COMPONENT runtime
+  USE_SOURCE_PERMISSIONS)
