@@ -96,7 +96,7 @@ class Options(unittest.TestCase):
             command, rest = call[1], call[2].split(" -- ")[0]
             found.append((command, ""))
             found += [(command, option) for option in re.findall(r"(?<=\s)(--[a-z][a-z-]*|-[a-z]\b)", rest)]
-        for flags in re.findall(r"SHOAL_NODE_FLAGS=(.*)", text):
+        for flags in re.findall(r"NODE_FLAGS=(.*)", text):
             found += [("node", option) for option in re.findall(r"--[a-z-]+", flags)]
         return found
 
@@ -137,47 +137,88 @@ class Options(unittest.TestCase):
         for recipe in sorted(RECIPES.rglob("*")):
             if recipe.is_file():
                 for name in set(re.findall(r"\bSHOAL_[A-Z_]*[A-Z]\b", recipe.read_text())):
-                    if name != "SHOAL_NODE_FLAGS":  # of the unit itself
-                        self.assertIn(f"`{name}`", page, recipe.name)
+                    self.assertIn(f"`{name}`", page, recipe.name)
 
 
-class Systemd(unittest.TestCase):
+class Systemd(RunTest):
     def setUp(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="shoal-units-"))
-        self.addCleanup(shutil.rmtree, self.folder)
+        self.units = Path(tempfile.mkdtemp(prefix="shoal-units-"))
+        self.addCleanup(shutil.rmtree, self.units)
         for unit in (RECIPES / "systemd").iterdir():
             text = unit.read_text().replace("/usr/bin/shoal", str(SHOAL))
-            (self.folder / unit.name.replace("@.", "@run7.")).write_text(text)
+            (self.units / unit.name.replace("@.", "@run7.")).write_text(text)
+
+    def command(self, unit: str) -> str:
+        """Returns the command of a unit for the root of this test."""
+        text = (RECIPES / f"systemd/shoal-{unit}@.service").read_text()
+        found = re.search(r"^ExecStart=(.*)", text, re.M)[1]
+        replaced = {"/usr/bin/shoal": SHOAL, "%i": "run7", "/etc/shoal": self.folder}
+        replaced |= {"/checkpoints": self.folder, "/var/lib": self.folder}
+        for name, value in replaced.items():
+            found = found.replace(name, str(value))
+        return found
 
     def verify(self) -> subprocess.CompletedProcess:
-        units = [str(one) for one in sorted(self.folder.iterdir())]
+        units = [str(one) for one in sorted(self.units.iterdir())]
         environment = {**os.environ, "SYSTEMD_LOG_LEVEL": "info"}
         return run(["systemd-analyze", "verify", "--man=no", *units], env=environment)
 
     def complaints(self) -> str:
-        ours = {one.name for one in self.folder.iterdir()}
+        ours = {one.name for one in self.units.iterdir()}
         said = self.verify().stderr.splitlines()
         return "\n".join(line for line in said if any(name in line for name in ours))
 
     def test_systemd_reads_each_unit_without_a_complaint(self):
-        self.assertEqual(len(list(self.folder.iterdir())), 6)
+        self.assertEqual(len(list(self.units.iterdir())), 6)
         verified = self.verify()
         self.assertEqual(verified.returncode, 0, verified.stderr)
         self.assertEqual(self.complaints(), "")
 
     def test_systemd_finds_a_wrong_key(self):
-        unit = self.folder / "shoal-gc@run7.service"
+        unit = self.units / "shoal-gc@run7.service"
         unit.write_text(unit.read_text().replace("ProtectClock=", "ProtectClok="))
         self.assertIn("ProtectClok", self.complaints())
 
     def test_the_commands_run_confined_as_far_as_systemd_rates_it(self):
         for unit, exposure_max in (("node", 3.0), ("verify", 2.0), ("gc", 2.0)):
-            path = self.folder / f"shoal-{unit}@run7.service"
+            path = self.units / f"shoal-{unit}@run7.service"
             rated = run(
                 ["systemd-analyze", "security", "--offline=true", "--no-pager"]
                 + [f"--threshold={int(exposure_max * 10)}", str(path)]
             )
             self.assertEqual(rated.returncode, 0, rated.stdout + rated.stderr)
+
+    def test_the_commands_of_maintenance_run(self):
+        for unit in ("verify", "gc"):
+            ended = run(["sh", "-c", self.command(unit)], env=self.environment)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+
+    def test_the_node_serves_trainers_and_ends_well_on_sigterm(self):
+        token = self.folder / "run7.token"
+        token.write_text("0123456789abcdef")
+        token.chmod(0o600)
+        (self.folder / "shoal-run7").mkdir()
+        ready, write_ready = os.pipe()
+        flags = f"--coordinate --listen 127.0.0.1:0 --world-size 1 --ready-fd {write_ready}"
+        environment = {**self.environment, "SHOAL_JOB_ID": "run7-a", "NODE_FLAGS": flags}
+        environment["SHOAL_ROOT"] = str(self.root)
+        command = ["sh", "-c", "exec " + self.command("node")]
+        with subprocess.Popen(
+            command, env=environment, pass_fds=[write_ready], stderr=subprocess.DEVNULL
+        ) as node:
+            os.close(write_ready)
+            try:
+                with open(ready, encoding="utf-8") as lines:
+                    self.assertIn("ready", lines.readline())
+                saved = run(
+                    [TRAINER, "--layers", "1", "--load", "latest", "--saves", "1", "--train-ms", "0"],
+                    env={**environment, "SHOAL_START_NODE": "0"},
+                )
+                self.assertEqual(saved.returncode, 0, saved.stderr)
+                self.assertIn("committed", saved.stdout)
+            finally:
+                node.terminate()
+            self.assertEqual(node.wait(100), 0)
 
     def test_a_failure_is_reported_and_a_timer_starts_each_service_of_maintenance(self):
         for unit in ("node", "verify", "gc"):
