@@ -6,7 +6,7 @@ kubelet would give it.
          [-- TRAINER...]
 
 FOLDER takes the place of /checkpoints. TRAINER takes that of the arguments after the container's script.
-Secrets come from storage.yaml beside the manifest.
+Secrets come from token.yaml beside the manifest.
 """
 import argparse
 import os
@@ -41,7 +41,7 @@ def value_of(variable: dict, fields: dict[str, str], folder: Path) -> str:
     if "fieldRef" in source:
         return fields[source["fieldRef"]["fieldPath"]]
     reference = source["secretKeyRef"]
-    return find(load(folder / "storage.yaml"), "Secret", reference["name"])["stringData"][reference["key"]]
+    return find(load(folder / "token.yaml"), "Secret", reference["name"])["stringData"][reference["key"]]
 
 
 def command_and_variables(manifest: Path, document: dict, fields: dict[str, str], volume: str):
