@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "actors/node/links/relay_server.h"
 #include "actors/node/links/sharing_links.h"
 #include "actors/node/lock.h"
+#include "actors/node/unused_catalogs.h"
 #include "actors/node/watch/log.h"
 #include "actors/node/watch/metrics_server.h"
 #include "actors/node/watch/rejection_lines.h"
@@ -88,6 +90,7 @@ class Node {
   Status take_descriptors();
   Status check_hosts() const;
   Status start_coordinating();
+  void remove_catalogs_of_the_past();
   Status follow_coordinator();
   void try_address(bool by_root);
   Status keep_claims();
@@ -288,6 +291,18 @@ Status Node::taken_over(const storage::EpochRecord& by) const {
                             options_.root, by.epoch, by.address));
 }
 
+void Node::remove_catalogs_of_the_past() {
+  std::vector<std::string> removed;
+  const Status status =
+      remove_unused_catalogs(std::filesystem::path(paths_.catalog_dir).parent_path(), paths_.catalog_dir,
+                             std::chrono::system_clock::now(), &removed);
+  for (const std::string& path : removed) {
+    log_.info(fmt::format("removed {}, a catalog that no node used for {} days", path,
+                          kUnusedCatalogAge / std::chrono::hours(24)));
+  }
+  if (!status.ok()) warn(status.to_string());
+}
+
 Status Node::start_coordinating() {
   if (options_.read_only) {
     identity_.epoch = kReaderEpoch;
@@ -298,6 +313,7 @@ Status Node::start_coordinating() {
       catalog_, storage::open_watched_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir,
                                               is_default, root_.root_id, *root_.storage, *root_.watch,
                                               [this](const std::string& line) { warn(line); }));
+  if (is_default) remove_catalogs_of_the_past();
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
   SHOAL_ASSIGN_OR_RETURN(auto before, storage::highest_epoch(*root_.storage));
   if (before && storage::is_of_run(*before, options_.job_id, identity_.generation) &&
