@@ -354,6 +354,8 @@ void CountedTrainers::attach_again(Rank rank) {
   cluster_.attach(node, rank);
   declare_layouts(rank);
   if (on_attached_) on_attached_(rank);
+  // A client keeps what its planner made: other ranks may lack their parts, and no other process has a copy.
+  if (trainer.asks && trainer.has_gathered && !trainer.made.empty()) offer_plan(rank);
   if (trainer.asks) ask(rank);
   for (const auto& [save, offer] : trainer.undecided) {
     if (offer.durable) {
