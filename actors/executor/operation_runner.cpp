@@ -215,10 +215,13 @@ struct OperationRunner::Impl {
       known_attempts.attempts.erase(remove.key);
     }
     SHOAL_ASSIGN_OR_RETURN(storage::DeletionResult result, storage::delete_checkpoint(storage, deletion));
-    if (catalog != nullptr && result.outcome != storage::DeletionResult::Outcome::kept) {
-      storage::Decision gone{remove.key, deletion.nonce, root_id, deletion.unix_time_ns,
-                             storage::Tombstone{storage::Tombstone::Reason::deleted, remove.cause}};
-      Status recorded = catalog->record(gone);  // the catalog is an index: the files are deleted anyway
+    using Outcome = storage::DeletionResult::Outcome;
+    if (catalog != nullptr && result.outcome != Outcome::kept) {
+      const storage::Decision gone{remove.key, deletion.nonce, root_id, deletion.unix_time_ns,
+                                   storage::Tombstone{storage::Tombstone::Reason::deleted, remove.cause}};
+      // The catalog is an index: the files are deleted anyway.
+      const Status recorded =
+          result.outcome == Outcome::gone ? catalog->forget(remove.key) : catalog->record(gone);
       if (!recorded.ok()) result.why += (result.why.empty() ? "" : "; ") + recorded.to_string();
     }
     return result;

@@ -52,8 +52,8 @@ Status check_same_past(const std::vector<CatalogEntry>& entries, const std::set<
   return ok_status();
 }
 
-// Records as deleted each checkpoint in the catalog whose folder no longer exists in the root.
-Result<uint64_t> record_gone(Catalog& catalog, const std::vector<CatalogEntry>& entries,
+// Forgets each checkpoint and each deleted attempt whose folder no longer exists in the root.
+Result<uint64_t> forget_gone(Catalog& catalog, const std::vector<CatalogEntry>& entries,
                              const AttemptList& listed) {
   std::set<AttemptKey> there;
   std::optional<AttemptKey> newest;  // among decided attempts
@@ -69,18 +69,14 @@ Result<uint64_t> record_gone(Catalog& catalog, const std::vector<CatalogEntry>& 
     if (key.generation == kUnknownGeneration) unreadable.insert(key.step);
   }
   SHOAL_RETURN_IF_ERROR(check_same_past(entries, there, newest));
-  uint64_t recorded = 0;
+  uint64_t forgotten = 0;
   for (const CatalogEntry& entry : entries) {
-    if (entry.state != AttemptInfo::State::committed || there.contains(entry.key)) continue;
+    if (entry.state == AttemptInfo::State::aborted || there.contains(entry.key)) continue;
     if (unreadable.contains(entry.key.step)) continue;
-    Decision gone;
-    gone.key = entry.key;
-    gone.unix_time_ns = entry.unix_time_ns;
-    gone.body = Tombstone{Tombstone::Reason::deleted, "its folder is missing"};
-    SHOAL_RETURN_IF_ERROR(catalog.record_unsynced(gone));
-    ++recorded;
+    SHOAL_RETURN_IF_ERROR(catalog.forget(entry.key));
+    ++forgotten;
   }
-  return recorded;
+  return forgotten;
 }
 
 }  // namespace
@@ -102,7 +98,7 @@ Result<uint64_t> catch_up(Catalog& catalog, Storage& storage) {
     SHOAL_RETURN_IF_ERROR(catalog.record_unsynced(*decision));
     ++recorded;
   }
-  SHOAL_ASSIGN_OR_RETURN(uint64_t gone, record_gone(catalog, entries, listed));
+  SHOAL_ASSIGN_OR_RETURN(uint64_t gone, forget_gone(catalog, entries, listed));
   if (recorded + gone != 0) SHOAL_RETURN_IF_ERROR(catalog.sync());
   return recorded + gone;
 }
@@ -123,6 +119,11 @@ class MemoryCatalog final : public Catalog {
   }
   Status record_unsynced(const Decision& decision) override { return record(decision); }
   Status sync() override { return ok_status(); }
+  Status forget(const AttemptKey& key) override {
+    std::lock_guard lock(mutex_);
+    known_.erase(key);
+    return ok_status();
+  }
   Result<std::optional<CatalogEntry>> find(const AttemptKey& key) override {
     std::lock_guard lock(mutex_);
     return find_locked(key);

@@ -43,6 +43,9 @@ class Catalog {
   // returns.
   virtual Status record_unsynced(const Decision& decision) = 0;
   virtual Status sync() = 0;
+  // Removes the entry and the files of an attempt of which the root has nothing left. Does not wait for the
+  // disk: catch_up does it again after a crash.
+  virtual Status forget(const AttemptKey& key) = 0;
   virtual Result<std::optional<CatalogEntry>> find(const AttemptKey& key) = 0;
   virtual Result<std::vector<CatalogEntry>> list() = 0;  // by ascending key
   virtual Result<std::vector<FileEntry>> files(
@@ -56,9 +59,9 @@ Result<std::unique_ptr<Catalog>> open_rocksdb_catalog(const std::string& path, c
 std::unique_ptr<Catalog> make_memory_catalog();  // the same contract, for simulation and tests
 
 // Records every decision of the root that the catalog lacks. Leaves out damaged decisions, which
-// list_attempts names. Records checkpoints whose folder is gone as deleted. Returns how many decisions it
-// recorded. Code::refused if the catalog contradicts the root, or holds decisions newer than any in the root:
-// the caller must then rebuild the catalog.
+// list_attempts names. Forgets deleted attempts and checkpoints whose folder is gone. Returns how many
+// decisions it recorded or forgot. Code::refused if the catalog contradicts the root, or holds decisions
+// newer than any in the root: the caller must then rebuild the catalog.
 Result<uint64_t> catch_up(Catalog& catalog, Storage& storage);
 
 }  // namespace shoal::storage

@@ -152,6 +152,9 @@ class NoLog final : public rocksdb::Logger {
 // Number of tables kept open; about a dozen logs and folders add to it.
 constexpr int kMaxCatalogFiles = 64;
 
+// The log is replaced by tables when it has grown to this size. A commit adds some hundred bytes.
+constexpr uint64_t kLogBytes = uint64_t{2} << 20;
+
 class RocksDbCatalog final : public Catalog {
  public:
   static Result<std::unique_ptr<Catalog>> open(rocksdb::Env* env, const std::string& path,
@@ -163,6 +166,8 @@ class RocksDbCatalog final : public Catalog {
     options.create_missing_column_families = true;
     options.compression = rocksdb::kNoCompression;
     options.max_open_files = kMaxCatalogFiles;
+    options.write_buffer_size = kLogBytes;
+    options.max_total_wal_size = kLogBytes;
     options.info_log = std::make_shared<NoLog>();
     options.max_bgerror_resume_count = 0;  // after an error the fence stays closed
     options.stats_dump_period_sec = 0;
@@ -197,6 +202,15 @@ class RocksDbCatalog final : public Catalog {
     SHOAL_RETURN_IF_ERROR(fence_->check());
     const rocksdb::Status status = db_->FlushWAL(true);
     return status.ok() ? ok_status() : fence_->close(status_of(status, path_));
+  }
+
+  Status forget(const AttemptKey& key) override {
+    std::lock_guard lock(writing_);
+    rocksdb::WriteBatch batch;
+    rocksdb::Status status = batch.Delete(families_[kCheckpoints], key_of(key));
+    if (status.ok())
+      status = batch.DeleteRange(families_[kFiles], file_key(key, 0), file_key(key, ~uint32_t{0}));
+    return write(status, &batch, false);
   }
 
   Result<std::optional<CatalogEntry>> find(const AttemptKey& key) override {

@@ -27,6 +27,10 @@ class WatchedCatalog final : public Catalog {
     const Call call(watch_, "catalog sync", path_);
     return real_->sync();
   }
+  Status forget(const AttemptKey& key) override {
+    const Call call(watch_, "catalog write", path_);
+    return real_->forget(key);
+  }
   Result<std::optional<CatalogEntry>> find(const AttemptKey& key) override {
     const Call call(watch_, "catalog read", path_);
     return real_->find(key);

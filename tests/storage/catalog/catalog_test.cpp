@@ -85,6 +85,18 @@ TEST_P(CatalogContract, ForgetsTheFilesOfWhatWasDeleted) {
   EXPECT_EQ(catalog().files({3, 1000, 2})->size(), 4u);
 }
 
+TEST_P(CatalogContract, ForgetsAnAttemptAndItsFilesAndNothingElse) {
+  for (uint32_t attempt : {1, 2, 3}) ASSERT_OK(catalog().record(sample_manifest({3, 1000, attempt})));
+  ASSERT_OK(catalog().forget({3, 1000, 2}));
+  ASSERT_OK(catalog().forget({3, 999, 1})) << "it does not know this one";
+  EXPECT_EQ(*catalog().find({3, 1000, 2}), std::nullopt);
+  EXPECT_TRUE(catalog().files({3, 1000, 2})->empty());
+  EXPECT_EQ(catalog().list()->size(), 2u);
+  for (uint32_t attempt : {1, 3}) EXPECT_EQ(catalog().files({3, 1000, attempt})->size(), 4u);
+  ASSERT_OK(catalog().record(sample_tombstone({3, 1000, 2})));
+  EXPECT_EQ((*catalog().find({3, 1000, 2}))->state, AttemptInfo::State::aborted) << "as if it were new";
+}
+
 TEST_P(CatalogContract, RefusesToUnmakeADecision) {
   ASSERT_OK(catalog().record(sample_manifest()));
   Status status = catalog().record(sample_tombstone());
@@ -152,7 +164,7 @@ TEST(RocksDbCatalog, SaysThatItsFolderCannotBeMade) {
   EXPECT_THAT(status.message(), HasSubstr("catalog /proc/nothing/catalog: cannot make the folder"));
 }
 
-TEST(CatchUp, RecordsWhatWasDeletedBehindItsBack) {
+TEST(CatchUp, ForgetsWhatWasDeletedBehindItsBack) {
   MemoryStorage memory;
   auto catalog = make_memory_catalog();
   for (uint64_t step : {10u, 20u})
@@ -161,9 +173,23 @@ TEST(CatchUp, RecordsWhatWasDeletedBehindItsBack) {
   ASSERT_OK(memory->remove(decision_path({1, 10, 1})));
   ASSERT_OK(memory->remove_folder(attempt_folder({1, 10, 1})));
   EXPECT_EQ(*catch_up(*catalog, *memory), 1u);
-  EXPECT_EQ((*catalog->find({1, 10, 1}))->state, AttemptInfo::State::deleted);
+  EXPECT_EQ(*catalog->find({1, 10, 1}), std::nullopt);
   EXPECT_EQ((*catalog->find({1, 20, 1}))->state, AttemptInfo::State::committed);
   EXPECT_EQ(*catch_up(*catalog, *memory), 0u);
+}
+
+// Regression: an entry for each deleted checkpoint stayed, so that the catalog grew for as long as a run.
+TEST(CatchUp, ForgetsDeletedAttemptsOfWhichNothingIsLeft) {
+  MemoryStorage memory;
+  auto catalog = make_memory_catalog();
+  for (uint64_t step : {10u, 20u}) {
+    const auto deleted = sample_tombstone({1, step, 1}, 1, Tombstone::Reason::deleted);
+    ASSERT_OK(catalog->record(deleted));
+    if (step == 20) ASSERT_OK(publish_decision(*memory, deleted).status());
+  }
+  EXPECT_EQ(*catch_up(*catalog, *memory), 1u);
+  ASSERT_EQ(catalog->list()->size(), 1u);
+  EXPECT_EQ(catalog->list()->front().key, (AttemptKey{1, 20, 1}));
 }
 
 }  // namespace

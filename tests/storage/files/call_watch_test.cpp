@@ -117,6 +117,7 @@ class HangingCatalog final : public Catalog {
     return ok_status();
   }
   Status record_unsynced(const Decision&) override { return ok_status(); }
+  Status forget(const AttemptKey&) override { return ok_status(); }
   Status sync() override { return Status(Code::io, "the disk is gone"); }
   Result<std::optional<CatalogEntry>> find(const AttemptKey&) override {
     return std::optional<CatalogEntry>();
