@@ -75,8 +75,9 @@ struct NodeConfig : RoleSettings {  // what the roles of a node know when they s
   std::string host;                                        // name of this host, distinct in the job
   int32_t pid = 0;                                         // for clients (local::Attached)
   size_t message_bytes_max = transport::kMaxMessageBytes;  // bound of one message to another node
-  bool grants_staging = false;  // the node answers StagingRequest, and Attached says so
-  bool counts_returns = false;  // likewise: the node takes SaveReturned
+  bool grants_staging = false;     // the node answers StagingRequest, and Attached says so
+  bool counts_returns = false;     // likewise: the node takes SaveReturned
+  bool clients_read_files = true;  // the root's objects are files that clients of this host can open
   std::shared_ptr<PlanSource> plans = std::make_shared<PlanSource>();  // never null
 };
 

@@ -12,8 +12,11 @@
 
 #include "admin/pin_lease.h"
 #include "base/helper_threads.h"
+#include "base/root_name.h"
 #include "shoal/hash.h"
 #include "storage/decisions/rank_manifest.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
 #include "storage/retention/retention.h"
 #include "storage/shards/shard_file.h"
 
@@ -159,6 +162,10 @@ Status check_empty(storage::Storage& folder) {
 }  // namespace
 
 Result<OpenRoot> open_copy_target(const OpenRoot& source, const std::string& path, bool changes) {
+  if (base::is_in_object_store(path)) {
+    return Status(Code::invalid_argument,
+                  path + ": `shoal copy` cannot copy to an object store yet, only from one");
+  }
   OpenRoot target;
   target.file_system = std::make_unique<storage::PosixFileSystem>();
   SHOAL_ASSIGN_OR_RETURN(target.storage,

@@ -9,13 +9,15 @@
 #include <limits>
 
 #include "storage/decisions/rank_manifest.h"
+#include "storage/open_storage.h"
 
 namespace shoal::admin {
 
 Result<OpenRoot> open_root_for_reading(const std::string& path) {
   OpenRoot root;
-  root.file_system = std::make_unique<storage::PosixFileSystem>();
-  SHOAL_ASSIGN_OR_RETURN(root.storage, storage::LocalStorage::open(*root.file_system, path, random_128()));
+  SHOAL_ASSIGN_OR_RETURN(storage::OpenedStorage opened, storage::open_storage(path, random_128()));
+  root.file_system = std::move(opened.disk);
+  root.storage = std::move(opened.storage);
   SHOAL_ASSIGN_OR_RETURN(root.id, storage::open_root(*root.storage, false, RootId{}));
   return root;
 }

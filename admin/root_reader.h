@@ -9,20 +9,20 @@
 
 #include "shoal/status.h"
 #include "storage/decisions/decision.h"
-#include "storage/files/local_storage.h"
-#include "storage/files/posix_file_system.h"
+#include "storage/files/file_system.h"
 #include "storage/retention/marks.h"
 #include "storage/root/attempt_views.h"
 #include "storage/root/run_root.h"
+#include "storage/storage.h"
 
 namespace shoal::admin {
 
 struct OpenRoot {
-  std::unique_ptr<storage::PosixFileSystem> file_system;
-  std::unique_ptr<storage::LocalStorage> storage;
+  std::unique_ptr<storage::FileSystem> file_system;  // null for a root in an object store
+  std::unique_ptr<storage::Storage> storage;
   RootId id;
 };
-// Code::not_found if the folder does not exist or holds no run.
+// Code::not_found if the folder or bucket does not exist or holds no run.
 Result<OpenRoot> open_root_for_reading(const std::string& path);
 
 // The attempts to which a command applies.

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/root_name.h"
 #include "client/launch/checkpointer_options.h"
 #include "client/loading/file_reads.h"
 #include "client/loading/load_report.h"
@@ -58,12 +59,6 @@ class RequestScope {
   Session& session_;
 };
 
-inline std::string absolute_path(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  return error ? path : absolute.string();
-}
-
 inline constexpr int kTries = 3;  // of a request if its node ends
 
 }  // namespace shoal::client
@@ -104,7 +99,7 @@ struct Checkpointer::Impl {
 
   Impl(CheckpointerOptions given, std::unique_ptr<client::Session> attached)
       : options(std::move(given)),
-        root(client::absolute_path(options.root)),
+        root(base::absolute_root(options.root)),
         session(std::move(attached)),
         counts(client::call_counts(options, session->generation())),
         stager(gpu::make_host_stager()),

@@ -1,8 +1,10 @@
 // Storage: named byte objects under one root, with the guarantees that commits depend on. Read this header
 // first.
 //
-// Implementation: LocalStorage (storage/files/local_storage.h) for file systems. The simulator replaces what
-// lies below it, the FileSystem (sim/bytes/memory_file_system.h). An object store may follow.
+// Implementations: LocalStorage (storage/files/local_storage.h) for file systems, S3Storage
+// (storage/s3/s3_storage.h) for object stores; open_storage (storage/open_storage.h) chooses by the name of
+// the root. The simulator replaces what lies below LocalStorage, the FileSystem
+// (sim/bytes/memory_file_system.h).
 //
 // Paths are relative to the root. A path consists of components separated by '/', each of which
 // validate_component accepts. A name from a message or a file therefore cannot lead outside the root. Every
@@ -46,6 +48,8 @@ class ReadFile {
   virtual Status read_at(uint64_t offset, MutableByteView out) = 0;
   // Hints that the caller reads these bytes next.
   virtual void will_read(uint64_t offset, uint64_t bytes) { (void)offset, (void)bytes; }
+  // How many bytes one read should request where the caller needs as many. 0: any number.
+  virtual uint64_t read_bytes_best() const { return 0; }
 };
 
 // An object that is being written. Its name shows nothing until publish. One thread at a time. The destructor
@@ -69,6 +73,10 @@ class Storage {
   virtual ~Storage() = default;
 
   virtual std::string describe() const = 0;  // the root, human-readable
+  // Whether other processes can open an object as the file describe() + "/" + its path.
+  virtual bool has_files() const { return true; }
+  // Whether move_folder works. Otherwise it returns Code::refused.
+  virtual bool moves_folders() const { return true; }
 
   // Creates `path` with these bytes if the name is free. The object and its folder are complete and durable
   // before the call returns. Missing parent folders are created durably.
@@ -99,6 +107,12 @@ class Storage {
   // `name` is taken.
   virtual Status move_folder(const std::string& path, const std::string& name) = 0;
   virtual Status sync_folder(const std::string& folder) = 0;
+  // Proves by further writes to `path`, which exists, that the storage keeps the rules above: Code::refused
+  // names the rule that it breaks. The contents of `path` may then differ.
+  virtual Status check_rules(const std::string& path) {
+    (void)path;
+    return ok_status();
+  }
 };
 
 // Whether an unfinished write may have left this name in a folder: "NAME.<32 hex digits>.partial". No object

@@ -239,7 +239,7 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   auto [found, fresh] = loads_.try_emplace(id, ++loads_begun_, request, now, load_counts_);
   SHOAL_CHECK(fresh);
   found->second.reads = reads;
-  found->second.reads_files = reads && request.reads_files;
+  found->second.reads_files = reads && request.reads_files && config_.clients_read_files;
   // The layout of many small tensors takes more memory than the window.
   if (!is_worth_asking(request)) found->second.request.sharing.reset();
   if (reads) found->second.slab_bytes = slab->second;

@@ -10,8 +10,6 @@
 
 #include "base/clock.h"
 #include "base/host_port.h"
-#include "storage/files/posix_file_system.h"
-#include "storage/files/watched_file_system.h"
 #include "storage/root/run_root.h"
 #include "transport/live/make_transport.h"
 
@@ -71,20 +69,18 @@ std::string own_host_name() {
 }
 
 // The storage of a root, behind a CallWatch that reports slow calls.
-OpenedRoot watched_root(storage::CallWatch::Log log) {
-  OpenedRoot opened;
-  opened.watch = std::make_unique<storage::CallWatch>(base::steady_now_ns, std::move(log));
-  opened.watch->start();
-  opened.disk = std::make_unique<storage::PosixFileSystem>();
-  opened.file_system = std::make_unique<storage::WatchedFileSystem>(*opened.disk, *opened.watch);
-  return opened;
+Result<OpenedRoot> watched_root(const std::string& root, const Nonce& process, storage::CallWatch::Log log) {
+  OpenedRoot out;
+  out.watch = std::make_unique<storage::CallWatch>(base::steady_now_ns, std::move(log));
+  out.watch->start();
+  SHOAL_ASSIGN_OR_RETURN(out.opened, storage::open_storage(root, process, out.watch.get()));
+  return out;
 }
 
 Result<OpenedRoot> open_root_to_read(const std::string& root, const Nonce& process,
                                      storage::CallWatch::Log log) {
-  OpenedRoot opened = watched_root(std::move(log));
-  SHOAL_ASSIGN_OR_RETURN(opened.storage, storage::LocalStorage::open(*opened.file_system, root, process));
-  SHOAL_ASSIGN_OR_RETURN(opened.root_id, storage::open_root(*opened.storage, false, Nonce{}));
+  SHOAL_ASSIGN_OR_RETURN(OpenedRoot opened, watched_root(root, process, std::move(log)));
+  SHOAL_ASSIGN_OR_RETURN(opened.root_id, storage::open_root(opened.storage(), false, Nonce{}));
   return opened;
 }
 
@@ -101,14 +97,13 @@ Result<storage::ReaderRecord> take_reader(storage::Storage& storage, const trans
 
 Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
                                   storage::CallWatch::Log log) {
-  OpenedRoot opened = watched_root(std::move(log));
-  SHOAL_ASSIGN_OR_RETURN(opened.storage, storage::LocalStorage::open(*opened.file_system, root, process));
-  auto root_id = storage::open_root(*opened.storage, may_create, random_128());
+  SHOAL_ASSIGN_OR_RETURN(OpenedRoot opened, watched_root(root, process, std::move(log)));
+  auto root_id = storage::open_root(opened.storage(), may_create, random_128());
   if (!may_create && root_id.status().code() == Code::not_found) {
     return Status(Code::not_found, root_id.status().message() + kWhyNoNewRoot);
   }
   SHOAL_ASSIGN_OR_RETURN(opened.root_id, std::move(root_id));
-  Status probed = storage::probe_storage(*opened.storage, random_128());
+  Status probed = storage::probe_storage(opened.storage(), random_128());
   if (probed.code() == Code::refused) {
     return Status(Code::refused, probed.message() + kWhyNodesWrite);
   }

@@ -9,8 +9,7 @@
 #include "actors/node/node.h"
 #include "shoal/status.h"
 #include "storage/files/call_watch.h"
-#include "storage/files/file_system.h"
-#include "storage/files/local_storage.h"
+#include "storage/open_storage.h"
 #include "storage/retention/readers.h"
 #include "transport/transport.h"
 
@@ -22,10 +21,9 @@ inline constexpr int kMaxEpochClaims = 64;  // tries for the next epoch if other
 
 struct OpenedRoot {
   std::unique_ptr<storage::CallWatch> watch;
-  std::unique_ptr<storage::FileSystem> disk,
-      file_system;  // the latter shows the watch each call on the former
-  std::unique_ptr<storage::Storage> storage;
+  storage::OpenedStorage opened;
   RootId root_id;
+  storage::Storage& storage() const { return *opened.storage; }
 };
 // Proves that the root supports what commits rely on. `may_create`: makes the folder a root if it is none
 // yet; otherwise that is Code::not_found, and nothing is written. `log` receives calls that take long

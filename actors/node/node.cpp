@@ -230,7 +230,7 @@ transport::Identity Node::sent_identity() const {
 Status Node::take_generation() {
   if (options_.read_only) {
     SHOAL_ASSIGN_OR_RETURN(storage::ReaderRecord reader,
-                           take_reader(*root_.storage, identity_, options_.rejoin));
+                           take_reader(root_.storage(), identity_, options_.rejoin));
     identity_.generation = reader.number;
     return ok_status();
   }
@@ -238,8 +238,8 @@ Status Node::take_generation() {
   SHOAL_ASSIGN_OR_RETURN(
       storage::GenerationRecord generation,
       options_.rejoin
-          ? storage::rejoin_generation(*root_.storage, *options_.rejoin, options_.job_id, process_)
-          : storage::claim_generation(*root_.storage, options_.job_id, process_));
+          ? storage::rejoin_generation(root_.storage(), *options_.rejoin, options_.job_id, process_)
+          : storage::claim_generation(root_.storage(), options_.job_id, process_));
   identity_.generation = generation.generation;
   claims_.generation = generation;
   return ok_status();
@@ -270,18 +270,18 @@ Status Node::take_place() {
   SHOAL_RETURN_IF_ERROR(options_.coordinate ? start_coordinating() : follow_coordinator());
   log_.info(options_.read_only
                 ? fmt::format("job {} only reads root {}, as readers/{}", options_.job_id,
-                              root_.storage->describe(), identity_.generation)
+                              root_.storage().describe(), identity_.generation)
                 : fmt::format("job {}, generation {}, epoch {}, root {}", options_.job_id,
-                              identity_.generation, identity_.epoch, root_.storage->describe()));
+                              identity_.generation, identity_.epoch, root_.storage().describe()));
   if (!options_.settings_sources.empty()) log_.info("settings: " + options_.settings_sources);
   return ok_status();
 }
 
 Status Node::check_root_is_ours() {
-  Status status = check_no_other_run(*root_.storage, identity_, options_.token, options_.rejoin);
+  Status status = check_no_other_run(root_.storage(), identity_, options_.token, options_.rejoin);
   const bool had_root = options_.rejoin && *options_.rejoin != storage::kGenerationOfJob;
   if (status.code() != Code::refused || !had_root) return status;
-  SHOAL_ASSIGN_OR_RETURN(auto last, storage::highest_epoch(*root_.storage));
+  SHOAL_ASSIGN_OR_RETURN(auto last, storage::highest_epoch(root_.storage()));
   return last ? taken_over(*last) : status;
 }
 
@@ -311,16 +311,16 @@ Status Node::start_coordinating() {
   bool is_default = options_.catalog_dir.empty();
   SHOAL_ASSIGN_OR_RETURN(
       catalog_, storage::open_watched_catalog(is_default ? paths_.catalog_dir : options_.catalog_dir,
-                                              is_default, root_.root_id, *root_.storage, *root_.watch,
+                                              is_default, root_.root_id, root_.storage(), *root_.watch,
                                               [this](const std::string& line) { warn(line); }));
   if (is_default) remove_catalogs_of_the_past();
   std::string address = reachable_address(transport_->listen_address(), own_host_name());
-  SHOAL_ASSIGN_OR_RETURN(auto before, storage::highest_epoch(*root_.storage));
+  SHOAL_ASSIGN_OR_RETURN(auto before, storage::highest_epoch(root_.storage()));
   if (before && storage::is_of_run(*before, options_.job_id, identity_.generation) &&
       before->address != address) {
     earlier_coordinator_ = before->address;
   }
-  SHOAL_ASSIGN_OR_RETURN(identity_.epoch, claim_next_epoch(*root_.storage, address, identity_));
+  SHOAL_ASSIGN_OR_RETURN(identity_.epoch, claim_next_epoch(root_.storage(), address, identity_));
   epoch_address_ = address;
   claims_.epoch = storage::EpochRecord{identity_.epoch, address, identity_.job_id, identity_.incarnation,
                                        identity_.generation};
@@ -347,7 +347,7 @@ Status Node::follow_coordinator() {
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
   if (options_.read_only) return ok_status();
-  auto generation = storage::read_generation_record(*root_.storage, identity_.generation);
+  auto generation = storage::read_generation_record(root_.storage(), identity_.generation);
   if (generation.ok()) claims_.generation = *generation;
   return ok_status();
 }
@@ -357,7 +357,7 @@ void Node::report_if_unreachable() {
 }
 
 void Node::try_address(bool by_root) {
-  auto highest = storage::highest_epoch(*root_.storage);
+  auto highest = storage::highest_epoch(root_.storage());
   bool is_ours =
       highest.ok() && *highest && storage::is_of_run(**highest, options_.job_id, identity_.generation);
   if (is_ours) links_->redirect((*highest)->epoch, by_root ? (*highest)->address : options_.coordinator);
@@ -366,11 +366,11 @@ void Node::try_address(bool by_root) {
 // Called before each commit: restores the run's records. In a root without them nobody would find the
 // checkpoint.
 Status Node::keep_claims() {
-  auto restored = storage::restore_claims(*root_.storage, claims_);
+  auto restored = storage::restore_claims(root_.storage(), claims_);
   SHOAL_RETURN_IF_ERROR(restored.status());
   for (const std::string& path : *restored) {
     log_.warning(fmt::format("{}/{} was missing or damaged: this node has restored it",
-                             root_.storage->describe(), path));
+                             root_.storage().describe(), path));
   }
   return ok_status();
 }
@@ -393,7 +393,7 @@ void Node::look_for_newest_checkpoint() {
   constexpr uint32_t kEnoughForDamage = 100;
   bool is_found = false;
   for (const uint32_t newest : {uint32_t{1}, kEnoughForDamage}) {
-    const Result<CheckpointList> found = storage::list_newest_checkpoints(*root_.storage, newest);
+    const Result<CheckpointList> found = storage::list_newest_checkpoints(root_.storage(), newest);
     if (!found.ok()) {
       return warn("the metrics do not show the last commit before the next one: " +
                   found.status().to_string());
@@ -466,7 +466,7 @@ void Node::prepare_staging() {
   parts_ = std::make_unique<StagedParts>(send);
   slabs_.stage_by(*parts_);
   wiring_->stage_by(*staging_, *parts_);
-  first_save_ = std::make_unique<FirstSaveWatch>(*root_.storage, identity_.generation,
+  first_save_ = std::make_unique<FirstSaveWatch>(root_.storage(), identity_.generation,
                                                  [this](const std::string& line) { wiring_->warn(line); });
   wiring_->watch(*first_save_);
 }
@@ -486,6 +486,7 @@ void Node::serve() {
   config.pid = getpid();
   config.message_bytes_max = kMaxRelayedBytes;
   config.grants_staging = config.counts_returns = !options_.read_only;
+  config.clients_read_files = root_.storage().has_files();
   std::vector<std::unique_ptr<Role>> roles;
   if (options_.coordinate) roles.push_back(make_coordinator(config));
   roles.push_back(make_planner(config));
@@ -521,13 +522,13 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
   Status placed = take_place();
   if (placed.ok()) {
     runner_ = std::make_unique<OperationRunner>(
-        *root_.storage, catalog_.get(), slabs_, root_.root_id,
+        root_.storage(), catalog_.get(), slabs_, root_.root_id,
         OperationRunner::Surroundings{[] { return random_128(); }, base::unix_now_ns,
                                       [this] { return keep_claims(); }, options_.read_only});
     activity_ = std::make_unique<Activity>(identity_.generation, options_.world_size);
     shown_ = activity_.get();
     report_ = std::make_unique<NodeReport>(
-        NodeReport::Facts{name_, root_.storage->describe(), identity_, options_.coordinate,
+        NodeReport::Facts{name_, root_.storage().describe(), identity_, options_.coordinate,
                           options_.coordinate ? transport_->listen_address() : options_.coordinator,
                           options_.read_only},
         *activity_, *links_, *transport_, *root_.watch, slabs_, stop_);
@@ -641,7 +642,7 @@ void Node::stop_transport(uint32_t drain_ms) {
 void Node::end_reading() {
   if (!options_.read_only || !options_.coordinate) return;
   if (server_->attached() > 0 || links_->peers_up() > 0) return;
-  Status removed = storage::remove_reader(*root_.storage, identity_.generation);
+  Status removed = storage::remove_reader(root_.storage(), identity_.generation);
   if (!removed.ok()) log_.warning(removed.to_string());
 }
 

@@ -10,6 +10,7 @@
 
 #include "actors/node/bootstrap.h"
 #include "base/descriptors.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/doctor/checks.h"
 #include "cli/doctor/job_shape.h"
@@ -128,6 +129,8 @@ bool run_checks(const DoctorOptions& options, const ShapedJob& job, Report* repo
   report->add(check_token(measure_token(options.token_file), shape.hosts));
   if (options.root.empty()) {
     report->add(found_skipped("root", "ROOT is not given, and SHOAL_ROOT is not set"));
+  } else if (base::is_in_object_store(options.root)) {
+    report->add(found_skipped("root", "doctor does not try object stores yet"));
   } else {
     if (!check_root_and_use(options, shape, report)) return false;
   }

@@ -209,7 +209,7 @@ UseFacts measure_use(const std::string& root, const std::string& token_file) {
   const std::string other = local::mint_token();
   const bool has_token = token.ok() && !token->empty();
   const Bytes bytes = has_token ? *token : Bytes(as_view(other).begin(), as_view(other).end());
-  facts.other_run = actors::check_no_other_run(*opened->storage, self, bytes, std::nullopt);
+  facts.other_run = actors::check_no_other_run(opened->storage(), self, bytes, std::nullopt);
   return facts;
 }
 

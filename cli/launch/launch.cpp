@@ -17,6 +17,7 @@
 #include "admin/root_reader.h"
 #include "base/host_port.h"
 #include "base/owned_fd.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/launch/launcher.h"
 #include "cli/node/node_settings.h"
@@ -106,15 +107,23 @@ Status validate(const LaunchFlags& flags) {
 }
 
 Status make_root(const std::string& root) {
+  if (base::is_in_object_store(root)) return ok_status();  // it begins with its first object
   if (mkdir(root.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
   return Status(errno == ENOENT ? Code::not_found : Code::refused,
                 fmt::format("cannot create root {}: {}", root, std::strerror(errno)));
+}
+
+Status check_bucket_holds_run(const std::string& root, bool may_create) {
+  const Status status = admin::open_root_for_reading(root).status();
+  if (status.code() != Code::not_found || !may_create) return status;
+  return Status(Code::not_found, status.message() + ". Use --create for a new root");
 }
 
 // Rejects a folder that no run has used. An unmounted mount point is an empty folder, and a job that starts
 // there would save to the wrong place.
 Status check_holds_run(const std::string& root, bool may_create) {
   namespace fs = std::filesystem;
+  if (base::is_in_object_store(root)) return check_bucket_holds_run(root, may_create);
   std::error_code error;
   fs::directory_iterator entries(root, error);
   if (error == std::errc::no_such_file_or_directory) {
@@ -195,9 +204,7 @@ class PlanMaker {
     if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
     SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root)
                                         : check_holds_run(flags_.root, !flags_.read_only));
-    std::error_code error;
-    root_ = std::filesystem::canonical(flags_.root, error).string();
-    if (error) return Status(Code::not_found, fmt::format("root {}: {}", flags_.root, error.message()));
+    SHOAL_ASSIGN_OR_RETURN(root_, base::normal_root(flags_.root));
     SHOAL_ASSIGN_OR_RETURN(local::NodePaths paths, local::node_paths(root_, flags_.read_only ? job_id_ : ""));
     // A job that trains may start a job that only reads, which must not use the socket of the first.
     if (!flags_.read_only) socket_ = variable("SHOAL_SOCKET");

@@ -22,6 +22,7 @@
 #include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
+#include "storage/files/posix_file_system.h"
 
 namespace shoal::cli {
 
@@ -252,11 +253,12 @@ Status check_space(const Copying& copying, const CopyCommand& command, uint64_t 
 }
 
 // What `--create --dry-run` knows of a folder that does not exist yet: everything is to be copied there.
-Result<uint64_t> free_space_for(const CopyCommand& command, const admin::OpenRoot& root) {
+Result<uint64_t> free_space_for(const CopyCommand& command) {
   std::filesystem::path path = std::filesystem::absolute(command.other).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   if (!std::filesystem::exists(path)) path = path.parent_path();
-  return admin::free_space_of(*root.file_system, path.string());
+  storage::PosixFileSystem disk;
+  return admin::free_space_of(disk, path.string());
 }
 
 int copy_command(const CopyCommand& command) {
@@ -267,7 +269,7 @@ int copy_command(const CopyCommand& command) {
   auto other = open_other(command, *root);
   const bool is_missing = other.status().code() == Code::not_found;
   if (!other.ok() && !(is_missing && command.create)) return report_unusable(other.status());
-  auto free_bytes = free_space_for(command, *root);
+  auto free_bytes = free_space_for(command);
   if (!free_bytes.ok()) return report_unusable(free_bytes.status());
   Copying copying(command, *root, is_missing ? nullptr : &*other);
   copying.look(*views);

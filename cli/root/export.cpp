@@ -21,6 +21,8 @@
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
 #include "gpu/dtype_conversion.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
 
 namespace shoal::cli {
 
@@ -104,7 +106,8 @@ Result<Exported> run_export(const ExportCommand& command, const admin::OpenRoot&
   const storage::Decision& decision = *out.view.decision;
   SHOAL_ASSIGN_OR_RETURN(
       out.plan, admin::plan_export(storage::metadata_of(decision).state_dict_metadata, command.options));
-  SHOAL_ASSIGN_OR_RETURN(auto folder, open_folder(*root.file_system, command.folder));
+  storage::PosixFileSystem disk;
+  SHOAL_ASSIGN_OR_RETURN(auto folder, open_folder(disk, command.folder));
   TensorsOfCheckpoint tensors(*root.storage, decision);
   std::atomic<uint64_t> bytes_done{0};
   ProgressLine progress("export", out.plan.tensor_bytes, bytes_done, command.progress);

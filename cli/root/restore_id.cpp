@@ -6,6 +6,7 @@
 
 #include "admin/root_reader.h"
 #include "cli/commands.h"
+#include "storage/open_storage.h"
 
 namespace shoal::cli {
 
@@ -24,12 +25,11 @@ constexpr const char* kRestoreIdFooter =
     "runs.";
 
 int run_restore_id(const std::string& path) {
-  storage::PosixFileSystem file_system;
-  auto storage = storage::LocalStorage::open(file_system, path, random_128());
-  if (!storage.ok()) return report_unusable(storage.status());
-  auto id = storage::restore_root_id(**storage);
+  auto root = storage::open_storage(path, random_128());
+  if (!root.ok()) return report_unusable(root.status());
+  auto id = storage::restore_root_id(*root->storage);
   if (!id.ok()) return report_unusable(id.status());
-  fmt::print("root {} has its id again: run {}\n", (*storage)->describe(), id->to_hex());
+  fmt::print("root {} has its id again: run {}\n", root->storage->describe(), id->to_hex());
   return kExitOk;
 }
 

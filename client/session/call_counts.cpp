@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/root_name.h"
 #include "client/session/node_process.h"
 
 namespace shoal::client {
@@ -17,6 +18,10 @@ std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint
   static std::map<std::tuple<std::string, Rank, bool>, std::shared_ptr<CallCounts>> last;
   std::error_code error;
   std::string root = std::filesystem::weakly_canonical(options.root, error).string();
+  if (base::is_in_object_store(options.root)) {
+    auto normal = base::normal_root(options.root);
+    root = normal.ok() ? std::move(*normal) : options.root;
+  }
   std::lock_guard lock(mutex);
   std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank, options.read_only}];
   if (!counts || counts->generation != generation || counts->process != process_nonce()) {

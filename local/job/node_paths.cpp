@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/owned_fd.h"
+#include "base/root_name.h"
 #include "local/socket/socket.h"
 #include "local/status/node_query.h"
 #include "shoal/hash.h"
@@ -21,23 +21,6 @@ constexpr const char* kReaderInfix = "-reader-";  // between the hash of the roo
 
 std::string short_hash(const std::string& text) {
   return xxh3_128(as_view(text)).to_hex().substr(0, 16);
-}
-
-Result<std::string> real_folder(const std::string& root) {
-  if (root.empty()) return Status(Code::invalid_argument, "the name of the root is empty");
-  if (root.find('\0') != std::string::npos)
-    return Status(Code::invalid_argument, "the name of the root has a NUL byte");
-  char resolved[PATH_MAX];
-  if (!::realpath(root.c_str(), resolved)) {
-    const Code code = errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::io;
-    return Status(code, fmt::format("{}: {}", root, std::strerror(errno)));
-  }
-  struct stat folder {};
-  if (::stat(resolved, &folder) != 0) {
-    return Status(Code::io, fmt::format("{}: {}", resolved, std::strerror(errno)));
-  }
-  if (!S_ISDIR(folder.st_mode)) return Status(Code::not_found, fmt::format("{} is not a folder", resolved));
-  return std::string(resolved);
 }
 
 // In a folder that all users may write to, another user may have created this one first, or a link.
@@ -79,7 +62,7 @@ Status make_runtime_folder() {
 }
 
 Result<NodePaths> node_paths(const std::string& root, const std::string& reader) {
-  SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
+  SHOAL_ASSIGN_OR_RETURN(std::string real_root, base::normal_root(root));
   const std::string folder = runtime_folder();
   SHOAL_RETURN_IF_ERROR(make_private_folder(folder));
   std::string stem = fmt::format("{}/{}", folder, short_hash(real_root));
@@ -88,7 +71,7 @@ Result<NodePaths> node_paths(const std::string& root, const std::string& reader)
 }
 
 Result<std::vector<std::string>> list_reader_sockets(const std::string& root) {
-  SHOAL_ASSIGN_OR_RETURN(std::string real_root, real_folder(root));
+  SHOAL_ASSIGN_OR_RETURN(std::string real_root, base::normal_root(root));
   const std::string stem = fmt::format("{}/{}{}", runtime_folder(), short_hash(real_root), kReaderInfix);
   std::vector<std::string> sockets = list_node_sockets();
   std::erase_if(sockets, [&](const std::string& socket) { return !socket.starts_with(stem); });

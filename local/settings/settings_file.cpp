@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/root_name.h"
 #include "local/settings/settings.h"
 
 namespace shoal::local {
@@ -95,7 +96,9 @@ Status Settings::add_files(const std::string& root) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = fs::current_path(error);
-  const std::string of_root = root.empty() ? "" : (fs::path(root) / kSettingsFile).string();
+  // A root in an object store has no such file.
+  const bool has_file = !root.empty() && !base::is_in_object_store(root);
+  const std::string of_root = has_file ? (fs::path(root) / kSettingsFile).string() : "";
   if (!error) {
     const std::string here = (folder / kSettingsFile).string();
     std::error_code either_lacks;

@@ -74,16 +74,24 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
     return options
 
 
+def _is_in_object_store(root: str) -> bool:
+    return root.startswith("s3://")
+
+
+def _real_root(root: str) -> str:
+    return root.rstrip("/") if _is_in_object_store(root) else os.path.realpath(root)
+
+
 def _check_root(options: typing.Any) -> None:
     """Finds what would otherwise be the end of a wait for the node."""
     root = str(options.root)
-    if not os.path.lexists(root):
+    if not _is_in_object_store(root) and not os.path.lexists(root):
         raise NotFound(f"the root {root} does not exist: create this folder first, on storage of all hosts")
     for other in list(_open):
         if other._pid != os.getpid() or options.read_only or other._client.options.read_only:
             continue
         is_same_rank = other._client.options.job_id != options.job_id or other._rank == options.rank
-        if is_same_rank and os.path.realpath(other.root) == os.path.realpath(root):
+        if is_same_rank and _real_root(other.root) == _real_root(root):
             raise Refused(
                 f"this process has a Checkpointer of the root {root} already: use it, close it first, or "
                 "pass read_only=True to open one that only loads"

@@ -110,6 +110,9 @@ Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionRes
   std::string folder = attempt_folder(deletion.key);
   SHOAL_RETURN_IF_ERROR(remove_files(storage, folder, deletion.threads, result));
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder));
+  // Without a rename the tombstone stays. Otherwise a process that paused before it published its manifest
+  // could publish it now, without the files.
+  if (!storage.moves_folders()) return ok_status();
   size_t slash = folder.find('/');
   std::string step = folder.substr(0, slash), aside = partial_name(kRemovedName, deletion.nonce);
   SHOAL_RETURN_IF_ERROR(storage.move_folder(folder, aside));
@@ -146,7 +149,9 @@ Status remove_remains(Storage& storage, const std::string& remains) {
   size_t slash = folder.find('/');
   if (slash == std::string::npos) return remove_empty(folder);
   if (is_partial(folder.substr(slash + 1))) {
-    SHOAL_ASSIGN_OR_RETURN(folder, take_aside(storage, remains));
+    if (storage.moves_folders()) {
+      SHOAL_ASSIGN_OR_RETURN(folder, take_aside(storage, remains));
+    }
     if (folder.empty()) return remove_empty(remains.substr(0, slash));
     auto listed = storage.list(folder);
     if (!listed.ok() && listed.status().code() != Code::not_found) return listed.status();

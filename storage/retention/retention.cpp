@@ -99,7 +99,8 @@ class Planner {
     if (known_ != nullptr) {
       auto found = known_->attempts.find(key);
       if (found != known_->attempts.end()) {
-        if (found->second.state == AttemptInfo::State::aborted) return ok_status();
+        const AttemptInfo::State state = found->second.state;
+        if (state == AttemptInfo::State::aborted || state == AttemptInfo::State::deleted) return ok_status();
         if (!must_be_fresh) return checkpoint(keepers, key);
       }
     }
@@ -115,6 +116,10 @@ class Planner {
         return checkpoint(keepers, key);
       case AttemptInfo::State::deleted:
         if (known_ != nullptr) known_->attempts.erase(key);
+        if (!storage_.moves_folders() && info->leftover_files == 0) {  // its tombstone stays
+          if (known_ != nullptr) known_->attempts[key].state = info->state;
+          return ok_status();
+        }
         plan_->finish.push_back(key);
         return ok_status();
       case AttemptInfo::State::aborted:

@@ -247,11 +247,17 @@ Status probe_storage(Storage& storage, const Nonce& nonce) {
   SHOAL_ASSIGN_OR_RETURN(Bytes read, storage.read(path, content.size()));
   if (!first || read != content) return refuse("a new name is taken");
   SHOAL_ASSIGN_OR_RETURN(bool second, storage.create_exclusive(path, content));
-  if (second) return refuse("it allows creating the same name twice");
+  if (second) {
+    return refuse(storage.has_files()
+                      ? "it allows creating the same name twice"
+                      : "the object store ignores the condition If-None-Match of a PUT, so two "
+                        "writers could both commit");
+  }
   SHOAL_ASSIGN_OR_RETURN(auto listed, storage.list(kProbesFolder));
   bool found = std::any_of(listed.begin(), listed.end(),
                            [&](const ObjectInfo& object) { return object.name == name; });
   if (!found) return refuse("a listing lacks a file that was just created");
+  SHOAL_RETURN_IF_ERROR(storage.check_rules(path));
   SHOAL_RETURN_IF_ERROR(storage.remove(path));
   return ok_status();
 }

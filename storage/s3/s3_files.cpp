@@ -1,0 +1,191 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+#include "storage/s3/s3_files_internal.h"
+
+namespace shoal::storage {
+
+namespace {
+
+constexpr uint64_t kFirstBytes = uint64_t{64} << 10;  // that come with the opening of an object
+
+}  // namespace
+
+Result<std::unique_ptr<S3ReadFile>> S3ReadFile::open(S3Client& client, const std::string& key) {
+  std::unique_ptr<S3ReadFile> file(new S3ReadFile(client, key));
+  file->first_.resize(kFirstBytes);
+  S3Request request{
+      .method = "GET", .key = key, .headers = {{"Range", fmt::format("bytes=0-{}", kFirstBytes - 1)}}};
+  request.into = file->first_;
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client.send(request));
+  if (answer.status == 416) {  // an empty object has no range
+    file->first_.clear();
+    return file;
+  }
+  if (!answer.ok()) return client.error(request, answer, "open");
+  file->first_.resize(answer.into_bytes);
+  file->size_ = answer.status == 206 ? answer.object_bytes : answer.into_bytes;
+  file->etag_ = answer.etag;
+  return file;
+}
+
+Status S3ReadFile::read_at(uint64_t offset, MutableByteView out) {
+  if (out.empty()) return ok_status();
+  if (offset > size_ || out.size() > size_ - offset) {
+    return Status(Code::corrupt,
+                  fmt::format("s3://{}/{}: it ends at byte {}, but {} bytes from byte {} are expected",
+                              client_.settings().bucket, key_, size_, out.size(), offset));
+  }
+  if (offset < first_.size()) {
+    const size_t here = std::min<uint64_t>(out.size(), first_.size() - offset);
+    std::memcpy(out.data(), first_.data() + offset, here);
+    out = out.subspan(here);
+    offset += here;
+  }
+  return out.empty() ? ok_status() : read_range(offset, out);
+}
+
+Status S3ReadFile::read_range(uint64_t offset, MutableByteView out) {
+  S3Request request{.method = "GET", .key = key_};
+  request.headers = {{"Range", fmt::format("bytes={}-{}", offset, offset + out.size() - 1)}};
+  if (!etag_.empty()) request.headers.emplace_back("If-Match", etag_);
+  request.into = out;
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (answer.status == 412) {
+    return Status(Code::busy, fmt::format("s3://{}/{}: it was replaced while it was read",
+                                          client_.settings().bucket, key_));
+  }
+  if (!answer.ok()) return client_.error(request, answer, "read");
+  if (answer.into_bytes == out.size()) return ok_status();
+  return Status(Code::corrupt,
+                fmt::format("s3://{}/{}: {} bytes from byte {} were requested, but {} came",
+                            client_.settings().bucket, key_, out.size(), offset, answer.into_bytes));
+}
+
+S3WriteFile::~S3WriteFile() {
+  for (Upload& upload : uploads_) upload.etag.wait();  // they read what the caller keeps
+  // A failure is ignored: a lifecycle rule of the bucket removes the parts.
+  if (!upload_.empty() && !is_published_) (void)storage_.abort_upload(key_, upload_);
+}
+
+Status S3WriteFile::append(ByteView data) {
+  if (part_.begin + part_.bytes == 0 && held_.empty()) patchable_bytes_ = data.size();
+  return add(data, false);
+}
+
+Status S3WriteFile::append_kept(ByteView data) {
+  return add(data, true);
+}
+
+Status S3WriteFile::add(ByteView data, bool is_kept) {
+  SHOAL_RETURN_IF_ERROR(failed_);
+  while (!data.empty()) {
+    const ByteView piece = data.first(std::min<uint64_t>(data.size(), part_bytes_ - part_.bytes));
+    data = data.subspan(piece.size());
+    if (is_kept) {
+      part_.pieces.push_back({{}, piece});
+    } else {
+      part_.pieces.push_back({Bytes(piece.begin(), piece.end()), {}});
+    }
+    part_.bytes += piece.size();
+    if (part_.bytes == part_bytes_) SHOAL_RETURN_IF_ERROR(failed_ = end_part());
+  }
+  return ok_status();
+}
+
+// The part is full, or the object ends with it.
+Status S3WriteFile::end_part() {
+  auto part = std::make_shared<Part>(std::move(part_));
+  part_ = Part{part->begin + part->bytes, 0, {}};
+  const size_t number = static_cast<size_t>(part->begin / part_bytes_) + 1;
+  if (number > kS3PartsMax) {
+    return Status(Code::too_large, fmt::format("s3://{}/{}: it needs more than {} parts of {}",
+                                               storage_.client_.settings().bucket, key_, kS3PartsMax,
+                                               human_bytes(part_bytes_)));
+  }
+  etags_.resize(number);
+  if (part->begin == 0 || part->begin < patchable_bytes_) {
+    held_.push_back(std::move(part));
+    return ok_status();
+  }
+  return start_upload(number, std::move(part));
+}
+
+std::vector<ByteView> S3WriteFile::body_of(const Part& part) {
+  std::vector<ByteView> body;
+  body.reserve(part.pieces.size());
+  for (const Piece& piece : part.pieces) body.push_back(piece.view());
+  return body;
+}
+
+Status S3WriteFile::start_upload(size_t number, std::shared_ptr<const Part> part) {
+  if (upload_.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(upload_, storage_.begin_upload(key_, write_id_));
+  }
+  if (uploads_.size() == kPartsInFlight) SHOAL_RETURN_IF_ERROR(finish_oldest());
+  auto work = [this, number, part = std::move(part), upload = upload_] {
+    return storage_.put_part(key_, upload, number, body_of(*part));
+  };
+  try {
+    uploads_.push_back({number, std::async(std::launch::async, work)});
+  } catch (const std::exception&) {  // no thread is to be had
+    uploads_.push_back({number, std::async(std::launch::deferred, work)});
+  }
+  return ok_status();
+}
+
+Status S3WriteFile::finish_oldest() {
+  Upload oldest = std::move(uploads_.front());
+  uploads_.pop_front();
+  SHOAL_ASSIGN_OR_RETURN(etags_[oldest.number - 1], oldest.etag.get());
+  return ok_status();
+}
+
+Status S3WriteFile::patch(uint64_t offset, ByteView data) {
+  SHOAL_RETURN_IF_ERROR(failed_);
+  SHOAL_CHECK(offset <= patchable_bytes_ && data.size() <= patchable_bytes_ - offset);
+  std::vector<Part*> parts;
+  for (const auto& part : held_) parts.push_back(part.get());
+  parts.push_back(&part_);
+  for (Part* part : parts) {
+    uint64_t begin = part->begin;
+    for (Piece& piece : part->pieces) {
+      const uint64_t end = begin + piece.view().size();
+      if (!data.empty() && offset >= begin && offset < end) {
+        const size_t here = std::min<uint64_t>(data.size(), end - offset);
+        std::memcpy(piece.own.data() + (offset - begin), data.data(), here);
+        data = data.subspan(here);
+        offset += here;
+      }
+      begin = end;
+    }
+  }
+  SHOAL_CHECK(data.empty());
+  return ok_status();
+}
+
+Result<bool> S3WriteFile::publish() {
+  SHOAL_RETURN_IF_ERROR(failed_);
+  const bool is_one_put = upload_.empty() && part_.begin + part_.bytes <= part_bytes_;
+  auto published = is_one_put ? storage_.put_exclusive(key_, body_of(held_.empty() ? part_ : *held_.front()))
+                              : publish_parts();
+  is_published_ = published.ok() && *published;
+  return published;
+}
+
+Result<bool> S3WriteFile::publish_parts() {
+  if (part_.bytes > 0) SHOAL_RETURN_IF_ERROR(end_part());
+  for (const auto& part : held_) {
+    SHOAL_RETURN_IF_ERROR(start_upload(static_cast<size_t>(part->begin / part_bytes_) + 1, part));
+  }
+  while (!uploads_.empty()) SHOAL_RETURN_IF_ERROR(finish_oldest());
+  const Status completed = storage_.complete(key_, upload_, etags_);
+  if (completed.ok()) return true;
+  if (completed.code() != Code::already_exists) return completed;
+  return storage_.is_of_write(key_, write_id_);
+}
+
+}  // namespace shoal::storage

@@ -1,0 +1,292 @@
+#include "storage/s3/s3_storage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shoal/hash.h"
+#include "storage/s3/s3_files_internal.h"
+#include "storage/s3/xml.h"
+
+namespace shoal::storage {
+
+namespace {
+
+constexpr int kMaxReopens = 3;             // of an object that others replace while it is read
+constexpr size_t kMaxListed = 10'000'000;  // entries of one folder
+
+const std::pair<std::string, std::string> kIfFree = {"If-None-Match", "*"};
+constexpr const char* kWriteIdHeader = "x-amz-meta-shoal-write";
+
+Status validate_s3_entry(const std::string& path) {
+  return path.empty() ? validate_component(path) : validate_path(path);
+}
+
+// A path under which an object may be published.
+Status validate_s3_object(const std::string& path) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_entry(path));
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (is_partial(name)) return Status(Code::invalid_argument, name + " is the name of a partial object");
+  return validate_component(name);
+}
+
+}  // namespace
+
+uint64_t part_bytes_for(uint64_t bytes_expected) {
+  constexpr uint64_t kStep = uint64_t{1} << 20;
+  const uint64_t needed = bytes_expected / (kS3PartsMax / 2) + 1;
+  return std::max(kPartBytesDefault, (needed + kStep - 1) / kStep * kStep);
+}
+
+Result<std::unique_ptr<S3Storage>> S3Storage::open(S3Settings settings, S3Retries retries) {
+  std::unique_ptr<S3Storage> storage(new S3Storage(std::move(settings), std::move(retries)));
+  const Status listed = storage->list_page("", "", 1, true).status();
+  // What is missing is the bucket: a prefix without objects is an empty root.
+  if (listed.message().find("NoSuchBucket") != std::string::npos) {
+    return Status(Code::not_found,
+                  fmt::format("root {} does not exist: {}", storage->describe(), listed.message()));
+  }
+  SHOAL_RETURN_IF_ERROR(listed);
+  return storage;
+}
+
+std::string S3Storage::key_of(const std::string& path) const {
+  const std::string& prefix = client_.settings().prefix;
+  return prefix.empty() || path.empty() ? prefix + path : prefix + "/" + path;
+}
+
+// --- writing ---
+
+Result<bool> S3Storage::is_of_write(const std::string& key, const std::string& write_id) {
+  const S3Request request{.method = "HEAD", .key = key};
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (answer.ok()) return answer.write_id == write_id;
+  if (answer.status == 404) return false;
+  return client_.error(request, answer, "read who wrote it");
+}
+
+Result<bool> S3Storage::put_exclusive(const std::string& key, const std::vector<ByteView>& body) {
+  const std::string write_id = random_128().to_hex();
+  S3Request request{.method = "PUT", .key = key, .headers = {kIfFree, {kWriteIdHeader, write_id}}};
+  request.body = body;
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (answer.ok()) return true;
+  if (answer.status == 412) return is_of_write(key, write_id);
+  return client_.error(request, answer, "create");
+}
+
+Result<bool> S3Storage::create_exclusive(const std::string& path, ByteView data) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_object(path));
+  if (data.size() > kS3PutBytesMax) {
+    return Status(Code::too_large, fmt::format("{}/{}: {} are more than one PUT may hold", describe(), path,
+                                               human_bytes(data.size())));
+  }
+  return put_exclusive(key_of(path), {data});
+}
+
+// The folder may vanish between the look and the PUT. Those who rely on the difference find the tombstone
+// that a deletion leaves here instead (storage/retention/deletion.cpp).
+Result<bool> S3Storage::create_in_folder(const std::string& path, ByteView data) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_object(path));
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash);
+  SHOAL_ASSIGN_OR_RETURN(const bool exists, has_folder(folder));
+  if (!exists) return Status(Code::not_found, fmt::format("{}/{} does not exist", describe(), folder));
+  return create_exclusive(path, data);
+}
+
+Status S3Storage::replace(const std::string& path, ByteView data) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_object(path));
+  const S3Request request{.method = "PUT",
+                          .key = key_of(path),
+                          .headers = {{kWriteIdHeader, random_128().to_hex()}},
+                          .body = {data}};
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  return answer.ok() ? ok_status() : client_.error(request, answer, "replace");
+}
+
+Result<std::unique_ptr<WriteFile>> S3Storage::create(const std::string& path, const Nonce&,
+                                                     uint64_t bytes_expected) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_object(path));
+  if (bytes_expected > kS3ObjectBytesMax) {
+    return Status(Code::too_large,
+                  fmt::format("{}/{}: {} are needed, but an object holds at most {}", describe(), path,
+                              human_bytes(bytes_expected), human_bytes(kS3ObjectBytesMax)));
+  }
+  return std::unique_ptr<WriteFile>(
+      std::make_unique<S3WriteFile>(*this, key_of(path), part_bytes_for(bytes_expected)));
+}
+
+Result<std::string> S3Storage::begin_upload(const std::string& key, const std::string& write_id) {
+  const S3Request request{
+      .method = "POST", .key = key, .query = {{"uploads", ""}}, .headers = {{kWriteIdHeader, write_id}}};
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (!answer.ok()) return client_.error(request, answer, "begin an upload");
+  SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
+  const std::string& upload = body.text_of("UploadId");
+  if (!upload.empty()) return upload;
+  return Status(Code::corrupt, fmt::format("s3://{}/{}: the store began an upload without a number",
+                                           client_.settings().bucket, key));
+}
+
+Result<std::string> S3Storage::put_part(const std::string& key, const std::string& upload, size_t number,
+                                        const std::vector<ByteView>& body) {
+  S3Request request{.method = "PUT", .key = key};
+  request.query = {{"partNumber", std::to_string(number)}, {"uploadId", upload}};
+  request.body = body;
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (!answer.ok()) return client_.error(request, answer, fmt::format("upload part {}", number));
+  if (!answer.etag.empty()) return answer.etag;
+  return Status(Code::corrupt, fmt::format("s3://{}/{}: the store took part {} without an ETag",
+                                           client_.settings().bucket, key, number));
+}
+
+Status S3Storage::complete(const std::string& key, const std::string& upload,
+                           const std::vector<std::string>& etags) {
+  std::string body = "<CompleteMultipartUpload>";
+  for (size_t i = 0; i < etags.size(); ++i) {
+    body +=
+        fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", i + 1, xml_escape(etags[i]));
+  }
+  body += "</CompleteMultipartUpload>";
+  S3Request request{.method = "POST", .key = key, .query = {{"uploadId", upload}}, .headers = {kIfFree}};
+  request.body = {as_view(body)};
+  request.may_hold_error = true;
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (answer.ok()) return ok_status();
+  // An upload that was completed before is not found.
+  if (answer.code == "NoSuchUpload" || answer.status == 412) {
+    return Status(Code::already_exists, client_.error(request, answer, "complete the upload").message());
+  }
+  return client_.error(request, answer, "complete the upload");
+}
+
+Status S3Storage::abort_upload(const std::string& key, const std::string& upload) {
+  const S3Request request{.method = "DELETE", .key = key, .query = {{"uploadId", upload}}};
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (answer.ok() || answer.status == 404) return ok_status();
+  return client_.error(request, answer, "abort the upload");
+}
+
+// --- reading ---
+
+Result<std::unique_ptr<ReadFile>> S3Storage::open(const std::string& path) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_entry(path));
+  SHOAL_ASSIGN_OR_RETURN(auto file, S3ReadFile::open(client_, key_of(path)));
+  return std::unique_ptr<ReadFile>(std::move(file));
+}
+
+Result<Bytes> S3Storage::read(const std::string& path, uint64_t bytes_max) {
+  for (int opened = 1;; ++opened) {
+    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ReadFile> file, open(path));
+    if (file->size() > bytes_max) {
+      return Status(Code::too_large, fmt::format("{}/{}: it has {} bytes, but at most {} are expected",
+                                                 describe(), path, file->size(), bytes_max));
+    }
+    Bytes out(file->size());
+    const Status read = file->read_at(0, out);
+    if (read.ok()) return out;
+    const bool is_replaced = read.code() == Code::busy && opened < kMaxReopens;
+    if (!is_replaced) return read;
+  }
+}
+
+Result<S3Storage::Page> S3Storage::list_page(const std::string& folder, const std::string& token,
+                                             int keys_max, bool is_deep) {
+  const std::string key = key_of(folder), prefix = key.empty() ? "" : key + "/";
+  S3Request request{.method = "GET", .key = "", .query = {{"list-type", "2"}, {"prefix", prefix}}};
+  if (!is_deep) request.query.emplace_back("delimiter", "/");
+  if (keys_max > 0) request.query.emplace_back("max-keys", std::to_string(keys_max));
+  if (!token.empty()) request.query.emplace_back("continuation-token", token);
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (!answer.ok()) return client_.error(request, answer, "list " + prefix);
+  SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
+  Page page;
+  for (const XmlElement& each : body.children) {
+    const bool is_folder = each.name == "CommonPrefixes";
+    if (!is_folder && each.name != "Contents") continue;
+    std::string name = each.text_of(is_folder ? "Prefix" : "Key");
+    if (!name.starts_with(prefix)) continue;
+    name = name.substr(prefix.size());
+    if (is_folder && name.ends_with('/')) name.pop_back();
+    const uint64_t bytes = is_folder ? 0 : std::strtoull(each.text_of("Size").c_str(), nullptr, 10);
+    page.entries.push_back({std::move(name), bytes, is_folder});
+  }
+  if (body.text_of("IsTruncated") == "true") page.next = body.text_of("NextContinuationToken");
+  return page;
+}
+
+Result<bool> S3Storage::has_folder(const std::string& folder) {
+  if (folder.empty()) return true;
+  SHOAL_ASSIGN_OR_RETURN(const Page page, list_page(folder, "", 1, true));
+  return !page.entries.empty();
+}
+
+Result<std::vector<ObjectInfo>> S3Storage::list(const std::string& folder) {
+  SHOAL_RETURN_IF_ERROR(validate_path(folder));
+  std::vector<ObjectInfo> out;
+  bool exists = folder.empty();
+  std::string token;
+  do {
+    SHOAL_ASSIGN_OR_RETURN(Page page, list_page(folder, token, 0, false));
+    exists = exists || !page.entries.empty();
+    for (ObjectInfo& entry : page.entries) {
+      if (is_partial(entry.name) || validate_component(entry.name).ok()) out.push_back(std::move(entry));
+    }
+    if (out.size() > kMaxListed) {
+      return Status(Code::too_large,
+                    fmt::format("{}/{}: it has more than {} entries", describe(), folder, kMaxListed));
+    }
+    token = std::move(page.next);
+  } while (!token.empty());
+  if (!exists) return Status(Code::not_found, fmt::format("{}/{} does not exist", describe(), folder));
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return out;
+}
+
+// --- removing ---
+
+Status S3Storage::remove(const std::string& path) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_entry(path));
+  const S3Request request{.method = "DELETE", .key = key_of(path)};
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (answer.ok() || (answer.status == 404 && answer.code != "NoSuchBucket")) return ok_status();
+  return client_.error(request, answer, "remove");
+}
+
+Status S3Storage::remove_folder(const std::string& path) {
+  SHOAL_RETURN_IF_ERROR(validate_s3_entry(path));
+  SHOAL_ASSIGN_OR_RETURN(const bool exists, has_folder(path));
+  if (!exists) return ok_status();
+  return Status(Code::busy,
+                fmt::format("{}/{}: cannot remove the folder: it is not empty", describe(), path));
+}
+
+Status S3Storage::move_folder(const std::string& path, const std::string&) {
+  return Status(Code::refused,
+                fmt::format("{}/{}: an object store cannot rename a folder", describe(), path));
+}
+
+Status S3Storage::sync_folder(const std::string& folder) {
+  return validate_path(folder);
+}
+
+// create_exclusive has shown what a PUT does. Some stores check the condition only there.
+Status S3Storage::check_rules(const std::string& path) {
+  const std::string key = key_of(path), write_id = random_128().to_hex();
+  const auto ignores = [&](std::string_view what) {
+    return Status(Code::refused,
+                  fmt::format("root {} cannot hold checkpoints: the object store at {} ignores the condition "
+                              "If-None-Match of {}, so two writers could both commit",
+                              describe(), client_.settings().endpoint, what));
+  };
+  SHOAL_ASSIGN_OR_RETURN(const std::string upload, begin_upload(key, write_id));
+  auto etag = put_part(key, upload, 1, {as_view("second")});
+  const Status completed = etag.ok() ? complete(key, upload, {*etag}) : etag.status();
+  const Status aborted = abort_upload(key, upload);
+  if (completed.ok()) return ignores("CompleteMultipartUpload");
+  if (completed.code() != Code::already_exists) return completed;
+  return aborted;
+}
+
+}  // namespace shoal::storage

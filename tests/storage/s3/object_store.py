@@ -1,0 +1,175 @@
+"""An object store for tests: moto's S3 behind a proxy of ours that injects failures by seed.
+
+    object_store.py [--bucket NAME]... [--no-conditions | --no-upload-conditions] [--seed N --faults P]
+
+Prints one line of JSON, {"endpoint": ..., "access_key": ..., "secret_key": ...}, then serves until its
+standard input ends. moto checks every signature with botocore's signer. A store applies one request at a
+time, as a real one does with requests of one key: moto by itself does not make a conditional PUT atomic.
+
+--no-conditions removes If-None-Match from every request, like a store that ignores the condition;
+--no-upload-conditions only where an upload is completed. Signatures cover that header, so nothing checks them
+then.
+--faults P makes about that share of requests fail (0 to 1), drawn from the seed: a 500, a 503 SlowDown, a
+reset before the request, an answer that is lost after the request has succeeded, half an answer.
+"""
+
+import argparse
+import io
+import json
+import os
+import random
+import socket
+import sys
+import threading
+import typing
+
+ACCOUNT = "123456789012"
+FAULTS = ("error 500", "slow down", "reset before", "answer lost", "half an answer")
+
+
+def _make_account(buckets: list[str]) -> dict[str, str]:
+    from moto.iam.models import iam_backends
+    from moto.s3.models import s3_backends
+
+    for bucket in buckets:
+        s3_backends[ACCOUNT]["aws"].create_bucket(bucket, "us-east-1")
+    users = iam_backends[ACCOUNT]["aws"]
+    users.create_user(region_name="us-east-1", user_name="shoal")
+    allow = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+    users.put_user_policy("shoal", "all", json.dumps({"Version": "2012-10-17", "Statement": [allow]}))
+    key = users.create_access_key("shoal")
+    return {"access_key": key.access_key_id, "secret_key": key.secret_access_key}
+
+
+class Store:
+    """moto's application, one request at a time."""
+
+    def __init__(self, ignores: str) -> None:
+        from moto.moto_server.werkzeug_app import create_backend_app
+
+        self._app = create_backend_app("s3")
+        self._lock = threading.Lock()
+        self._ignores = ignores
+
+    def __call__(self, environ: dict[str, typing.Any], start_response: typing.Any) -> list[bytes]:
+        # The body is read before the lock is taken: a slow client must not hold up the others.
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length)
+        environ["wsgi.input"] = io.BytesIO(body)
+        if self._ignores == "all" or (self._ignores and environ["REQUEST_METHOD"] == "POST"):
+            environ.pop("HTTP_IF_NONE_MATCH", None)
+        with self._lock:
+            return [b"".join(self._app(environ, start_response))]
+
+
+class Proxy:
+    """Passes requests on, one connection a client, and breaks some of them."""
+
+    def __init__(self, store: tuple[str, int], seed: int, share: float) -> None:
+        self._store, self._share = store, share
+        self._random, self._lock = random.Random(seed), threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _draw(self) -> str:
+        with self._lock:
+            return self._random.choice(FAULTS) if self._random.random() < self._share else ""
+
+    def _serve(self, client: socket.socket) -> None:
+        reader = client.makefile("rb")
+        try:
+            while request := _read_message(reader):
+                fault = self._draw()
+                if fault == "reset before":
+                    return _reset(client)
+                if fault in ("error 500", "slow down"):
+                    client.sendall(_refusal(fault))
+                    continue
+                answer = self._pass_on(request)
+                if fault == "answer lost":
+                    return _reset(client)
+                if fault == "half an answer":
+                    client.sendall(answer[: len(answer) // 2])
+                    return _reset(client)
+                client.sendall(answer)
+        except OSError:
+            pass
+        finally:
+            reader.close()
+            client.close()
+
+    def _pass_on(self, request: bytes) -> bytes:
+        with socket.create_connection(self._store) as store:
+            store.sendall(request)
+            reader = store.makefile("rb")
+            return _read_message(reader, is_head=request.startswith(b"HEAD "))
+
+
+def _reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    client.shutdown(socket.SHUT_RD)
+
+
+def _refusal(fault: str) -> bytes:
+    status, code = ("500 Internal Server Error", "InternalError")
+    if fault == "slow down":
+        status, code = ("503 Slow Down", "SlowDown")
+    body = f"<Error><Code>{code}</Code><Message>injected</Message><RequestId>1</RequestId></Error>"
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def _read_message(reader: typing.BinaryIO, is_head: bool = False) -> bytes:
+    """One request or answer with its body; empty at the end of the connection."""
+    head = b""
+    length, ends_with_connection = 0, True
+    while line := reader.readline():
+        head += line
+        if line == b"\r\n":
+            break
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length, ends_with_connection = int(value), False
+    if not head.endswith(b"\r\n\r\n") or is_head:
+        return head if is_head else b""
+    is_answer = head.startswith(b"HTTP/")
+    no_body = head.split(b" ")[1] in (b"204", b"304")
+    if is_answer and ends_with_connection and not no_body:
+        return head + reader.read()
+    return head + reader.read(length)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bucket", action="append", default=[])
+    parser.add_argument("--no-conditions", dest="ignores", action="store_const", const="all", default="")
+    parser.add_argument("--no-upload-conditions", dest="ignores", action="store_const", const="uploads")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", type=float, default=0.0)
+    flags = parser.parse_args()
+    # How many actions moto takes before it checks signatures; it reads this when it is imported.
+    os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = str(sys.maxsize) if flags.ignores else "0"
+
+    import logging
+
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    WSGIRequestHandler.protocol_version = "HTTP/1.1"
+    facts = _make_account(flags.bucket or ["bucket"])
+    server = make_server("127.0.0.1", 0, Store(flags.ignores), threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_port
+    if flags.faults:
+        port = Proxy(("127.0.0.1", port), flags.seed, flags.faults).port
+    print(json.dumps({"endpoint": f"http://127.0.0.1:{port}", **facts}), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

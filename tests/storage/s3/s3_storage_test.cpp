@@ -1,0 +1,257 @@
+// S3Storage against a store that checks every signature and condition.
+#include "storage/s3/s3_storage.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
+
+#include "storage/root/run_root.h"
+#include "storage/shards/shard_file.h"
+#include "tests/storage/s3/object_store.h"
+#include "tests/storage/test_support.h"
+
+namespace shoal::storage {
+namespace {
+
+using shoal::testing::ObjectStore;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+S3Retries without_pauses() {
+  S3Retries retries;
+  retries.tries_max = 30;
+  retries.pause = [](int64_t) {};
+  return retries;
+}
+
+class OnObjectStore : public ::testing::Test {
+ protected:
+  void start(std::vector<std::string> arguments = {}) {
+    store_ = ObjectStore::start(std::move(arguments));
+    SHOAL_NEEDS_OBJECT_STORE(store_);
+    storage_ = opened("s3://bucket/runs/7");
+  }
+  std::unique_ptr<S3Storage> opened(const std::string& root) {
+    auto settings = find_s3_settings(root, store_->variables());
+    SHOAL_CHECK(settings.ok());
+    auto storage = S3Storage::open(std::move(*settings), without_pauses());
+    EXPECT_OK(storage.status());
+    return storage.ok() ? std::move(*storage) : nullptr;
+  }
+  std::vector<std::string> names(const std::string& folder) {
+    auto listed = storage_->list(folder);
+    EXPECT_OK(listed.status());
+    std::vector<std::string> out;
+    for (const ObjectInfo& object : *listed) out.push_back(object.name + (object.is_folder ? "/" : ""));
+    return out;
+  }
+  // Writes an object of `bytes` as a shard is written: a header that is patched last, then kept bytes.
+  Result<bool> write(Storage& storage, const std::string& path, const Bytes& header, const Bytes& data) {
+    SHOAL_ASSIGN_OR_RETURN(auto file, storage.create(path, nonce_of(1), header.size() + data.size()));
+    SHOAL_RETURN_IF_ERROR(file->append(Bytes(header.size())));
+    for (size_t at = 0; at < data.size(); at += size_t{1} << 20) {
+      SHOAL_RETURN_IF_ERROR(
+          file->append_kept(ByteView(data).subspan(at, std::min(data.size() - at, size_t{1} << 20))));
+    }
+    SHOAL_RETURN_IF_ERROR(file->patch(0, header));
+    return file->publish();
+  }
+
+  std::unique_ptr<ObjectStore> store_;
+  std::unique_ptr<S3Storage> storage_;
+};
+
+#define START_STORE(...) \
+  start(__VA_ARGS__);    \
+  if (HasFatalFailure() || IsSkipped()) return
+
+TEST_F(OnObjectStore, CreatesOnceAndThenKeepsTheFirst) {
+  START_STORE();
+  EXPECT_TRUE(storage_->create_exclusive("a/b/c", as_view("one")).value());
+  EXPECT_FALSE(storage_->create_exclusive("a/b/c", as_view("two")).value());
+  EXPECT_EQ(as_text(storage_->read("a/b/c", 100).value()), "one");
+  EXPECT_TRUE(storage_->create_exclusive("a/empty", {}).value());
+  EXPECT_EQ(storage_->read("a/empty", 100)->size(), 0u);
+  EXPECT_THAT(names("a"), ElementsAre("b/", "empty"));
+  EXPECT_THAT(names(""), ElementsAre("a/"));
+}
+
+TEST_F(OnObjectStore, KnowsWhichFoldersExist) {
+  START_STORE();
+  EXPECT_THAT(names(""), ElementsAre());
+  EXPECT_EQ(storage_->list("a").status().code(), Code::not_found);
+  EXPECT_EQ(storage_->create_in_folder("a/b", as_view("x")).status().code(), Code::not_found);
+  EXPECT_TRUE(storage_->create_exclusive("a/c", as_view("x")).value());
+  EXPECT_TRUE(storage_->create_in_folder("a/b", as_view("y")).value());
+  EXPECT_EQ(storage_->remove_folder("a").code(), Code::busy);
+  EXPECT_OK(storage_->remove("a/b"));
+  EXPECT_OK(storage_->remove("a/c"));
+  EXPECT_OK(storage_->remove("a/c"));
+  EXPECT_OK(storage_->remove_folder("a"));
+  EXPECT_EQ(storage_->list("a").status().code(), Code::not_found);
+  EXPECT_EQ(storage_->open("a/b").status().code(), Code::not_found);
+  EXPECT_EQ(storage_->move_folder("a", "b").code(), Code::refused);
+}
+
+TEST_F(OnObjectStore, ListsMoreThanOnePage) {
+  START_STORE();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t; i < 1100; i += 4) {
+        SHOAL_CHECK(storage_->create_exclusive("many/" + std::to_string(10'000 + i), {}).value());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(names("many").size(), 1100u);
+}
+
+TEST_F(OnObjectStore, ReplacesAndReadsNoMoreThanTheBound) {
+  START_STORE();
+  EXPECT_OK(storage_->replace("m/x", as_view("first")));
+  EXPECT_OK(storage_->replace("m/x", as_view("second")));
+  EXPECT_EQ(as_text(storage_->read("m/x", 6).value()), "second");
+  const Status status = storage_->read("m/x", 5).status();
+  EXPECT_EQ(status.code(), Code::too_large);
+  EXPECT_THAT(status.message(), HasSubstr("s3://bucket/runs/7/m/x"));
+}
+
+TEST_F(OnObjectStore, WritesLargeObjectsInPartsAndReadsThemByRanges) {
+  START_STORE();
+  const Bytes header = random_bytes(4096, 1), data = random_bytes((size_t{40} << 20) + 12345, 2);
+  EXPECT_TRUE(write(*storage_, "step/shard", header, data).value());
+  EXPECT_FALSE(write(*storage_, "step/shard", header, Bytes(data.size())).value());
+  auto file = storage_->open("step/shard");
+  ASSERT_OK(file.status());
+  ASSERT_EQ((*file)->size(), header.size() + data.size());
+  Bytes read((*file)->size());
+  ASSERT_OK((*file)->read_at(0, read));
+  EXPECT_TRUE(std::equal(header.begin(), header.end(), read.begin()));
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), read.begin() + header.size()));
+  Bytes middle(1000);
+  ASSERT_OK((*file)->read_at(65'000, middle));
+  EXPECT_TRUE(std::equal(middle.begin(), middle.end(), read.begin() + 65'000));
+  EXPECT_EQ((*file)->read_at(read.size() - 1, middle).code(), Code::corrupt);
+  ASSERT_OK(storage_->replace("step/shard", data));
+  EXPECT_EQ((*file)->read_at(100'000, middle).code(), Code::busy) << "it was replaced";
+}
+
+TEST_F(OnObjectStore, PatchesAHeaderThatFillsMoreThanOnePart) {
+  START_STORE();
+  const Bytes header = random_bytes((size_t{20} << 20) + 7, 1), data = random_bytes(size_t{20} << 20, 2);
+  EXPECT_TRUE(write(*storage_, "step/shard", header, data).value());
+  auto read = storage_->read("step/shard", uint64_t{1} << 30);
+  ASSERT_OK(read.status());
+  EXPECT_TRUE(std::equal(header.begin(), header.end(), read->begin()));
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), read->begin() + header.size()));
+}
+
+TEST_F(OnObjectStore, ShowsNothingOfAnObjectThatIsNotPublished) {
+  START_STORE();
+  const Bytes data = random_bytes(size_t{33} << 20, 3);
+  {
+    auto file = storage_->create("step/shard", nonce_of(1), data.size());
+    ASSERT_OK(file.status());
+    ASSERT_OK((*file)->append_kept(data));
+  }
+  EXPECT_EQ(storage_->list("step").status().code(), Code::not_found);
+}
+
+TEST_F(OnObjectStore, LetsExactlyOneOfTwoCommittersWinEachRace) {
+  START_STORE();
+  constexpr int kRaces = 1000;
+  std::atomic<int> wins[2] = {0, 0};
+  std::vector<std::array<bool, 2>> won(kRaces);
+  std::atomic<int> arrived{0};
+  auto commit = [&](int self) {
+    auto storage = opened("s3://bucket/runs/7");
+    for (int race = 0; race < kRaces; ++race) {
+      for (++arrived; arrived < 2 * (race + 1);) std::this_thread::yield();
+      auto created =
+          storage->create_exclusive("races/" + std::to_string(race), as_view(self == 0 ? "a" : "b"));
+      SHOAL_CHECK(created.ok());
+      won[race][self] = *created;
+      wins[self] += *created;
+    }
+  };
+  std::thread other(commit, 1);
+  commit(0);
+  other.join();
+  for (int race = 0; race < kRaces; ++race) {
+    ASSERT_NE(won[race][0], won[race][1]) << race;
+    const char* expected = won[race][0] ? "a" : "b";
+    ASSERT_EQ(as_text(storage_->read("races/" + std::to_string(race), 1).value()), expected);
+  }
+  EXPECT_EQ(wins[0] + wins[1], kRaces);
+}
+
+TEST_F(OnObjectStore, PassesTheProbeOfARoot) {
+  START_STORE();
+  EXPECT_OK(probe_storage(*storage_, random_128()));
+  EXPECT_THAT(names(""), ElementsAre()) << "the probe leaves nothing";
+}
+
+TEST_F(OnObjectStore, RejectsAStoreThatIgnoresTheCondition) {
+  START_STORE({"--no-conditions"});
+  const Status status = probe_storage(*storage_, random_128());
+  EXPECT_EQ(status.code(), Code::refused);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("s3://bucket/runs/7"), HasSubstr("If-None-Match of a PUT")));
+}
+
+TEST_F(OnObjectStore, RejectsAStoreThatIgnoresTheConditionOfUploads) {
+  START_STORE({"--no-upload-conditions"});
+  const Status status = probe_storage(*storage_, random_128());
+  EXPECT_EQ(status.code(), Code::refused);
+  EXPECT_THAT(status.message(), HasSubstr("CompleteMultipartUpload"));
+}
+
+TEST_F(OnObjectStore, NamesWhatIsWrongWithBucketAndKeys) {
+  START_STORE();
+  auto absent = find_s3_settings("s3://no-such-bucket/x", store_->variables());
+  const Status status = S3Storage::open(std::move(*absent), without_pauses()).status();
+  EXPECT_EQ(status.code(), Code::not_found);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("NoSuchBucket"), HasSubstr("request ")));
+  auto wrong = find_s3_settings("s3://bucket/x", store_->variables());
+  wrong->credentials = [&] { return S3Credentials{store_->fact("access_key"), "wrong", ""}; };
+  const Status refused = S3Storage::open(std::move(*wrong), without_pauses()).status();
+  EXPECT_EQ(refused.code(), Code::refused);
+  EXPECT_THAT(refused.message(), HasSubstr("SignatureDoesNotMatch"));
+}
+
+TEST_F(OnObjectStore, LosesNothingIfRequestsFailAndAnswersAreLost) {
+  for (const char* seed : {"1", "2", "3"}) {
+    START_STORE({"--seed", seed, "--faults", "0.2"});
+    EXPECT_OK(probe_storage(*storage_, random_128()));
+    for (int i = 0; i < 100; ++i) {
+      const std::string path = "records/" + std::to_string(i), text = "record " + path;
+      auto first = storage_->create_exclusive(path, as_view(text));
+      ASSERT_OK(first.status());
+      EXPECT_TRUE(*first) << "a lost answer looks like a lost race: " << path;
+      auto second = storage_->create_exclusive(path, as_view("another"));
+      ASSERT_OK(second.status());
+      EXPECT_FALSE(*second) << path;
+      EXPECT_EQ(as_text(storage_->read(path, 100).value()), text);
+    }
+    const Bytes header = random_bytes(4096, 1), data = random_bytes((size_t{36} << 20) + 1, 2);
+    EXPECT_TRUE(write(*storage_, "step/shard", header, data).value());
+    EXPECT_FALSE(write(*storage_, "step/shard", header, header).value());
+    auto read = storage_->read("step/shard", uint64_t{1} << 30);
+    ASSERT_OK(read.status());
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), read->begin() + header.size()));
+    EXPECT_EQ(names("records").size(), 100u);
+  }
+}
+
+TEST_F(OnObjectStore, EndsItsTriesIfTheStoreIsGone) {
+  START_STORE();
+  store_.reset();
+  const Status status = storage_->create_exclusive("a", as_view("x")).status();
+  EXPECT_EQ(status.code(), Code::unavailable);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("s3://bucket/runs/7/a"), HasSubstr("30 tries")));
+}
+
+}  // namespace
+}  // namespace shoal::storage
