@@ -66,6 +66,20 @@ def path(value: typing.Any, name: str) -> str:
     return os.path.abspath(text)
 
 
+def is_in_object_store(root: str) -> bool:
+    return root.startswith("s3://")
+
+
+def root(value: typing.Any, name: str) -> str:
+    """A root: the absolute path of a folder, or s3://BUCKET/PREFIX."""
+    if isinstance(value, str) and is_in_object_store(value) and "\0" not in value:
+        bucket, *prefix = [each for each in value[len("s3://") :].split("/") if each] or [""]
+        if bucket:
+            return "s3://" + "/".join([bucket, *prefix])
+        raise InvalidArgument(f"{name} is {value!r}, which names no bucket: s3://BUCKET/PREFIX is needed")
+    return path(value, name)
+
+
 def choice(value: typing.Any, name: str, choices: typing.Sequence[str]) -> typing.Any:
     """One of the choices, or None."""
     if value is None or (isinstance(value, str) and value in choices):

@@ -36,7 +36,7 @@ def _program() -> str:
 
 
 def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) -> typing.Any:
-    instead = {} if root is None else {"SHOAL_ROOT": _arguments.path(root, "root")}
+    instead = {} if root is None else {"SHOAL_ROOT": _arguments.root(root, "root")}
     for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE"), ("job_id", "SHOAL_JOB_ID")):
         value = given.pop(name, None)
         if value is not None:
@@ -74,18 +74,15 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
     return options
 
 
-def _is_in_object_store(root: str) -> bool:
-    return root.startswith("s3://")
-
-
 def _real_root(root: str) -> str:
-    return root.rstrip("/") if _is_in_object_store(root) else os.path.realpath(root)
+    is_folder = not _arguments.is_in_object_store(root)
+    return os.path.realpath(root) if is_folder else _arguments.root(root, "root")
 
 
 def _check_root(options: typing.Any) -> None:
     """Finds what would otherwise be the end of a wait for the node."""
     root = str(options.root)
-    if not _is_in_object_store(root) and not os.path.lexists(root):
+    if not _arguments.is_in_object_store(root) and not os.path.lexists(root):
         raise NotFound(f"the root {root} does not exist: create this folder first, on storage of all hosts")
     for other in list(_open):
         if other._pid != os.getpid() or options.read_only or other._client.options.read_only:
@@ -108,10 +105,10 @@ class _Packed(typing.NamedTuple):
 class Checkpointer:
     """Saves and loads the checkpoints of a training run.
 
-    ``root`` is a folder that all hosts see. Under torchrun, ``shoal launch``, mpirun or srun, rank and
-    world size come from the launcher. Without a launcher they come from the default process group of torch,
-    if it is initialized; else the process is a job of one rank. The first rank of a host starts the node that
-    writes the files.
+    ``root`` is a folder that all hosts see, or s3://BUCKET/PREFIX. Under torchrun, ``shoal launch``, mpirun
+    or srun, rank and world size come from the launcher. Without a launcher they come from the default process
+    group of torch, if it is initialized; else the process is a job of one rank. The first rank of a host
+    starts the node that writes the files.
 
     Any thread may call a Checkpointer; its calls run one at a time. Use it as a context manager, or call
     close, to get the errors of the last saves as exceptions. At exit they are printed.

@@ -63,11 +63,12 @@ _by_root: dict[str, Checkpointer] = {}
 def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpointer:
     """The Checkpointer of this process for a root. The first call opens it, with these options; it is closed
     when the process ends."""
-    key = _arguments.path(root, "root")
+    key = _arguments.root(root, "root")
     with _lock:
         if key not in _by_root:
-            with _errors.of_system(f"create the root {key}"):
-                os.makedirs(key, exist_ok=True)
+            if not _arguments.is_in_object_store(key):
+                with _errors.of_system(f"create the root {key}"):
+                    os.makedirs(key, exist_ok=True)
             _by_root[key] = Checkpointer(key, **options)
         return _by_root[key]
 
@@ -90,7 +91,7 @@ def _split(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
         raise InvalidArgument(
             "checkpoint_id is not given: Shoal needs a path such as '/checkpoints/run7/step-100'"
         )
-    path = _arguments.path(checkpoint_id, "checkpoint_id")
+    path = _arguments.root(checkpoint_id, "checkpoint_id")
     number = _STEP.match(os.path.basename(path))
     return (os.path.dirname(path), int(number.group(1))) if number else (path, None)
 

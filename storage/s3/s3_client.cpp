@@ -34,6 +34,10 @@ std::string sha256_hex(const std::vector<ByteView>& body) {
   return hex_encode(std::as_bytes(std::span(digest, size)));
 }
 
+std::string shown_key(const S3Request& request) {
+  return request.key.empty() ? "" : "/" + request.key;
+}
+
 uint64_t bytes_of(const std::vector<ByteView>& body) {
   uint64_t bytes = 0;
   for (const ByteView part : body) bytes += part.size();
@@ -62,9 +66,10 @@ bool asks_to_repeat(const S3Request& request, const S3Answer& answer) {
   return false;
 }
 
+// Whether others may have renewed the credentials since they were read.
 bool has_expired(const S3Answer& answer) {
-  return answer.code == "ExpiredToken" || answer.code == "ExpiredTokenException" ||
-         answer.code == "TokenRefreshRequired";
+  return answer.code == "InvalidAccessKeyId" || answer.code == "ExpiredToken" ||
+         answer.code == "ExpiredTokenException" || answer.code == "TokenRefreshRequired";
 }
 
 // One try: what libcurl's callbacks read and write.
@@ -254,9 +259,11 @@ std::optional<S3Answer> try_once(CURL* handle, const S3Settings& settings, const
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, 512L << 10);
   if (!settings.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, settings.ca_file.c_str());
   const CURLcode code = curl_easy_perform(handle);
+  if (exchange.is_too_long) {
+    return S3Answer{.code = "AnswerTooLong", .message = "the store sent more bytes than were asked for"};
+  }
   if (code != CURLE_OK) {
-    *why = exchange.is_too_long ? "the answer is longer than expected"
-                                : (text[0] != '\0' ? text : curl_easy_strerror(code));
+    *why = text[0] != '\0' ? text : curl_easy_strerror(code);
     return std::nullopt;
   }
   long status = 0;
@@ -300,7 +307,7 @@ std::string S3Client::url(const S3Request& request) const {
 
 Result<S3Answer> S3Client::send(const S3Request& request) {
   const std::string address = url(request), hash = sha256_hex(request.body);
-  SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, settings_.credentials());
+  SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(false));
   std::string why;
   bool has_renewed = false;
   for (int tries = 1;; ++tries) {
@@ -311,7 +318,7 @@ Result<S3Answer> S3Client::send(const S3Request& request) {
     }
     if (answer && has_expired(*answer) && !has_renewed) {
       has_renewed = true;
-      SHOAL_ASSIGN_OR_RETURN(keys, settings_.credentials());
+      SHOAL_ASSIGN_OR_RETURN(keys, credentials(true));
       continue;
     }
     if (answer && !asks_to_repeat(request, *answer)) return std::move(*answer);
@@ -328,10 +335,18 @@ Result<S3Answer> S3Client::send(const S3Request& request) {
   }
 }
 
+Result<S3Credentials> S3Client::credentials(bool renews) {
+  std::lock_guard lock(mutex_);
+  if (!credentials_ || renews) {
+    SHOAL_ASSIGN_OR_RETURN(credentials_, settings_.credentials());
+  }
+  return *credentials_;
+}
+
 Status S3Client::no_answer(const S3Request& request, const std::string& why, int tries) const {
   return Status(Code::unavailable,
-                fmt::format("s3://{}/{}: no answer to {} from {} in {} tries: {}", settings_.bucket,
-                            request.key, request.method, host_, tries, clean_line(why, 300)));
+                fmt::format("s3://{}{}: no answer to {} from {} in {} tries: {}", settings_.bucket,
+                            shown_key(request), request.method, host_, tries, clean_line(why, 300)));
 }
 
 namespace {
@@ -370,7 +385,7 @@ std::string advice_for(const S3Answer& answer, const S3Settings& settings) {
   if (answer.code == "SignatureDoesNotMatch") {
     return fmt::format("; check the secret key, and the region {}", settings.region);
   }
-  if (has_expired(answer)) return "; renew the credentials";
+  if (has_expired(answer)) return "; check or renew the credentials";
   if (answer.code == "NoSuchBucket") return "; Shoal does not create buckets";
   if (answer.region.empty() || answer.region == settings.region || answer.ok()) return "";
   return fmt::format("; the bucket is in region {}: set AWS_REGION", answer.region);
@@ -383,8 +398,8 @@ Status S3Client::error(const S3Request& request, const S3Answer& answer, std::st
   if (!answer.message.empty()) what += ": " + answer.message;
   while (what.ends_with('.')) what.pop_back();
   return Status(code_of(answer),
-                fmt::format("s3://{}/{}: cannot {}: {}{} ({}{}{})", settings_.bucket, request.key, action,
-                            what, advice_for(answer, settings_), host_,
+                fmt::format("s3://{}{}: cannot {}: {}{} ({}{}{})", settings_.bucket, shown_key(request),
+                            action, what, advice_for(answer, settings_), host_,
                             answer.request_id.empty() ? "" : ", request ", answer.request_id));
 }
 

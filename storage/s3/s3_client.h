@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,10 +75,15 @@ class S3Client {
   std::string url(const S3Request& request) const;
   Status no_answer(const S3Request& request, const std::string& why, int tries) const;
 
+  // Those of the last call; `renews`: reads them again, because the store no longer takes them.
+  Result<S3Credentials> credentials(bool renews);
+
   const S3Settings settings_;
   const S3Retries retries_;
   std::string host_;
   std::unique_ptr<Connections> connections_;
+  std::mutex mutex_;
+  std::optional<S3Credentials> credentials_;
 };
 
 // Percent-encodes all but [A-Za-z0-9-._~] and, if it is part of a path, '/'.

@@ -185,7 +185,9 @@ Result<bool> S3WriteFile::publish_parts() {
   const Status completed = storage_.complete(key_, upload_, etags_);
   if (completed.ok()) return true;
   if (completed.code() != Code::already_exists) return completed;
-  return storage_.is_of_write(key_, write_id_);
+  auto is_ours = storage_.is_of_write(key_, write_id_);
+  if (is_ours.status().code() != Code::not_found) return is_ours;
+  return Status(Code::not_found, completed.message() + "; another process removed what was written of it");
 }
 
 }  // namespace shoal::storage

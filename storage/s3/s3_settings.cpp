@@ -133,7 +133,8 @@ Result<S3Settings> find_s3_settings(const std::string& root, const Variables& va
   out.endpoint = first_set(variables, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
   if (out.endpoint.empty()) out.endpoint = profile["endpoint_url"];
   const bool is_aws = out.endpoint.empty();
-  if (is_aws) out.endpoint = fmt::format("https://s3.{}.amazonaws.com", out.region);
+  const char* const top = out.region.starts_with("cn-") ? ".cn" : "";
+  if (is_aws) out.endpoint = fmt::format("https://s3.{}.amazonaws.com{}", out.region, top);
   while (out.endpoint.ends_with('/')) out.endpoint.pop_back();
   if (!out.endpoint.starts_with("https://") && !out.endpoint.starts_with("http://")) {
     return Status(

@@ -29,7 +29,7 @@ struct S3Settings {
   std::string ca_file;  // certificates to trust; "": those of the system
   // true: the bucket is in the path of an address, as most stores besides AWS need; false: in its host name.
   bool is_path_style = false;
-  // Reads them again each time, because another program may renew those in a file.
+  // Reads them at each call: another program may renew those in a file.
   std::function<Result<S3Credentials>()> credentials;
 
   std::string root() const;  // "s3://bucket/prefix"

@@ -61,7 +61,6 @@ Result<bool> S3Storage::is_of_write(const std::string& key, const std::string& w
   const S3Request request{.method = "HEAD", .key = key};
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (answer.ok()) return answer.write_id == write_id;
-  if (answer.status == 404) return false;
   return client_.error(request, answer, "read who wrote it");
 }
 
@@ -71,8 +70,10 @@ Result<bool> S3Storage::put_exclusive(const std::string& key, const std::vector<
   request.body = body;
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (answer.ok()) return true;
-  if (answer.status == 412) return is_of_write(key, write_id);
-  return client_.error(request, answer, "create");
+  if (answer.status != 412) return client_.error(request, answer, "create");
+  auto is_ours = is_of_write(key, write_id);
+  if (is_ours.status().code() == Code::not_found) return false;  // it was removed meanwhile
+  return is_ours;
 }
 
 Result<bool> S3Storage::create_exclusive(const std::string& path, ByteView data) {
@@ -239,15 +240,57 @@ Result<std::vector<ObjectInfo>> S3Storage::list(const std::string& folder) {
     }
     token = std::move(page.next);
   } while (!token.empty());
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<UnfinishedUpload> uploads, list_uploads(folder));
+  for (const UnfinishedUpload& each : uploads) out.push_back({each.name, 0, false});
+  exists = exists || !uploads.empty();
   if (!exists) return Status(Code::not_found, fmt::format("{}/{} does not exist", describe(), folder));
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return out;
 }
 
+Result<std::vector<S3Storage::UnfinishedUpload>> S3Storage::list_uploads(const std::string& folder) {
+  std::vector<UnfinishedUpload> out;
+  if (folder.find('/') == std::string::npos) return out;
+  const std::string prefix = key_of(folder) + "/";
+  std::string key_marker, upload_marker;
+  do {
+    S3Request request{.method = "GET", .key = "", .query = {{"uploads", ""}, {"prefix", prefix}}};
+    if (!key_marker.empty()) request.query.emplace_back("key-marker", key_marker);
+    if (!upload_marker.empty()) request.query.emplace_back("upload-id-marker", upload_marker);
+    SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+    if (!answer.ok()) return client_.error(request, answer, "list the uploads of " + prefix);
+    SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
+    for (const XmlElement& each : body.children) {
+      const std::string &key = each.text_of("Key"), &upload = each.text_of("UploadId");
+      if (each.name != "Upload" || !key.starts_with(prefix)) continue;
+      const std::string name = key.substr(prefix.size());
+      if (!validate_component(name).ok()) continue;
+      out.push_back({partial_name(name, xxh3_128(as_view(upload))), upload});
+    }
+    const bool goes_on = body.text_of("IsTruncated") == "true" && out.size() < kMaxListed;
+    key_marker = goes_on ? body.text_of("NextKeyMarker") : "";
+    upload_marker = goes_on ? body.text_of("NextUploadIdMarker") : "";
+  } while (!key_marker.empty());
+  return out;
+}
+
 // --- removing ---
+
+Status S3Storage::remove_partial(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ok_status();
+  const std::string folder = path.substr(0, slash), partial = path.substr(slash + 1);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<UnfinishedUpload> uploads, list_uploads(folder));
+  const std::string name = partial.substr(0, partial.size() - partial_name("", Nonce{}).size());
+  for (const UnfinishedUpload& each : uploads) {
+    if (each.name == partial) SHOAL_RETURN_IF_ERROR(abort_upload(key_of(folder + "/" + name), each.upload));
+  }
+  return ok_status();
+}
 
 Status S3Storage::remove(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(validate_s3_entry(path));
+  if (is_partial(path.substr(path.rfind('/') + 1))) return remove_partial(path);
   const S3Request request{.method = "DELETE", .key = key_of(path)};
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (answer.ok() || (answer.status == 404 && answer.code != "NoSuchBucket")) return ok_status();

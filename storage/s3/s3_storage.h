@@ -10,7 +10,9 @@
 // was lost. check_rules rejects a store that ignores the condition.
 //
 // An object larger than one part is uploaded in parts, several at once, from the bytes that append_kept was
-// given. The first part waits for publish, because patch may change it.
+// given. The first part waits for publish, because patch may change it. An upload that has not ended appears
+// in the list of its folder as a partial object of size 0, and removing that aborts the upload. To save
+// requests this holds only for folders within folders: no other objects are written by create.
 #pragma once
 
 #include <memory>
@@ -65,6 +67,7 @@ class S3Storage final : public Storage {
   // One PUT with the condition. false: another write has the name.
   Result<bool> put_exclusive(const std::string& key, const std::vector<ByteView>& body);
   // After the store rejected the condition: whether the object is the one that this write made.
+  // Code::not_found: there is no object.
   Result<bool> is_of_write(const std::string& key, const std::string& write_id);
   // Code::already_exists: another write has the name, or this write was carried out before.
   Status complete(const std::string& key, const std::string& upload, const std::vector<std::string>& etags);
@@ -78,6 +81,11 @@ class S3Storage final : public Storage {
   };
   Result<Page> list_page(const std::string& folder, const std::string& token, int keys_max, bool is_deep);
   Result<bool> has_folder(const std::string& folder);
+  struct UnfinishedUpload {
+    std::string name, upload;  // of the partial object, and of the upload
+  };
+  Result<std::vector<UnfinishedUpload>> list_uploads(const std::string& folder);
+  Status remove_partial(const std::string& path);
 
   S3Client client_;
 };

@@ -11,7 +11,8 @@ constexpr ClientId kClient = 7;
 
 class LoaderByItself : public RoleByItself {
  public:
-  explicit LoaderByItself(bool read_only = false) : RoleByItself(make_loader(config(read_only))) {}
+  explicit LoaderByItself(bool read_only = false, bool clients_read_files = true)
+      : RoleByItself(make_loader(config(read_only, clients_read_files))) {}
 
   // Carries out the oldest pending operation.
   void finish(Result<OperationResult> result) {
@@ -22,9 +23,10 @@ class LoaderByItself : public RoleByItself {
   }
 
  private:
-  static NodeConfig config(bool read_only) {
+  static NodeConfig config(bool read_only, bool clients_read_files) {
     NodeConfig config;
     config.read_only = read_only;
+    config.clients_read_files = clients_read_files;
     config.generation = 2;
     config.host = "a";
     return config;

@@ -23,7 +23,15 @@ constexpr uint64_t kWeightBytes = 8 * 3 * 4;
 // A load of a weight, a quarter of which each of four files has.
 class LoaderFiles : public ::testing::Test {
  protected:
+  explicit LoaderFiles(bool clients_read_files = true) : loader_(false, clients_read_files) {}
   void SetUp() override {
+    begin();
+    auto locate = loader_.take_start<operation::LocateRanges>(&locating_);
+    ASSERT_TRUE(locate) << (ends().empty() ? "" : ends()[0].outcome.to_string());
+    ranges_ = locate->ranges;
+    ASSERT_EQ(ranges_.size(), 4u);
+  }
+  void begin() {
     loader_.from_client(kClient, local::Slab{kSlab, kMinWindowBytes});
     local::Load load;
     load.request_id = 1;
@@ -45,10 +53,6 @@ class LoaderFiles : public ::testing::Test {
     storage::Decision decision{kKey, storage::nonce_of(1), storage::nonce_of(77), 0, std::move(manifest)};
     ASSERT_TRUE(loader_.answer<operation::ReadDecision>(
         OperationResult(std::make_shared<const storage::Decision>(std::move(decision)))));
-    auto locate = loader_.take_start<operation::LocateRanges>(&locating_);
-    ASSERT_TRUE(locate) << (ends().empty() ? "" : ends()[0].outcome.to_string());
-    ranges_ = locate->ranges;
-    ASSERT_EQ(ranges_.size(), 4u);
   }
   // Each range is in a different file, except those without a file.
   void locate(const std::vector<uint32_t>& without = {}) {
@@ -89,6 +93,20 @@ class LoaderFiles : public ::testing::Test {
   OperationId locating_ = 0;
   std::vector<operation::ReadRange> ranges_;
 };
+
+class LoaderOfAnObjectStore : public LoaderFiles {
+ protected:
+  LoaderOfAnObjectStore() : LoaderFiles(false) {}
+  void SetUp() override { begin(); }
+};
+
+TEST_F(LoaderOfAnObjectStore, ReadsIntoTheWindowWhatTheClientOffersToRead) {
+  EXPECT_FALSE(loader_.take_start<operation::LocateRanges>());
+  EXPECT_EQ(read_into_window().size(), 4u);
+  EXPECT_TRUE(loader_.notified<local::FilesToRead>(kClient).empty());
+  ASSERT_EQ(ends().size(), 1u);
+  EXPECT_TRUE(ends()[0].outcome.ok()) << ends()[0].outcome.to_string();
+}
 
 TEST_F(LoaderFiles, AreToldWithTheirDigestsAndThatIsAll) {
   locate();

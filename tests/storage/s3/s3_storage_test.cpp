@@ -6,8 +6,10 @@
 #include <atomic>
 #include <thread>
 
+#include "storage/retention/retention.h"
 #include "storage/root/run_root.h"
 #include "storage/shards/shard_file.h"
+#include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/s3/object_store.h"
 #include "tests/storage/test_support.h"
 
@@ -160,6 +162,22 @@ TEST_F(OnObjectStore, ShowsNothingOfAnObjectThatIsNotPublished) {
   EXPECT_EQ(storage_->list("step").status().code(), Code::not_found);
 }
 
+TEST_F(OnObjectStore, ShowsAnUnfinishedUploadAsAPartialObjectThatCanBeRemoved) {
+  START_STORE();
+  const Bytes data = random_bytes(size_t{33} << 20, 3);
+  auto file = storage_->create("step/g1a1/shard", nonce_of(1), data.size());
+  ASSERT_OK(file.status());
+  ASSERT_OK((*file)->append_kept(data));
+  const std::vector<std::string> listed = names("step/g1a1");
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_TRUE(is_partial(listed[0])) << listed[0];
+  EXPECT_TRUE(listed[0].starts_with("shard.")) << listed[0];
+  ASSERT_OK(storage_->remove("step/g1a1/" + listed[0]));
+  EXPECT_EQ(storage_->list("step/g1a1").status().code(), Code::not_found);
+  EXPECT_FALSE((*file)->publish().ok()) << "its parts are gone";
+  EXPECT_EQ(storage_->open("step/g1a1/shard").status().code(), Code::not_found);
+}
+
 TEST_F(OnObjectStore, LetsExactlyOneOfTwoCommittersWinEachRace) {
   START_STORE();
   constexpr int kRaces = 1000;
@@ -206,6 +224,59 @@ TEST_F(OnObjectStore, RejectsAStoreThatIgnoresTheConditionOfUploads) {
   const Status status = probe_storage(*storage_, random_128());
   EXPECT_EQ(status.code(), Code::refused);
   EXPECT_THAT(status.message(), HasSubstr("CompleteMultipartUpload"));
+}
+
+TEST_F(OnObjectStore, ADeletionLeavesATombstoneInTheWayOfALateManifest) {
+  START_STORE();
+  const AttemptKey key{1, 10, 1}, newer{1, 20, 1};
+  for (const AttemptKey& each : {key, newer}) {
+    ASSERT_OK(
+        storage_->create_exclusive(attempt_folder(each) + "/rank-00000.safetensors", as_view("x")).status());
+    ASSERT_OK(publish_decision_in_folder(*storage_, sample_manifest(each)).status());
+  }
+  auto deleted = delete_checkpoint(*storage_, {key, "a test", sample_manifest(key).root_id, nonce_of(9), 1});
+  ASSERT_OK(deleted.status());
+  EXPECT_EQ(deleted->outcome, DeletionResult::Outcome::gone);
+  EXPECT_EQ(deleted->files, 1u);
+  EXPECT_THAT(names(attempt_folder(key)), ElementsAre(std::string(kDecisionName)));
+  // A coordinator that paused before it published the manifest.
+  auto late = publish_decision_in_folder(*storage_, sample_manifest(key));
+  ASSERT_OK(late.status());
+  EXPECT_FALSE(late->committed());
+  KnownAttempts known;
+  for (int i = 0; i < 2; ++i) {
+    auto plan = plan_retention(*storage_, {}, 1, &known);
+    ASSERT_OK(plan.status());
+    EXPECT_TRUE(plan->finish.empty()) << "nothing is left to delete";
+    EXPECT_EQ(plan->keep.size(), 1u);
+  }
+}
+
+TEST_F(OnObjectStore, LetsExactlyOneOfTwoUploadsTakeAName) {
+  START_STORE();
+  constexpr int kRaces = 20;
+  std::vector<std::array<bool, 2>> won(kRaces);
+  std::atomic<int> arrived{0};
+  const Bytes header(8), data[2] = {random_bytes(size_t{17} << 20, 1), random_bytes(size_t{17} << 20, 2)};
+  auto commit = [&](int self) {
+    auto storage = opened("s3://bucket/runs/7");
+    for (int race = 0; race < kRaces; ++race) {
+      for (++arrived; arrived < 2 * (race + 1);) std::this_thread::yield();
+      auto created = write(*storage, "races/" + std::to_string(race), header, data[self]);
+      SHOAL_CHECK(created.ok());
+      won[race][self] = *created;
+    }
+  };
+  std::thread other(commit, 1);
+  commit(0);
+  other.join();
+  for (int race = 0; race < kRaces; ++race) {
+    ASSERT_NE(won[race][0], won[race][1]) << race;
+    auto read = storage_->read("races/" + std::to_string(race), uint64_t{1} << 30);
+    ASSERT_OK(read.status());
+    const Bytes& expected = data[won[race][0] ? 0 : 1];
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), read->begin() + header.size())) << race;
+  }
 }
 
 TEST_F(OnObjectStore, NamesWhatIsWrongWithBucketAndKeys) {
