@@ -14,7 +14,7 @@ Result<OpenedStorage> open_storage(const std::string& root, const Nonce& nonce, 
   OpenedStorage opened;
   if (base::is_in_object_store(root)) {
     SHOAL_ASSIGN_OR_RETURN(S3Settings settings, find_s3_settings(root, process_environment()));
-    SHOAL_ASSIGN_OR_RETURN(opened.storage, S3Storage::open(std::move(settings)));
+    SHOAL_ASSIGN_OR_RETURN(opened.storage, S3Storage::open(std::move(settings), {}, watch));
     return opened;
   }
   opened.disk = std::make_unique<PosixFileSystem>();

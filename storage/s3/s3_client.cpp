@@ -286,9 +286,10 @@ int64_t pause_after(const S3Retries& retries, int tries) {
 
 }  // namespace
 
-S3Client::S3Client(S3Settings settings, S3Retries retries)
+S3Client::S3Client(S3Settings settings, S3Retries retries, CallWatch* watch)
     : settings_(std::move(settings)),
       retries_(std::move(retries)),
+      watch_(watch),
       host_(settings_.endpoint.substr(settings_.endpoint.find("://") + 3)),
       connections_(std::make_unique<Connections>()) {}
 
@@ -306,6 +307,13 @@ std::string S3Client::url(const S3Request& request) const {
 }
 
 Result<S3Answer> S3Client::send(const S3Request& request) {
+  if (watch_ == nullptr) return send_until_answered(request);
+  const std::string bucket = "s3://" + settings_.bucket;
+  const CallWatch::Call call(*watch_, request.method.c_str(), bucket, request.key);
+  return send_until_answered(request);
+}
+
+Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
   const std::string address = url(request), hash = sha256_hex(request.body);
   SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(false));
   std::string why;

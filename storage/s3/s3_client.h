@@ -20,6 +20,7 @@
 
 #include "shoal/bytes.h"
 #include "shoal/status.h"
+#include "storage/files/call_watch.h"
 #include "storage/s3/s3_settings.h"
 
 namespace shoal::storage {
@@ -59,7 +60,8 @@ struct S3Answer {
 
 class S3Client {
  public:
-  explicit S3Client(S3Settings settings, S3Retries retries = {});
+  // `watch`, if any, sees each request with its repetitions as one call, and must outlive the client.
+  explicit S3Client(S3Settings settings, S3Retries retries = {}, CallWatch* watch = nullptr);
   ~S3Client();
 
   const S3Settings& settings() const { return settings_; }
@@ -73,6 +75,7 @@ class S3Client {
  private:
   class Connections;
   std::string url(const S3Request& request) const;
+  Result<S3Answer> send_until_answered(const S3Request& request);
   Status no_answer(const S3Request& request, const std::string& why, int tries) const;
 
   // Those of the last call; `renews`: reads them again, because the store no longer takes them.
@@ -80,6 +83,7 @@ class S3Client {
 
   const S3Settings settings_;
   const S3Retries retries_;
+  CallWatch* const watch_;
   std::string host_;
   std::unique_ptr<Connections> connections_;
   std::mutex mutex_;

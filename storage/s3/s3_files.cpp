@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <iterator>
 
 #include "storage/s3/s3_files_internal.h"
 
@@ -11,11 +12,14 @@ namespace shoal::storage {
 namespace {
 
 constexpr uint64_t kFirstBytes = uint64_t{64} << 10;  // that come with the opening of an object
+constexpr uint64_t kGapBytes = uint64_t{64} << 10;    // between reads that follow each other
+constexpr size_t kStreams = 4;                        // of reads that follow each other, in one object
 
 }  // namespace
 
-Result<std::unique_ptr<S3ReadFile>> S3ReadFile::open(S3Client& client, const std::string& key) {
-  std::unique_ptr<S3ReadFile> file(new S3ReadFile(client, key));
+Result<std::unique_ptr<S3ReadFile>> S3ReadFile::open(S3Client& client, const std::string& key,
+                                                     std::atomic<int64_t>& ahead_bytes_left) {
+  std::unique_ptr<S3ReadFile> file(new S3ReadFile(client, key, ahead_bytes_left));
   file->first_.resize(kFirstBytes);
   S3Request request{
       .method = "GET", .key = key, .headers = {{"Range", fmt::format("bytes=0-{}", kFirstBytes - 1)}}};
@@ -29,7 +33,62 @@ Result<std::unique_ptr<S3ReadFile>> S3ReadFile::open(S3Client& client, const std
   file->first_.resize(answer.into_bytes);
   file->size_ = answer.status == 206 ? answer.object_bytes : answer.into_bytes;
   file->etag_ = answer.etag;
+  file->last_ends_.push_back(file->first_.size());
   return file;
+}
+
+S3ReadFile::~S3ReadFile() {
+  while (!aheads_.empty()) drop(aheads_.begin());
+}
+
+void S3ReadFile::drop(std::list<Ahead>::iterator ahead) {
+  ahead_bytes_left_ += static_cast<int64_t>(ahead->data.size());
+  aheads_.erase(ahead);
+}
+
+size_t S3ReadFile::take_ahead(uint64_t offset, MutableByteView out) {
+  std::lock_guard lock(mutex_);
+  for (auto ahead = aheads_.begin(); ahead != aheads_.end(); ++ahead) {
+    if (!ahead->contains(offset)) continue;
+    const ByteView from = ByteView(ahead->data).subspan(offset - ahead->begin);
+    const size_t bytes = std::min(from.size(), out.size());
+    std::memcpy(out.data(), from.data(), bytes);
+    if (bytes == from.size()) drop(ahead);  // whoever reads in order does not need it any more
+    return bytes;
+  }
+  return 0;
+}
+
+bool S3ReadFile::follows_another(uint64_t offset, uint64_t end) {
+  std::lock_guard lock(mutex_);
+  const auto before = std::find_if(last_ends_.begin(), last_ends_.end(), [&](uint64_t last) {
+    return offset >= last && offset - last <= kGapBytes;
+  });
+  const bool follows = before != last_ends_.end();
+  if (follows) last_ends_.erase(before);
+  last_ends_.push_front(end);
+  if (last_ends_.size() > kStreams) last_ends_.pop_back();
+  return follows;
+}
+
+Status S3ReadFile::read_and_ahead(uint64_t offset, MutableByteView out) {
+  Ahead ahead{offset, {}};
+  const uint64_t bytes = std::min(kAheadBytes, size_ - offset);
+  if (ahead_bytes_left_.fetch_sub(static_cast<int64_t>(bytes)) < static_cast<int64_t>(bytes)) {
+    ahead_bytes_left_ += static_cast<int64_t>(bytes);
+    return read_range(offset, out);
+  }
+  ahead.data.resize(bytes);
+  Status read = read_range(offset, ahead.data);
+  if (!read.ok()) {
+    ahead_bytes_left_ += static_cast<int64_t>(bytes);
+    return read;
+  }
+  std::memcpy(out.data(), ahead.data.data(), out.size());
+  std::lock_guard lock(mutex_);
+  aheads_.push_front(std::move(ahead));
+  if (aheads_.size() > kStreams) drop(std::prev(aheads_.end()));
+  return ok_status();
 }
 
 Status S3ReadFile::read_at(uint64_t offset, MutableByteView out) {
@@ -45,7 +104,16 @@ Status S3ReadFile::read_at(uint64_t offset, MutableByteView out) {
     out = out.subspan(here);
     offset += here;
   }
-  return out.empty() ? ok_status() : read_range(offset, out);
+  const bool follows = follows_another(offset, offset + out.size());
+  while (!out.empty()) {
+    const size_t here = take_ahead(offset, out);
+    if (here == 0) break;
+    out = out.subspan(here);
+    offset += here;
+  }
+  if (out.empty()) return ok_status();
+  const bool reads_ahead = follows && out.size() < std::min(kAheadBytes, size_ - offset);
+  return reads_ahead ? read_and_ahead(offset, out) : read_range(offset, out);
 }
 
 Status S3ReadFile::read_range(uint64_t offset, MutableByteView out) {

@@ -1,9 +1,12 @@
 // An object of S3Storage that is read, and one that is written.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <future>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -12,23 +15,43 @@
 namespace shoal::storage {
 
 // The first bytes come with the request that opens the object: records and the headers of most shards need
-// no other. Each later read is one request, which the store rejects if the object was replaced: Code::busy.
+// no other. A later request is rejected by the store if the object was replaced: Code::busy. A read that
+// follows another one, as those of the small pieces of a shard do, also fetches what lies behind it.
 class S3ReadFile final : public ReadFile {
  public:
-  static Result<std::unique_ptr<S3ReadFile>> open(S3Client& client, const std::string& key);
+  // `ahead_bytes_left`: how many bytes the files of a storage may hold besides; it must outlive the file.
+  static Result<std::unique_ptr<S3ReadFile>> open(S3Client& client, const std::string& key,
+                                                  std::atomic<int64_t>& ahead_bytes_left);
+  ~S3ReadFile() override;
   uint64_t size() const override { return size_; }
   Status read_at(uint64_t offset, MutableByteView out) override;
   uint64_t read_bytes_best() const override { return uint64_t{16} << 20; }
 
  private:
-  S3ReadFile(S3Client& client, std::string key) : client_(client), key_(std::move(key)) {}
+  S3ReadFile(S3Client& client, std::string key, std::atomic<int64_t>& ahead_bytes_left)
+      : client_(client), key_(std::move(key)), ahead_bytes_left_(ahead_bytes_left) {}
   Status read_range(uint64_t offset, MutableByteView out);
+  struct Ahead {
+    uint64_t begin = 0;
+    Bytes data;
+    bool contains(uint64_t offset) const { return offset >= begin && offset < begin + data.size(); }
+  };
+  // Copies what was read ahead at this offset, and returns how much that is.
+  size_t take_ahead(uint64_t offset, MutableByteView out);
+  // Whether a read just ended here or shortly before. Notes that one will end at `end`.
+  bool follows_another(uint64_t offset, uint64_t end);
+  Status read_and_ahead(uint64_t offset, MutableByteView out);
+  void drop(std::list<Ahead>::iterator ahead);  // under the mutex
 
   S3Client& client_;
   const std::string key_;
   std::string etag_;
   uint64_t size_ = 0;
   Bytes first_;
+  std::atomic<int64_t>& ahead_bytes_left_;
+  std::mutex mutex_;
+  std::list<Ahead> aheads_;         // the newest first
+  std::deque<uint64_t> last_ends_;  // of reads, the newest first
 };
 
 class S3WriteFile final : public WriteFile {

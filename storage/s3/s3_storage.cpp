@@ -38,8 +38,8 @@ uint64_t part_bytes_for(uint64_t bytes_expected) {
   return std::max(kPartBytesDefault, (needed + kStep - 1) / kStep * kStep);
 }
 
-Result<std::unique_ptr<S3Storage>> S3Storage::open(S3Settings settings, S3Retries retries) {
-  std::unique_ptr<S3Storage> storage(new S3Storage(std::move(settings), std::move(retries)));
+Result<std::unique_ptr<S3Storage>> S3Storage::open(S3Settings settings, S3Retries retries, CallWatch* watch) {
+  std::unique_ptr<S3Storage> storage(new S3Storage(std::move(settings), std::move(retries), watch));
   const Status listed = storage->list_page("", "", 1, true).status();
   // What is missing is the bucket: a prefix without objects is an empty root.
   if (listed.message().find("NoSuchBucket") != std::string::npos) {
@@ -173,7 +173,7 @@ Status S3Storage::abort_upload(const std::string& key, const std::string& upload
 
 Result<std::unique_ptr<ReadFile>> S3Storage::open(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(validate_s3_entry(path));
-  SHOAL_ASSIGN_OR_RETURN(auto file, S3ReadFile::open(client_, key_of(path)));
+  SHOAL_ASSIGN_OR_RETURN(auto file, S3ReadFile::open(client_, key_of(path), ahead_bytes_left_));
   return std::unique_ptr<ReadFile>(std::move(file));
 }
 

@@ -15,6 +15,7 @@
 // requests this holds only for folders within folders: no other objects are written by create.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,13 +35,18 @@ inline constexpr uint64_t kPartBytesDefault = uint64_t{16} << 20;
 inline constexpr size_t kPartsInFlight = 4;  // of one object
 static_assert(kPartBytesDefault >= kS3PartBytesMin);
 
+// Bytes that one request reads ahead where reads follow each other, and all that a storage holds of them.
+inline constexpr uint64_t kAheadBytes = uint64_t{8} << 20;
+inline constexpr int64_t kAheadBytesMax = int64_t{128} << 20;
+
 // The size of the parts of an object. An object that grows to twice the expected size still fits.
 uint64_t part_bytes_for(uint64_t bytes_expected);
 
 class S3Storage final : public Storage {
  public:
   // Checks that the bucket exists and can be listed: Code::not_found, Code::refused.
-  static Result<std::unique_ptr<S3Storage>> open(S3Settings settings, S3Retries retries = {});
+  static Result<std::unique_ptr<S3Storage>> open(S3Settings settings, S3Retries retries = {},
+                                                 CallWatch* watch = nullptr);
 
   std::string describe() const override { return client_.settings().root(); }
   bool has_files() const override { return false; }
@@ -61,7 +67,8 @@ class S3Storage final : public Storage {
 
  private:
   friend class S3WriteFile;
-  S3Storage(S3Settings settings, S3Retries retries) : client_(std::move(settings), std::move(retries)) {}
+  S3Storage(S3Settings settings, S3Retries retries, CallWatch* watch)
+      : client_(std::move(settings), std::move(retries), watch) {}
 
   std::string key_of(const std::string& path) const;
   // One PUT with the condition. false: another write has the name.
@@ -88,6 +95,7 @@ class S3Storage final : public Storage {
   Status remove_partial(const std::string& path);
 
   S3Client client_;
+  std::atomic<int64_t> ahead_bytes_left_{kAheadBytesMax};
 };
 
 }  // namespace shoal::storage

@@ -141,6 +141,27 @@ TEST_F(OnObjectStore, WritesLargeObjectsInPartsAndReadsThemByRanges) {
   EXPECT_EQ((*file)->read_at(100'000, middle).code(), Code::busy) << "it was replaced";
 }
 
+TEST_F(OnObjectStore, ReadsRightBytesInAnyOrderBySeveralThreads) {
+  START_STORE();
+  const Bytes data = random_bytes((size_t{20} << 20) + 77, 5);
+  ASSERT_OK(storage_->replace("x", data));
+  auto file = storage_->open("x");
+  ASSERT_OK(file.status());
+  auto read = [&](uint64_t begin, uint64_t end, uint64_t step) {
+    Bytes piece(step);
+    for (uint64_t at = begin; at < end; at += step) {
+      const MutableByteView out = MutableByteView(piece).first(std::min(step, end - at));
+      SHOAL_CHECK((*file)->read_at(at, out).ok());
+      SHOAL_CHECK(std::equal(out.begin(), out.end(), data.begin() + static_cast<ptrdiff_t>(at)));
+    }
+  };
+  std::thread other([&] { read(size_t{10} << 20, data.size(), 700'001); });
+  read(0, size_t{10} << 20, 300'007);
+  other.join();
+  for (uint64_t at : {uint64_t{5} << 20, uint64_t{1}, uint64_t{19} << 20}) read(at, at + 999, 333);
+  read(0, data.size(), data.size());
+}
+
 TEST_F(OnObjectStore, PatchesAHeaderThatFillsMoreThanOnePart) {
   START_STORE();
   const Bytes header = random_bytes((size_t{20} << 20) + 7, 1), data = random_bytes(size_t{20} << 20, 2);
@@ -314,6 +335,26 @@ TEST_F(OnObjectStore, LosesNothingIfRequestsFailAndAnswersAreLost) {
     EXPECT_TRUE(std::equal(data.begin(), data.end(), read->begin() + header.size()));
     EXPECT_EQ(names("records").size(), 100u);
   }
+}
+
+TEST_F(OnObjectStore, ShowsTheWatchARequestThatTakesLong) {
+  START_STORE();
+  std::atomic<int64_t> now{0};
+  CallWatch watch([&] { return now.load(); }, [](const std::string&) {});
+  S3Retries retries = without_pauses();
+  std::vector<SlowCall> slow;
+  retries.pause = [&](int64_t) {  // between two tries
+    now += kSlowCallNs + 1;
+    slow = watch.slow(1);
+  };
+  auto storage =
+      S3Storage::open(*find_s3_settings("s3://bucket/runs/7", store_->variables()), retries, &watch);
+  ASSERT_OK(storage.status());
+  store_.reset();
+  EXPECT_FALSE((*storage)->create_exclusive("a", as_view("x")).ok());
+  ASSERT_EQ(slow.size(), 1u);
+  EXPECT_EQ(slow[0].what, "PUT of s3://bucket/runs/7/a");
+  EXPECT_TRUE(watch.slow(1).empty());
 }
 
 TEST_F(OnObjectStore, EndsItsTriesIfTheStoreIsGone) {
