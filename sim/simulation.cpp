@@ -237,7 +237,8 @@ class RunWatch {
 
   // `loads`: this run loads the newest checkpoint before it saves.
   void begin(CountedTrainers& trainers, const SimulationListeners& listeners, bool loads) {
-    const bool is_checked = scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty();
+    const bool is_checked =
+        listeners.has_oracles && (scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty());
     if (is_checked) make_oracles(trainers);
     if (is_checked && loads) load_oracles_.emplace(events_.now(), cluster_.root(), std::nullopt);
     if (listeners.operation || load_oracles_) {
@@ -676,6 +677,8 @@ class JobRun {
       report.saves.push_back(report_of(trainers_->times()[save]));
       if (save + 1 < phases_.size()) report.saves.back().costs = phases_[save + 1];
     }
+    if (loads_)
+      report.restarts.push_back({began_, since_began(loads_->found()), since_began(loads_->loaded())});
     report.events += cluster_.events();
     report.trace_hash = loads_ ? mix64(report.trace_hash ^ cluster_.trace_hash()) : cluster_.trace_hash();
     for (const std::string& warning : cluster_.warnings()) report.warnings.push_back(warning);
@@ -684,6 +687,11 @@ class JobRun {
   }
 
  private:
+  // Times of a load are on the clock of the simulation.
+  Spread since_began(std::vector<actors::TimeNs> times) const {
+    for (actors::TimeNs& time : times) time -= began_;
+    return spread_of(std::move(times));
+  }
   void add_reads() {
     CheckpointReads::Job job;
     job.layouts = layouts_;

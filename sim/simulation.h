@@ -70,6 +70,13 @@ struct LoadReport {
   uint64_t bytes_between = 0;  // bytes that hosts sent each other, if the load is shared
   PhaseCosts costs;
 };
+// A failure `job-restarts` has killed the job, and another run of it has begun, which loads before it trains.
+struct RestartReport {
+  actors::TimeNs began = 0;  // its nodes and trainers start; on the clock of the simulation
+  // From then on. A run that was killed before it had loaded has the times of the ranks that came so far.
+  Spread found;   // until a rank knows what to read
+  Spread loaded;  // until the rank's bytes are in their destination
+};
 struct SimulationReport {
   Scenario scenario;
   MeshShape mesh;
@@ -83,6 +90,7 @@ struct SimulationReport {
   PhaseCosts joining;
   std::vector<SaveReport> saves;
   std::vector<LoadReport> loads;
+  std::vector<RestartReport> restarts;
   uint64_t reads = 0, failed_reads = 0;  // of trainers, between their saves
   std::vector<CoordinatorSample> coordinator_over_time;
   actors::TimeNs ended = 0;  // virtual time at which the job that saves ended
@@ -107,6 +115,8 @@ struct SimulationListeners {
   std::function<void(actors::TimeNs now, Rank, const local::Decided&)> decided;
   // Not called, but filled: what the roles of all runs and loads of the job did. Null: nobody counts.
   PathCounts* paths = nullptr;
+  // Not called either: false runs the job without oracles, for who asks only what it costs.
+  bool has_oracles = true;
 };
 
 // Oracles check every run with at most this many ranks. Larger runs are checked only if they have failures.

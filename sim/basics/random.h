@@ -24,7 +24,9 @@ enum class Stream : uint8_t {
   aims = 6,
   swarm = 7,
   continued = 8,
-  reads = 9
+  reads = 9,
+  life_failures = 10,
+  life_costs = 11
 };
 inline uint64_t stream_seed(uint64_t seed, Stream stream) {
   return mix64(seed + static_cast<uint64_t>(stream));
