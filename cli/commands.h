@@ -48,6 +48,7 @@ void add_rebuild_command(CLI::App& app, Command* chosen);
 void add_status_command(CLI::App& app, Command* chosen);
 void add_top_command(CLI::App& app, Command* chosen);
 void add_sim_command(CLI::App& app, Command* chosen);
+void add_plan_command(CLI::App& app, Command* chosen);
 void add_fuzz_command(CLI::App& app, Command* chosen);
 void add_replay_command(CLI::App& app, Command* chosen);
 // `shoal chaos` passes all its arguments on.

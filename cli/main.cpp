@@ -39,6 +39,7 @@ constexpr const char* kMainFooter =
     "  shoal gc /checkpoints/run7 --keep-last 5   delete the checkpoints that no rule keeps\n"
     "  shoal rebuild /checkpoints/run7            rebuild the catalog from the files\n"
     "  shoal sim --ranks 4096 --sweep mode=all    compute what the saves of a large job would cost\n"
+    "  shoal plan --model llama3-8b --ranks 256   compute how often a job of months should save\n"
     "\n"
     "Exit status: 0 success; 1 a checkpoint is damaged, or a node failed; 2 the command could not start.\n"
     "`shoal launch` exits with the worst status of its trainers.\n"
@@ -159,6 +160,7 @@ int main(int argc, char** argv) {
   shoal::cli::add_settings_command(app, &chosen);
   shoal::cli::add_doctor_command(app, &chosen);
   shoal::cli::add_sim_command(app, &chosen);
+  shoal::cli::add_plan_command(app, &chosen);
   shoal::cli::add_fuzz_command(app, &chosen);
   shoal::cli::add_replay_command(app, &chosen);
   shoal::cli::add_chaos_command(app, &chosen);

@@ -42,16 +42,16 @@ class Measurement {
     scenario_.failure_draws.clear();
     scenario_.saves = kSavesOfARun;
     scenario_.interval_ms = kShortIntervalMs;
+    if (profile.items.is_modelled()) use_long_intervals();
   }
 
   Result<MeasuredCosts> run() {
     // The first run says how long a save takes, which the others need.
     SHOAL_ASSIGN_OR_RETURN(const SimulationReport first, simulate_one(scenario_));
     SHOAL_RETURN_IF_ERROR(take_saves(first));
-    if (costs_.first_save.committed > ms(kShortIntervalMs) / 2) {
+    if (costs_.first_save.committed > ms(scenario_.interval_ms) / 2) {
       costs_.saves.clear();
-      scenario_.interval_ms = kLongIntervalMs;
-      scenario_.saves = 3;
+      use_long_intervals();
       SHOAL_ASSIGN_OR_RETURN(const SimulationReport again, simulate_one(scenario_));
       SHOAL_RETURN_IF_ERROR(take_saves(again));
     }
@@ -78,6 +78,10 @@ class Measurement {
  private:
   static TimeNs ms(uint64_t count) { return static_cast<TimeNs>(count) * actors::kMillisecond; }
 
+  void use_long_intervals() {
+    scenario_.interval_ms = kLongIntervalMs;
+    scenario_.saves = 3;
+  }
   Result<SimulationReport> simulate_one(const Scenario& scenario) const {
     SimulationListeners listeners;
     listeners.has_oracles = false;
