@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_text.h"
+#include "cli/plan/page.h"
 #include "cli/plan/plan_case.h"
 #include "cli/plan/report.h"
 #include "cli/sim/run.h"
@@ -26,7 +27,7 @@ namespace shoal::cli {
 
 namespace {
 
-constexpr uint32_t kHostsOfASpare = 64;
+constexpr uint32_t kHostsOfASpare = 32, kLeastSpares = 2;
 
 struct PlanOptions {
   std::map<std::string, std::string> values;  // of the scenario, by key, as given
@@ -34,7 +35,7 @@ struct PlanOptions {
   double mtbf_host_hours = 6333, mtbf_rack_hours = 0, mtbf_job_hours = 0;
   uint32_t rack_hosts = 16;
   double outage_every_hours = 0, outage_minutes = 30;
-  std::string failures = "poisson", interval, compare;
+  std::string failures = "poisson", interval, compare, html;
   double step_s = 5, detect_s = 60, restart_s = 300, repair_hours = 24, load_s = 0, days = 30;
   uint32_t spares = 0, hosts_min = 0, seeds = 32;
   uint64_t seed = 1;
@@ -55,7 +56,7 @@ constexpr const char* kPlanFooter =
     "  shoal plan --model llama3-70b --ranks 2048 --mtbf-host-hours 3700 --detect-s 600 --spares 4\n"
     "  shoal plan --model llama3-8b --ranks 256 --failures weibull:shape=0.78 --days 90 --seeds 100\n"
     "  shoal plan --model llama3-8b --ranks 256 --failures past.csv --interval 5min,10min,1h\n"
-    "  shoal plan --model llama3-70b --ranks 1024 --compare all\n"
+    "  shoal plan --model llama3-70b --ranks 1024 --compare all --html plan.html\n"
     "\n"
     "Exit status: 0 success; 1 a save of the job is not committed although nothing fails; 2 an argument is\n"
     "invalid; 130 or 143 after SIGINT or SIGTERM.";
@@ -119,7 +120,7 @@ Result<sim::JobPlan> job_plan_of(const PlanOptions& options, uint32_t hosts) {
   plan.hosts_min = options.hosts_min;
   plan.spares = options.given.contains("--spares")
                     ? options.spares
-                    : std::max(1u, (hosts + kHostsOfASpare - 1) / kHostsOfASpare);
+                    : std::max(kLeastSpares, (hosts + kHostsOfASpare - 1) / kHostsOfASpare);
   plan.repair = seconds_ns(options.repair_hours * 3600);
   plan.step = seconds_ns(options.step_s);
   plan.detection = seconds_ns(options.detect_s);
@@ -168,7 +169,7 @@ std::vector<PlanNumber> plan_numbers(const PlanOptions& options, const sim::JobP
       "the launcher sees a process end at once; a hang shows after a watchdog's timeout (NCCL: 600 s)");
   add("restart-s", number(options.restart_s), "assumed",
       "scheduler, containers, imports, process groups; 96,000 ranks of TCPStore alone take 100 s");
-  add("spares", fmt::to_string(plan.spares), "assumed", "one for 64 hosts");
+  add("spares", fmt::to_string(plan.spares), "assumed", "one for 32 hosts, at least two");
   if (plan.hosts_min != 0) add("hosts-min", fmt::to_string(plan.hosts_min), "", "");
   add("repair-hours", number(options.repair_hours), "assumed", "a day until a host is back");
   if (options.given.contains("--load-s")) add("load-s", number(options.load_s), "", "");
@@ -199,6 +200,7 @@ Result<CaseRequest> case_of(sim::Scenario scenario, const std::string& profile, 
 }
 
 constexpr const char* kDcpProfile = "pytorch-dcp";
+constexpr int64_t kPlansAreKept = 2;  // ItemCosts::kept: PyTorch 2.8 and later, if it is asked to
 
 // A synchronous saver stores the bytes of the same ranks on the same storage; DCP also has its own planner.
 Status add_baselines(const sim::Profile& base, const std::string& profile,
@@ -214,7 +216,12 @@ Status add_baselines(const sim::Profile& base, const std::string& profile,
   dcp.profile = sim::with_dcp(base, dcp.profile);
   dcp.profile_name = profile;
   dcp.savers = {{"DCP save", sim::Saver::synchronous}, {"DCP async_save", sim::Saver::background}};
+  CaseRequest cached = dcp;
+  SHOAL_ASSIGN_OR_RETURN(cached.profile,
+                         sim::with_number(std::move(cached.profile), "items.kept", kPlansAreKept));
+  cached.savers = {{"DCP async_save, cached plans", sim::Saver::background}};
   requests->push_back(std::move(dcp));
+  requests->push_back(std::move(cached));
   return ok_status();
 }
 
@@ -279,6 +286,9 @@ int run_plan(const PlanOptions& options) {
     return report_unusable(filled);
   auto cases = cases_of(options, *scenario);
   if (!cases.ok()) return report_unusable(cases.status());
+  if (!options.html.empty()) {
+    if (Status fits = check_writable(options.html); !fits.ok()) return report_unusable(fits);
+  }
   PlanResult result;
   result.plan = request.plan;
   result.ranks = scenario->ranks;
@@ -301,6 +311,10 @@ int run_plan(const PlanOptions& options) {
     fmt::print("{}", plan_csv(result));
   } else {
     fmt::print("{}", plan_text(result));
+  }
+  if (!options.html.empty()) {
+    if (Status written = write_text(options.html, plan_page(result)); !written.ok())
+      return report_unusable(written);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   fmt::print(stderr, "planned in {}\n", human_seconds(took.count()));
@@ -366,7 +380,8 @@ void add_failure_options(CLI::App* command, const std::shared_ptr<PlanOptions>& 
   number("--restart-s", &PlanOptions::restart_s, "SECONDS",
          "From then until all its processes run again (300)");
   number("--load-s", &PlanOptions::load_s, "SECONDS", "Time of a load (measured by the roles)");
-  number("--spares", &PlanOptions::spares, "N", "Hosts that wait to replace others (one for 64 hosts)");
+  number("--spares", &PlanOptions::spares, "N",
+         "Hosts that wait to replace others (one for 32 hosts, at least two)");
   number("--repair-hours", &PlanOptions::repair_hours, "HOURS", "Until a host that failed is a spare (24)");
   number("--hosts-min", &PlanOptions::hosts_min, "N",
          "Without spares, go on with at least so many hosts, more slowly (wait for all)");
@@ -401,6 +416,10 @@ void add_plan_command(CLI::App& app, Command* chosen) {
                     "Print progress to stderr even if it is not a terminal, one line a second");
   CLI::Option* json = command->add_flag("--json", options->json, "A JSON object with everything");
   command->add_flag("--csv", options->csv, "One line for each case and interval")->excludes(json);
+  command
+      ->add_option("--html", options->html,
+                   "Also write a page with the curves, a bar of where time goes and tables")
+      ->type_name("FILE.html");
   command->footer(kPlanFooter);
   command->callback([=] { *chosen = [=] { return run_plan(*options); }; });
 }

@@ -48,10 +48,19 @@ std::vector<Result<sim::MeasuredCosts>> measure_all(const std::vector<CaseReques
 // The loads of the first case of a profile.
 void share_loads(const PlanRequest& request, std::vector<PlanCase>* cases) {
   for (PlanCase& each : *cases) {
-    if (request.load) each.costs.loads = {*request.load};
+    if (request.load) {
+      each.costs.loads = {*request.load};
+      each.costs.loads_after_save.clear();
+    }
     if (!each.costs.loads.empty()) continue;
     for (const PlanCase& other : *cases) {
-      if (other.profile == each.profile && !other.costs.loads.empty()) each.costs.loads = other.costs.loads;
+      if (other.profile != each.profile || other.costs.loads.empty()) continue;
+      each.costs.loads = other.costs.loads;
+      // What another saver leaves undecided, nobody has to decide.
+      if (each.costs.outlives_trainers) each.costs.loads_after_save = other.costs.loads_after_save;
+    }
+    if (each.has_run() && each.costs.loads.empty()) {
+      each.failure = Status(Code::aborted, "no load from this profile was measured");
     }
   }
 }

@@ -28,12 +28,6 @@ std::string steps_text(TimeNs interval, TimeNs step) {
   const TimeNs steps = interval / step;
   return fmt::format("{} step{}", steps, steps == 1 ? "" : "s");
 }
-std::string grouped(double value) {
-  std::string digits = fmt::format("{:.0f}", value);
-  for (size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 TimeNs median_time(std::vector<TimeNs> times) {
   if (times.empty()) return 0;
   std::sort(times.begin(), times.end());
@@ -80,13 +74,13 @@ std::string intervals_table(const PlanResult& result) {
                    percent_text(point.ettr.high), percent_text(point.goodput.median),
                    percent_text(part_of_life(point.parts.stall, point.parts)),
                    percent_text(part_of_life(point.parts.lost_steps, point.parts)),
-                   grouped(point.saves / days), note_of(curve, i)});
+                   grouped_text(point.saves / days), note_of(curve, i)});
   }
   return table.to_string();
 }
 
 std::string parts_table(const PlanResult& result) {
-  Table table({{"WHERE THE TIME GOES"},
+  Table table({{"WHERE THE TIME GOES (MEAN)"},
                {"SHARE", Table::Align::right},
                {"HOURS", Table::Align::right},
                {"GPU-HOURS", Table::Align::right}});
@@ -94,7 +88,7 @@ std::string parts_table(const PlanResult& result) {
   for (const NamedPart& each : life_parts()) {
     const TimeNs time = parts.*each.part;
     table.add_row({each.name, percent_text(part_of_life(time, parts)), fmt::format("{:.1f}", hours_of(time)),
-                   grouped(hours_of(time) * result.ranks)});
+                   grouped_text(hours_of(time) * result.ranks)});
   }
   return table.to_string();
 }
@@ -120,7 +114,7 @@ std::string cases_table(const PlanResult& result) {
                    duration_text(median_commit(each)), duration_text(median_time(each.costs.loads)),
                    duration_text(point.interval), percent_text(point.ettr.median),
                    percent_text(point.ettr.low), percent_text(point.ettr.high),
-                   grouped(gpu_hours_lost(result, point))});
+                   grouped_text(gpu_hours_lost(result, point))});
   }
   std::string out = table.to_string();
   for (const PlanCase& each : result.cases) {
@@ -185,11 +179,16 @@ nlohmann::ordered_json measured_json(const sim::MeasuredCosts& measured) {
                      {"written_ns", save.written},
                      {"committed_ns", save.committed}});
   }
-  nlohmann::ordered_json loads = nlohmann::ordered_json::array();
-  for (const sim::MeasuredLoad& load : measured.loads) {
-    loads.push_back({{"found_ns", load.found}, {"loaded_ns", load.loaded}});
-  }
-  nlohmann::ordered_json out = {{"saves", saves}, {"loads", loads}};
+  auto loads_json = [](const std::vector<sim::MeasuredLoad>& loads) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const sim::MeasuredLoad& load : loads) {
+      all.push_back({{"found_ns", load.found}, {"loaded_ns", load.loaded}});
+    }
+    return all;
+  };
+  nlohmann::ordered_json out = {{"saves", saves},
+                                {"loads", loads_json(measured.loads)},
+                                {"loads_after_a_kill_in_a_save", loads_json(measured.loads_after_save)}};
   if (measured.abort) out["abort_after_a_lost_host_ns"] = *measured.abort;
   return out;
 }
@@ -222,6 +221,7 @@ std::string duration_text(TimeNs time) {
   if (seconds < 10) return fmt::format("{:.3g} s", seconds);
   const auto whole = std::llround(seconds);
   if (whole < 120) return fmt::format("{} s", whole);
+  if (whole >= 172'800 && whole % 86'400 == 0) return fmt::format("{} days", whole / 86'400);
   if (whole < 7200) {
     return whole % 60 == 0 ? fmt::format("{} min", whole / 60)
                            : fmt::format("{} min {:02} s", whole / 60, whole % 60);
@@ -233,6 +233,12 @@ std::string duration_text(TimeNs time) {
 
 std::string percent_text(double part) {
   return fmt::format("{:.2f} %", 100 * part);
+}
+
+std::string grouped_text(double value) {
+  std::string digits = fmt::format("{:.0f}", value);
+  for (size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  return digits;
 }
 
 const std::vector<NamedPart>& life_parts() {
@@ -263,7 +269,7 @@ std::string takeaway_text(const PlanResult& result) {
       percent_text(point.ettr.median), percent_text(point.ettr.low), percent_text(point.ettr.high));
   const TimeNs most = point.parts.*(greatest->part);
   if (most == 0) return out + ".";
-  return out + fmt::format("; the greatest loss is {}, {}.", greatest->name,
+  return out + fmt::format("; the greatest loss is {}, {} on average.", greatest->name,
                            percent_text(part_of_life(most, point.parts)));
 }
 

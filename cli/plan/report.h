@@ -10,7 +10,8 @@ namespace shoal::cli {
 
 // "90 s", "2 min", "1 h 30 min"; "250 ms" below ten seconds.
 std::string duration_text(actors::TimeNs time);
-std::string percent_text(double part);  // "93.4 %"
+std::string percent_text(double part);   // "93.40 %"
+std::string grouped_text(double value);  // "1,234"
 // What to do, in one sentence.
 std::string takeaway_text(const PlanResult& result);
 // What the plan is about, in one line.

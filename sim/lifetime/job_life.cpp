@@ -105,8 +105,10 @@ class Living {
     const FailureTime failure = failures_.ends[next_++];
     ++life_.failures;
     take_commits(now_);
+    leaves_a_save_ = leaves_a_save_ || is_in_stall_;
+    is_in_stall_ = false;
     // Nodes store what is staged while the trainers start again, unless a host is gone.
-    if (!costs_.outlives_trainers || failure.kind != FailureTime::Kind::process) in_flight_.clear();
+    if (!costs_.outlives_trainers || failure.kind != FailureTime::Kind::process) drop_saves();
     if (failure.kind == FailureTime::Kind::host) pool_.lose(1, now_);
     if (failure.kind == FailureTime::Kind::rack) pool_.lose(plan_.failures.rack_hosts, now_);
   }
@@ -152,7 +154,9 @@ class Living {
     const SaveCost& cost = costs_.saves[random_.below(costs_.saves.size())];
     ++life_.saves;
     const TimeNs began = now_, stored = now_ + cost.commit;
+    is_in_stall_ = true;
     if (const End end = pass_to(now_ + cost.stall, &life_.parts.stall); end != End::reached) return end;
+    is_in_stall_ = false;
     if (meets_outage(began, stored)) return End::reached;
     const TimeNs earliest = in_flight_.empty() ? stored : in_flight_.back().commits_at;
     in_flight_.push_back({std::max(stored, earliest), trained_});
@@ -232,14 +236,22 @@ class Living {
     ++life_.restarts;
     if (const End end = pass_to(now_ + plan_.restart, &life_.parts.restart); end != End::reached) return end;
     take_commits(now_);  // what exists by now is loaded
-    in_flight_.clear();
-    if (!has_checkpoint_ || costs_.loads.empty()) return End::reached;
-    const TimeNs takes = costs_.loads[random_.below(costs_.loads.size())];
+    drop_saves();
+    const bool decides_first = leaves_a_save_ && !costs_.loads_after_save.empty();
+    const std::vector<TimeNs>& loads = decides_first ? costs_.loads_after_save : costs_.loads;
+    if (!has_checkpoint_ || loads.empty()) return End::reached;
+    const TimeNs takes = loads[random_.below(loads.size())];
     while (meets_outage(now_, now_ + takes)) {
       if (const End end = pass_to(outage_after(now_)->end, &life_.parts.load); end != End::reached)
         return end;
     }
-    return pass_to(now_ + takes, &life_.parts.load);
+    const End end = pass_to(now_ + takes, &life_.parts.load);
+    if (end == End::reached) leaves_a_save_ = false;
+    return end;
+  }
+  void drop_saves() {
+    leaves_a_save_ = leaves_a_save_ || !in_flight_.empty();
+    in_flight_.clear();
   }
 
   const JobPlan& plan_;
@@ -253,6 +265,7 @@ class Living {
   Trained trained_, committed_;
   std::deque<InFlight> in_flight_;
   bool has_checkpoint_ = false, is_planned_ = false;
+  bool is_in_stall_ = false, leaves_a_save_ = false;
   Life life_;
 };
 
@@ -293,8 +306,10 @@ Status check_job(const JobPlan& plan, const JobCosts& costs) {
       return bad_job("a save must be committed when it has stalled the job, or later");
     }
   }
-  for (const TimeNs load : costs.loads) {
-    if (load < 0 || load > kMaxLife) return bad_job("the time of a load is negative or exceeds ten years");
+  for (const std::vector<TimeNs>* loads : {&costs.loads, &costs.loads_after_save}) {
+    for (const TimeNs load : *loads) {
+      if (load < 0 || load > kMaxLife) return bad_job("the time of a load is negative or exceeds ten years");
+    }
   }
   return ok_status();
 }

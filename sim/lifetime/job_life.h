@@ -31,6 +31,9 @@ struct SaveCost {
 struct JobCosts {
   std::vector<SaveCost> saves;        // samples; at least one
   std::vector<actors::TimeNs> loads;  // samples: from the start of the processes until all have their bytes
+  // The same if the failure met a save that was not committed: the new run must decide it first. Empty: as
+  // `loads`.
+  std::vector<actors::TimeNs> loads_after_save;
   // A save waits in its stall while so many are not committed. At least 1.
   uint32_t saves_in_flight = 2;
   // A save that is staged is committed although the trainers end, if no host is lost.

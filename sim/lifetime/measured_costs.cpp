@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/helper_threads.h"
+#include "sim/basics/integer_math.h"
 #include "sim/simulation.h"
 
 namespace shoal::sim {
@@ -61,8 +62,21 @@ class Measurement {
                           : scenario_.ranks <= kManyRanks ? 3
                                                           : 1;
     std::vector<Scenario> more;
-    if (options_.has_loads) more.push_back(killed_in_a_save());
-    if (options_.has_abort && costs_.hosts > 1) more.push_back(host_lost_in_a_save());
+    std::vector<std::vector<MeasuredLoad>*> loads;  // of the first ones of `more`
+    if (options_.has_loads) {
+      // What a new run must decide depends on how far the save was.
+      for (const uint64_t permille : {500u, 250u, 750u}) {
+        more.push_back(killed_at(in_second_save_ms(permille)));
+        loads.push_back(&costs_.loads_after_save);
+        if (scenario_.ranks > kFewRanks) break;
+      }
+    }
+    if (options_.has_loads && scenario_.ranks <= kMaxRanksOfTwoLoads) {
+      more.push_back(killed_at(between_saves_ms()));
+      loads.push_back(&costs_.loads);
+    }
+    const bool has_abort = options_.has_abort && costs_.hosts > 1;
+    if (has_abort) more.push_back(host_lost_in_a_save());
     const size_t special = more.size();
     for (uint32_t i = 1; i < runs; ++i) {
       more.push_back(scenario_);
@@ -70,8 +84,8 @@ class Measurement {
     }
     SHOAL_ASSIGN_OR_RETURN(const std::vector<SimulationReport> reports, simulate_each(more));
     for (size_t i = special; i < reports.size(); ++i) SHOAL_RETURN_IF_ERROR(take_saves(reports[i]));
-    if (options_.has_loads) SHOAL_RETURN_IF_ERROR(take_load(reports.front()));
-    if (special > (options_.has_loads ? 1 : 0)) take_abort(reports[special - 1]);
+    for (size_t i = 0; i < loads.size(); ++i) SHOAL_RETURN_IF_ERROR(take_load(reports[i], loads[i]));
+    if (has_abort) take_abort(reports[special - 1]);
     return std::move(costs_);
   }
 
@@ -123,17 +137,23 @@ class Measurement {
     return ok_status();
   }
   // When the second save begins, and how much of it a failure lets pass.
-  uint64_t middle_of_second_save_ms() const {
+  uint64_t in_second_save_ms(uint64_t permille) const {
     const MeasuredSave& second = costs_.saves.front();
     return 2 * scenario_.interval_ms +
-           static_cast<uint64_t>((costs_.first_save.blocked + second.committed / 2) / actors::kMillisecond);
+           (static_cast<uint64_t>(costs_.first_save.blocked) +
+            multiply_divide(static_cast<uint64_t>(second.committed), permille, kPermille)) /
+               actors::kMillisecond;
   }
-  Scenario killed_in_a_save() const {
+  uint64_t between_saves_ms() const {
+    return 2 * scenario_.interval_ms - scenario_.interval_ms / 4 +
+           static_cast<uint64_t>(costs_.first_save.blocked / actors::kMillisecond);
+  }
+  Scenario killed_at(uint64_t at_ms) const {
     Scenario scenario = scenario_;
     scenario.saves = 2;
     Failure failure;
     failure.kind = Failure::Kind::job_restarts;
-    failure.at_ms = middle_of_second_save_ms();
+    failure.at_ms = at_ms;
     failure.hosts = 0;
     failure.for_ms = kRestartMs;
     failure.ranks = scenario.ranks;
@@ -145,23 +165,23 @@ class Measurement {
     scenario.saves = 2;
     Failure failure;
     failure.kind = Failure::Kind::dies;
-    failure.at_ms = middle_of_second_save_ms();
+    failure.at_ms = in_second_save_ms(kPermille / 2);
     failure.host = costs_.hosts - 1;  // host 0 coordinates
     scenario.failures = {failure};
     return scenario;
   }
-  Status take_load(const SimulationReport& report) {
+  static Status take_load(const SimulationReport& report, std::vector<MeasuredLoad>* loads) {
     if (report.restarts.empty() || report.restarts.front().loaded.greatest == 0) {
-      return Status(Code::aborted, "the job that was killed in a save has not loaded when it started again");
+      return Status(Code::aborted, "the job that was killed has not loaded when it started again");
     }
     const RestartReport& restart = report.restarts.front();
-    costs_.loads.push_back({restart.found.greatest, restart.loaded.greatest});
+    loads->push_back({restart.found.greatest, restart.loaded.greatest});
     return ok_status();
   }
   void take_abort(const SimulationReport& report) {
     const SaveReport& save = report.saves.back();
     if (save.aborted_ranks == 0) return;
-    costs_.abort = save.began + save.committed.greatest - ms(middle_of_second_save_ms());
+    costs_.abort = save.began + save.committed.greatest - ms(in_second_save_ms(kPermille / 2));
   }
 
   Scenario scenario_;
@@ -193,6 +213,8 @@ JobCosts costs_of(const MeasuredCosts& measured, Saver saver) {
     }
   }
   for (const MeasuredLoad& load : measured.loads) costs.loads.push_back(load.loaded);
+  for (const MeasuredLoad& load : measured.loads_after_save) costs.loads_after_save.push_back(load.loaded);
+  if (costs.loads.empty()) costs.loads = costs.loads_after_save;
   costs.saves_in_flight = saver == Saver::shoal ? kSimulatedSlabs : 1;
   costs.outlives_trainers = saver == Saver::shoal;
   return costs;

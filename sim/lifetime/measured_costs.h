@@ -33,17 +33,20 @@ struct MeasuredCosts {
   MeshShape mesh;
   uint64_t parameters = 0, bytes = 0;  // of the model; of a checkpoint
   uint32_t hosts = 0;
-  std::vector<MeasuredSave> saves;  // without the first one of each run
-  MeasuredSave first_save;          // of the first run
-  std::vector<MeasuredLoad> loads;  // of a job that was killed in the middle of a save
+  std::vector<MeasuredSave> saves;             // without the first one of each run
+  MeasuredSave first_save;                     // of the first run
+  std::vector<MeasuredLoad> loads;             // of a job that was killed between two saves
+  std::vector<MeasuredLoad> loads_after_save;  // of a job that was killed in the middle of one
   // A host dies in the middle of a save: from then until each living rank is notified of the abort. None: it
   // was not measured, or the save was committed all the same.
   std::optional<actors::TimeNs> abort;
 };
 
+inline constexpr uint32_t kMaxRanksOfTwoLoads = 8192;
 struct MeasureOptions {
-  uint32_t runs = 0;         // of saves; 0: by the size of the job
-  bool has_loads = true;     // measure loads
+  uint32_t runs = 0;  // of saves; 0: by the size of the job
+  // Measure loads. Beyond kMaxRanksOfTwoLoads ranks only one, after a kill in a save, because it takes long.
+  bool has_loads = true;
   bool has_abort = true;     // measure an aborted save
   unsigned threads = 0;      // 0: as many as there are processors
   bool (*stop)() = nullptr;  // as in SimulationWatch; Code::aborted

@@ -54,6 +54,7 @@ bool turn_commits(Job& job, bool doubles) {
 }
 bool turn_loads(Job& job, bool doubles) {
   turn_each(job.costs.loads, doubles);
+  turn_each(job.costs.loads_after_save, doubles);
   return !job.costs.loads.empty();
 }
 

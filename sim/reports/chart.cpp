@@ -24,29 +24,6 @@ constexpr const char* kColours[kMaxChartLines] = {"#0072b2", "#d55e00", "#009e73
                                                   "#e69f00", "#56b4e9", "#8a7a00", "#000000"};
 constexpr const char* kDashes[] = {"", "7 4", "2 3", "9 3 2 3"};
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
-
 std::string short_number(double value) {
   return value >= 1e15 || value < 1e-3 ? fmt::format("{:.2g}", value) : fmt::format("{:.4g}", value);
 }
@@ -159,7 +136,7 @@ Axis fitting(const Extent& extent, double at_least, double at_most) {
 std::string text_at(double x, double y, const char* anchor, const std::string& more,
                     const std::string& text) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, more,
-                     escaped(text));
+                     escaped_markup(text));
 }
 
 std::string linear_ticks(const Axis& x, const Axis& y, Chart::Unit unit) {
@@ -272,7 +249,7 @@ std::string marks_of(const Chart& chart, const std::vector<Crossover>& crossings
                        at_x, at_y, kHeight - kBottom);
     out +=
         fmt::format("<circle class=\"mark\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"7\"><title>{}</title></circle>\n",
-                    at_x, at_y, escaped(crossover_text(chart, crossings[i])));
+                    at_x, at_y, escaped_markup(crossover_text(chart, crossings[i])));
     out += text_at(at_x, at_y - 12, "middle", " class=\"crossing\"", about(crossings[i].x));
   }
   return out;
@@ -290,6 +267,29 @@ std::string style() {
 }
 
 }  // namespace
+
+std::string escaped_markup(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
 
 std::vector<Crossover> crossovers(const std::vector<ChartLine>& lines) {
   std::vector<Crossover> out;
@@ -329,7 +329,7 @@ std::string to_svg(const Chart& chart) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" "
       "role=\"img\" aria-label=\"{2}\">\n{3}<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
-      kWidth, kHeight, escaped(chart.title), style());
+      kWidth, kHeight, escaped_markup(chart.title), style());
   out += text_at(kLeft, 30, "start", " class=\"title\"", chart.title);
   out += text_at(kLeft, 50, "start", " class=\"note\"", chart.subtitle);
   std::vector<std::vector<ChartPoint>> lines;
@@ -383,21 +383,21 @@ std::string to_html(const std::string& title, const std::vector<Chart>& charts) 
       "td,th{{padding:.2em .8em;text-align:right;border-bottom:1px solid "
       "#ddd;font-variant-numeric:tabular-nums}}\n"
       "</style></head><body>\n<h1>{0}</h1>\n",
-      escaped(title));
+      escaped_markup(title));
   for (const Chart& chart : charts) {
     out += to_svg(chart);
     if (chart.is_over_time) continue;
     const std::vector<Crossover> crossings = crossovers(chart.lines);
     if (!crossings.empty()) out += "<ul>\n";
     for (const Crossover& each : crossings)
-      out += fmt::format("<li>{}</li>\n", escaped(crossover_text(chart, each)));
+      out += fmt::format("<li>{}</li>\n", escaped_markup(crossover_text(chart, each)));
     if (!crossings.empty()) out += "</ul>\n";
     std::set<double> values;
     for (const ChartLine& line : chart.lines) {
       for (const ChartPoint& point : drawable(line)) values.insert(point.x);
     }
-    out += fmt::format("<table><tr><th>{}</th>", escaped(chart.x_label));
-    for (const ChartLine& line : chart.lines) out += fmt::format("<th>{}</th>", escaped(line.name));
+    out += fmt::format("<table><tr><th>{}</th>", escaped_markup(chart.x_label));
+    for (const ChartLine& line : chart.lines) out += fmt::format("<th>{}</th>", escaped_markup(line.name));
     out += "</tr>\n";
     for (double x : values) {
       out += fmt::format("<tr><td>{}</td>", with_commas(x));
@@ -406,7 +406,7 @@ std::string to_html(const std::string& title, const std::vector<Chart>& charts) 
         const auto found =
             std::find_if(points.begin(), points.end(), [x](const ChartPoint& point) { return point.x == x; });
         out += fmt::format("<td>{}</td>",
-                           found == points.end() ? "" : escaped(value_text(chart.unit, found->y)));
+                           found == points.end() ? "" : escaped_markup(value_text(chart.unit, found->y)));
       }
       out += "</tr>\n";
     }

@@ -35,6 +35,8 @@ struct Crossover {
 // of x and y. A touch is not a crossing. Sorted by x.
 std::vector<Crossover> crossovers(const std::vector<ChartLine>& lines);
 
+// The text with what HTML and SVG give a meaning to replaced. Control characters become spaces.
+std::string escaped_markup(const std::string& text);
 // One self-contained SVG document: no script, no font, no style sheet. Text is escaped.
 std::string to_svg(const Chart& chart);
 // An HTML page with the charts one below the other. Each chart that is not over time has a table of its

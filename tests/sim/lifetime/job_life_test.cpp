@@ -181,6 +181,19 @@ TEST(JobLife, ASaveOutlivesTrainersIfNoHostIsLost) {
   EXPECT_EQ(live(plan, costs, s(100), at({{s(205), Kind::process}}), 1).parts.lost_steps, s(103));
 }
 
+TEST(JobLife, LoadsLongerIfASaveIsLeftUndecided) {
+  const JobPlan plan = plan_of(s(400));
+  JobCosts costs = costs_of_test();
+  costs.loads_after_save = {s(15)};
+  auto load = [&](TimeNs failure) {
+    return live(plan, costs, s(100), at({{failure, Kind::host}}), 1).parts.load;
+  };
+  EXPECT_EQ(load(s(150)), s(5));
+  EXPECT_EQ(load(s(205)), s(15));
+  EXPECT_EQ(load(s(201) + kSecond / 2), s(15)) << "in its stall";
+  EXPECT_EQ(load(s(212)), s(5));
+}
+
 TEST(JobLife, NoSaveIsCommittedInAnOutage) {
   const JobPlan plan = plan_of(s(400));
   DrawnFailures failures = at({{s(250), Kind::host}});
