@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps peers python-environment build python demo demo-torch test test-environment test-python
-.PHONY: deb wheel test-wheel bench gpu-build gpu-test gpu-bench
+.PHONY: deb wheel test-wheel bench endurance gpu-build gpu-test gpu-bench
 .PHONY: asan tsan fuzz mutants chaos format format-check lint clean
 SHELL := /bin/bash
 
@@ -35,6 +35,7 @@ help:
 	@echo 'make demo          two nodes, four trainers: save, kill, commit, load; then 4,096 ranks simulated'
 	@echo 'make test          build and run every test; PYTORCH=OFF leaves out those that need PyTorch'
 	@echo 'make bench         run every benchmark; prints docs/explanation/performance.md'
+	@echo 'make endurance     20,000 saves with retention, restarts and loads; shows what grows'
 	@echo 'make gpu-test      the tests of gpu/ alone: needs a compiler, CMake, GoogleTest and, for a GPU, nvcc'
 	@echo 'make gpu-bench     measure kernels and copies on a GPU; status 2 without one'
 	@echo 'make build         build everything into build/release'
@@ -127,6 +128,13 @@ bench:
 	@$(CONFIGURE_RELEASE) >&2
 	@$(COMPILE) release --target benchmarks cli/all >&2
 	@bench/run build/release
+
+# On a quiet machine it takes some five minutes.
+endurance:
+	@tools/install_deps >&2
+	@$(CONFIGURE_RELEASE) >&2
+	@$(COMPILE) release --target cli/all sharded_trainer >&2
+	@bench/endurance/day_of_saves build/release
 
 # gpu/ alone, for machines with a GPU and without the other libraries.
 gpu-build:

@@ -13,7 +13,7 @@
 #include "base/allocator.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/json_text.h"
+#include "cli/json_output.h"
 #include "cli/plan/page.h"
 #include "cli/plan/plan_case.h"
 #include "cli/plan/report.h"
@@ -306,7 +306,7 @@ int run_plan(const PlanOptions& options) {
                                                                                    : kExitFailed;
   }
   if (options.json) {
-    fmt::print("{}\n", json_text(plan_json(result)));
+    print_json("plan", plan_json(result));
   } else if (options.csv) {
     fmt::print("{}", plan_csv(result));
   } else {

@@ -13,7 +13,6 @@ namespace shoal::cli {
 namespace {
 
 using actors::TimeNs;
-constexpr int kPlanVersion = 1;  // of the JSON: raised when a key changes its meaning or goes away
 
 double hours_of(TimeNs time) {
   return static_cast<double>(time) / static_cast<double>(sim::kHour);
@@ -319,8 +318,7 @@ nlohmann::ordered_json plan_json(const PlanResult& result) {
                            {"doubled", changed_json(each.doubled)}});
   }
   const sim::MeasuredCosts& measured = *result.asked().measured;
-  return {{"plan_version", kPlanVersion},
-          {"takeaway", takeaway_text(result)},
+  return {{"takeaway", takeaway_text(result)},
           {"job",
            {{"model", measured.job.model},
             {"parameters", measured.parameters},

@@ -49,7 +49,7 @@ TEST(Plan, IsJsonWhosePartsAddUp) {
       run_shoal(small_plan({"--json", "--compare", "modes", "--interval", "60s,10min,1h"}));
   ASSERT_EQ(end.status, 0) << end.err;
   const auto plan = nlohmann::json::parse(end.out);
-  EXPECT_EQ(plan.at("plan_version"), 1);
+  EXPECT_EQ(plan.at("json_version"), 1);
   EXPECT_EQ(plan.at("job").at("ranks"), 16);
   const int64_t lasts = plan.at("job").at("lasts_ns");
   std::vector<std::string> savers;
