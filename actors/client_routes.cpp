@@ -17,9 +17,8 @@ bool hears(RoleKind role, const local::LocalMessage& message) {
             return role == RoleKind::shard_writer;
           },
           [role](const base::OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
-                                   local::FilesRead, local::Close, local::StatusRequest> auto&) {
-            return role == RoleKind::loader;
-          },
+                                   local::FilesRead, local::Close, local::StatusRequest,
+                                   local::JobStatusRequest> auto&) { return role == RoleKind::loader; },
           // The node itself takes these (StagingMemory, StagedParts, Activity).
           [](const base::OneOf<local::StagingRequest, local::StagingKept, local::PartStaged,
                                local::SaveReturned> auto&) { return false; },

@@ -219,6 +219,60 @@ struct NodeStatus {
   }
 }
 
+# The state of a whole job. local/status/job_status.h states the meaning of each field.
+struct HostStatus {
+  host @0 :Text;
+  pid @1 :Int32;
+  state @2 :State;
+  answeredMsAgo @3 :UInt64;
+  coordinates @4 :Bool;
+  isStopping @5 :Bool;
+  uptimeMs @6 :UInt64;
+  restarts @7 :UInt32;
+  ranks @8 :List(UInt32);
+  ranksCount @9 :UInt64;
+  stoppedRanks @10 :List(UInt32);
+  saves @11 :List(SaveStatus);
+  savesCount @12 :UInt64;
+  lastCommit @13 :CommitStatus;   # null: none yet
+  slowCalls @14 :List(NodeStatus.SlowCall);
+  lastError @15 :NodeStatus.Error;  # null: none
+  bytesStaged @16 :UInt64;
+  bytesWritten @17 :UInt64;
+  bytesRead @18 :UInt64;
+  savesCommitted @19 :UInt64;
+  savesAborted @20 :UInt64;
+  enum State { answered @0; silent @1; lost @2; }
+}
+
+struct HostWait {
+  host @0 :Text;
+  reason @1 :Reason;
+  ranks @2 :List(UInt32);
+  ranksCount @3 :UInt64;
+  detail @4 :Text;
+  enum Reason { staging @0; writing @1; reporting @2; silent @3; lost @4; deciding @5; }
+}
+
+struct JobSave {
+  save @0 :SaveStatus;            # sums over hosts; awaited ranks of all hosts
+  waits @1 :List(HostWait);
+  waitsCount @2 :UInt64;
+}
+
+struct JobStatus {
+  worldSize @0 :UInt32;
+  gatheredMsAgo @1 :UInt64;
+  hosts @2 :List(HostStatus);
+  hostsCount @3 :UInt64;
+  hostsSilent @4 :UInt64;
+  hostsLost @5 :UInt64;
+  saves @6 :List(JobSave);
+  savesCount @7 :UInt64;
+  lastCommit @8 :CommitStatus;    # null: none yet
+  incomplete @9 :Text;            # why only this host is shown; empty: the whole job is
+}
+
 # A new member of the union takes the next field number of this struct; groups share these numbers. The
 # compiler rejects a gap and a number that is taken.
 struct LocalMessage {
@@ -442,5 +496,7 @@ struct LocalMessage {
       blockedNs @152 :UInt64;    # duration of the call
       waitedNs @153 :UInt64;     # of that: for an earlier save
     }
+    jobStatusRequest @154 :Void; # any process -> node, instead of attach
+    jobStatus @155 :JobStatus;   # node -> the process that sent jobStatusRequest; its last message
   }
 }

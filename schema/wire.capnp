@@ -299,5 +299,10 @@ struct Link {
       cause @16 :Text;
     }
     welcome @17 :Void;                 # coordinator -> node, perhaps through a relay: the node has its place
+    # For `shoal status`; sent only if somebody asks. All four may pass a relay.
+    jobStatusRequest @18 :Void;        # node -> coordinator
+    jobStatus @19 :Data;               # coordinator -> node: a JobStatus of local.capnp, framed
+    hostStatusRequest @20 :Void;       # coordinator -> node
+    hostStatus @21 :Data;              # node -> coordinator: a HostStatus of local.capnp, framed
   }
 }

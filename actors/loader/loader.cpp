@@ -78,13 +78,14 @@ void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& m
           // Messages to other roles or to the node itself (actors/client_routes.h).
           [](const OneOf<local::Attach, local::LayoutUpdate, local::Staged, local::Written, local::NotStaged,
                          local::PlanRequest, local::PlanGathering, local::Ping, local::Detach,
-                         local::StatusRequest, local::StagingRequest, local::StagingKept, local::PartStaged,
-                         local::SaveReturned> auto&) {},
+                         local::StatusRequest, local::JobStatusRequest, local::StagingRequest,
+                         local::StagingKept, local::PartStaged, local::SaveReturned> auto&) {},
           // Messages of a node to its clients.
           [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
                          local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
-                         local::StatusReport, local::PlanUpdate, local::FilesToRead, local::StagingGranted,
-                         local::GiveBack, local::PartRequest, local::Listing, local::StillWriting> auto&) {}},
+                         local::StatusReport, local::JobStatusReport, local::PlanUpdate, local::FilesToRead,
+                         local::StagingGranted, local::GiveBack, local::PartRequest, local::Listing,
+                         local::StillWriting> auto&) {}},
       message);
 }
 

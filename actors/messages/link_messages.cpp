@@ -3,6 +3,7 @@
 #include <capnp/message.h>
 
 #include "base/host_port.h"
+#include "local/status/job_status.h"
 #include "schema/checked_reader_internal.h"
 #include "schema/wire.capnp.h"
 #include "storage/decisions/decision.h"
@@ -57,6 +58,14 @@ struct LinkEncoder {
     drop.setCause(schema::text_of(clean_line(received.cause, storage::kMaxCauseBytes)));
   }
   void operator()(const link::Welcome&) { out.setWelcome(); }
+  void operator()(const link::JobStatusRequest&) { out.setJobStatusRequest(); }
+  void operator()(const link::JobStatusTable& received) {
+    out.setJobStatus(schema::data_of(ByteView(received.status)));
+  }
+  void operator()(const link::HostStatusRequest&) { out.setHostStatusRequest(); }
+  void operator()(const link::HostStatusReport& received) {
+    out.setHostStatus(schema::data_of(ByteView(received.status)));
+  }
 };
 
 Result<std::string> read_text(capnp::Text::Reader in, size_t bytes_max, const char* what) {
@@ -65,6 +74,12 @@ Result<std::string> read_text(capnp::Text::Reader in, size_t bytes_max, const ch
   if (!is_clean_utf8(text))
     return Status(Code::corrupt, std::string(what) + " is not valid UTF-8 without control characters");
   return text;
+}
+
+Result<Bytes> read_bytes(capnp::Data::Reader in, size_t bytes_max, const char* what) {
+  SHOAL_RETURN_IF_ERROR(schema::bounded_size(in, bytes_max, what).status());
+  const ByteView bytes = schema::view_of(in);
+  return Bytes(bytes.begin(), bytes.end());
 }
 
 Result<LinkMessage> read_link(schema::Link::Reader in) {
@@ -118,6 +133,20 @@ Result<LinkMessage> read_link(schema::Link::Reader in) {
     }
     case schema::Link::WELCOME:
       return LinkMessage(link::Welcome{});
+    case schema::Link::JOB_STATUS_REQUEST:
+      return LinkMessage(link::JobStatusRequest{});
+    case schema::Link::JOB_STATUS: {
+      SHOAL_ASSIGN_OR_RETURN(Bytes status,
+                             read_bytes(in.getJobStatus(), local::kMaxJobStatusBytes, "status of the job"));
+      return LinkMessage(link::JobStatusTable{std::move(status)});
+    }
+    case schema::Link::HOST_STATUS_REQUEST:
+      return LinkMessage(link::HostStatusRequest{});
+    case schema::Link::HOST_STATUS: {
+      SHOAL_ASSIGN_OR_RETURN(Bytes status,
+                             read_bytes(in.getHostStatus(), local::kMaxHostStatusBytes, "status of a host"));
+      return LinkMessage(link::HostStatusReport{std::move(status)});
+    }
   }
   return Status(Code::version, "this program does not know this kind of message between links");
 }

@@ -60,11 +60,23 @@ struct DropChild {  // coordinator -> relay
 // coordinator -> node, through its relay if it has one: the node has found its place.
 struct Welcome {};
 
+// The status of the job, for `shoal status` (local/status/job_status.h). A node sends the request only if a
+// process of its host asks; the coordinator then asks all nodes. A loss does not matter.
+struct JobStatusRequest {};  // node -> coordinator
+struct JobStatusTable {      // coordinator -> node
+  Bytes status;              // as encode_job_status encoded it
+};
+struct HostStatusRequest {};  // coordinator -> node
+struct HostStatusReport {     // node -> coordinator
+  Bytes status;               // as encode_host_status encoded it
+};
+
 }  // namespace link
 
-using LinkMessage =
-    std::variant<link::ServeAsRelay, link::RelayReady, link::RelayFailed, link::UseRelay, link::ChildUp,
-                 link::ChildLost, link::FromChild, link::ToChild, link::DropChild, link::Welcome>;
+using LinkMessage = std::variant<link::ServeAsRelay, link::RelayReady, link::RelayFailed, link::UseRelay,
+                                 link::ChildUp, link::ChildLost, link::FromChild, link::ToChild,
+                                 link::DropChild, link::Welcome, link::JobStatusRequest, link::JobStatusTable,
+                                 link::HostStatusRequest, link::HostStatusReport>;
 
 Bytes encode_link(const LinkMessage& message);
 // Accepts untrusted bytes: bounded memory, no crash. Returns nullopt for a message between roles, which

@@ -27,6 +27,7 @@
 #include "actors/node/links/sharing_links.h"
 #include "actors/node/lock.h"
 #include "actors/node/unused_catalogs.h"
+#include "actors/node/watch/job_watch.h"
 #include "actors/node/watch/log.h"
 #include "actors/node/watch/metrics_server.h"
 #include "actors/node/watch/rejection_lines.h"
@@ -100,6 +101,7 @@ class Node {
   void look_for_newest_checkpoint();
   void scraper_turned_away();
   void prepare_sharing();
+  void prepare_job_watch();
   void prepare_staging();
   Result<std::string> own_host() const;
   Status open_protocol_log();
@@ -139,6 +141,7 @@ class Node {
   RelayCounts relayed_;  // of the relay that was here
   std::unique_ptr<OperationRunner> runner_;
   std::unique_ptr<NodeReport> report_;
+  std::unique_ptr<JobWatch> job_;
   std::unique_ptr<StagingMemory> staging_;
   std::unique_ptr<StagedParts> parts_;
   std::unique_ptr<NodeWiring> wiring_;
@@ -428,6 +431,15 @@ void Node::scraper_turned_away() {
   if (auto line = scrapers_.line(base::steady_now_ns(), "", flood)) warn(*line);
 }
 
+void Node::prepare_job_watch() {
+  job_ = std::make_unique<JobWatch>(JobWatch::Surroundings{
+      options_.coordinate, base::steady_now_ns, [this] { return report_->status(); },
+      [this] { return activity_->job_facts(); },
+      [this](NodeId to, const LinkMessage& message) { links_->send_status(to, message); }});
+  wiring_->watch(*job_);
+  links_->set_status(job_.get());
+}
+
 // Opens nothing: the Loader does when it needs it.
 void Node::prepare_sharing() {
   SharingLinks::Settings settings;
@@ -536,6 +548,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
                                            options_.around_operation);
     prepare_sharing();
     prepare_staging();
+    prepare_job_watch();
     placed = open_protocol_log();
     if (placed.ok()) placed = open_listener();
     if (placed.ok()) placed = open_metrics();
@@ -563,6 +576,7 @@ void Node::wait_until_stopped() {
     report_if_unreachable();
     sharing_->close_idle();
     staging_->tick(wiring_->now());
+    job_->tick();
     read_launcher();
     std::optional<storage::EpochRecord> later = wiring_->superseded_by();
     if (later && !storage::is_of_run(*later, options_.job_id, identity_.generation)) {
@@ -620,6 +634,7 @@ void Node::drain(RoleKind role, const event::Drain& how, std::chrono::steady_clo
   host_->post(role, how);
   while (!wiring_->wait_drained(role, kStopTick)) {
     staging_->tick(wiring_->now());
+    job_->tick();
     if (must_stop_at_once()) return;
     if (std::chrono::steady_clock::now() < deadline) continue;
     log_.warning(fmt::format("the {} still has work, but the time to stop (node_deadline_ms) is over",
@@ -649,6 +664,7 @@ void Node::end_reading() {
 void Node::close() {
   bool is_hurried = must_stop_at_once();
   wiring_->refuse_clients();
+  job_->close();
   if (!ended_by_.ok()) server_->fail_all(ended_by_);
   server_->close_all(is_hurried ? 0 : kFlushClientsMs);
   parts_->close();

@@ -50,6 +50,10 @@ void NodeWiring::watch(FirstSaveWatch& first_save) {
   first_save_ = &first_save;
 }
 
+void NodeWiring::watch(JobWatch& job) {
+  job_ = &job;
+}
+
 void NodeWiring::warn(const std::string& line) {
   activity_.warned(now(), line);
   log_.warning(line);
@@ -184,6 +188,11 @@ std::shared_ptr<const local::NodeStatus> NodeWiring::status() {
   return std::make_shared<const local::NodeStatus>(report_.status());
 }
 
+std::shared_ptr<const local::JobStatus> NodeWiring::job_status() {
+  return std::make_shared<const local::JobStatus>(
+      job_->ask(std::chrono::milliseconds(local::kJobStatusPatienceMs)));
+}
+
 void NodeWiring::client_lost(ClientId client) {
   activity_.client_lost(client);
   if (parts_ != nullptr) parts_->client_lost(client);
@@ -213,6 +222,7 @@ void NodeWiring::peer_up(NodeId node, const transport::Identity& identity) {
     std::lock_guard lock(mutex_);
     peer_names_[node] = identity.name;
   }
+  if (job_ != nullptr) job_->peer_up(node, identity);
   log_.info(fmt::format("{} {} is up", node == kCoordinatorNode ? "coordinator" : "node", identity.name));
   if (node == kCoordinatorNode) host_.load()->post_all(event::PeerUp{node});
 }
@@ -230,6 +240,7 @@ void NodeWiring::peer_lost(NodeId node, const Status& why) {
   } else {
     warn(line);
   }
+  if (job_ != nullptr) job_->peer_lost(node);
   if (protocol_) protocol_->peer_lost(now(), node, why);
   host_.load()->post_all(event::PeerLost{node, why});
 }

@@ -24,6 +24,7 @@
 #include "actors/node/links/peer_links.h"
 #include "actors/node/links/sharing_links.h"
 #include "actors/node/watch/activity.h"
+#include "actors/node/watch/job_watch.h"
 #include "actors/node/watch/log.h"
 #include "actors/node/watch/protocol_log.h"
 #include "actors/node/watch/rejection_lines.h"
@@ -51,6 +52,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   void stage_by(StagingMemory& memory, StagedParts& parts);
 
   void watch(FirstSaveWatch& first_save);  // before clients are served
+  void watch(JobWatch& job);               // likewise, and before peers are served
   void warn(const std::string& line);      // to the log and the status of the node
 
   bool wait_drained(RoleKind role, std::chrono::milliseconds timeout);
@@ -73,6 +75,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) override;
   void client_lost(ClientId client) override;
   std::shared_ptr<const local::NodeStatus> status() override;
+  std::shared_ptr<const local::JobStatus> job_status() override;
 
   bool received(NodeId from, WireMessage message, size_t encoded_bytes) override;
   void on_left(SendId id);  // for messages from one Loader to another
@@ -99,6 +102,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   StagingMemory* staging_ = nullptr;
   StagedParts* parts_ = nullptr;
   FirstSaveWatch* first_save_ = nullptr;
+  JobWatch* job_ = nullptr;
   std::atomic<CafHost*> host_{nullptr};
   std::atomic<LocalServer*> server_{nullptr};
   std::atomic<bool> refuses_clients_{false};

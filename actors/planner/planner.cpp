@@ -143,20 +143,21 @@ class Planner final : public Role {
 
   void on_client(TimeNs now, ClientId client, const local::LocalMessage& message, EffectWriter& out) {
     std::visit(
-        Overloaded{[&](const local::Attach& attach) { on_attach(client, attach, out); },
-                   [&](const local::LayoutUpdate& layout) { on_layout(now, client, layout, out); },
-                   // Messages to other roles or to the node itself (actors/client_routes.h).
-                   [](const OneOf<local::Slab, local::Staged, local::Written, local::NotStaged,
-                                  local::PlanRequest, local::PlanGathering, local::Latest, local::List,
-                                  local::Load, local::Placed, local::FilesRead, local::Close, local::Ping,
-                                  local::Detach, local::StatusRequest, local::StagingRequest,
-                                  local::StagingKept, local::PartStaged, local::SaveReturned> auto&) {},
-                   // Messages of a node to its clients.
-                   [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree,
-                                  local::Decided, local::Found, local::Loaded, local::LoadDone,
-                                  local::Refused, local::Pong, local::StatusReport, local::PlanUpdate,
-                                  local::FilesToRead, local::StagingGranted, local::GiveBack,
-                                  local::PartRequest, local::Listing, local::StillWriting> auto&) {}},
+        Overloaded{
+            [&](const local::Attach& attach) { on_attach(client, attach, out); },
+            [&](const local::LayoutUpdate& layout) { on_layout(now, client, layout, out); },
+            // Messages to other roles or to the node itself (actors/client_routes.h).
+            [](const OneOf<local::Slab, local::Staged, local::Written, local::NotStaged, local::PlanRequest,
+                           local::PlanGathering, local::Latest, local::List, local::Load, local::Placed,
+                           local::FilesRead, local::Close, local::Ping, local::Detach, local::StatusRequest,
+                           local::JobStatusRequest, local::StagingRequest, local::StagingKept,
+                           local::PartStaged, local::SaveReturned> auto&) {},
+            // Messages of a node to its clients.
+            [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree,
+                           local::Decided, local::Found, local::Loaded, local::LoadDone, local::Refused,
+                           local::Pong, local::StatusReport, local::JobStatusReport, local::PlanUpdate,
+                           local::FilesToRead, local::StagingGranted, local::GiveBack, local::PartRequest,
+                           local::Listing, local::StillWriting> auto&) {}},
         message);
   }
 

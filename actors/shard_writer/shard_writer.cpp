@@ -93,25 +93,26 @@ void ShardWriter::on_peer_lost(TimeNs now, const event::PeerLost& lost, EffectWr
 void ShardWriter::on_client(TimeNs now, ClientId client,
                             const std::shared_ptr<const local::LocalMessage>& message, EffectWriter& out) {
   std::visit(
-      Overloaded{
-          [&](const local::Attach& attach) { on_attach(now, client, attach, out); },
-          [&](const local::Staged& staged) { on_staged(now, client, message, staged, out); },
-          [&](const local::Written& written) { on_written(now, client, message, written, out); },
-          [&](const local::NotStaged& not_staged) { on_not_staged(now, client, not_staged, out); },
-          [&](const local::LayoutUpdate& layout) { on_layout(now, client, layout, out); },
-          [&](const local::PlanRequest& request) { on_plan_request(now, client, request, out); },
-          [&](const local::PlanGathering& plans) { on_plan_gathering(now, client, plans, out); },
-          [&](const local::Ping&) { out.to_client(client, local::Pong{}); },
-          [&](const local::Detach&) { detached_.insert(client); },
-          // Messages to the Loader or to the node itself (actors/client_routes.h).
-          [](const OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
-                         local::FilesRead, local::Close, local::StatusRequest, local::StagingRequest,
-                         local::StagingKept, local::PartStaged, local::SaveReturned> auto&) {},
-          // Messages of a node to its clients.
-          [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree, local::Decided,
-                         local::Found, local::Loaded, local::LoadDone, local::Refused, local::Pong,
-                         local::StatusReport, local::PlanUpdate, local::FilesToRead, local::StagingGranted,
-                         local::GiveBack, local::PartRequest, local::Listing, local::StillWriting> auto&) {}},
+      Overloaded{[&](const local::Attach& attach) { on_attach(now, client, attach, out); },
+                 [&](const local::Staged& staged) { on_staged(now, client, message, staged, out); },
+                 [&](const local::Written& written) { on_written(now, client, message, written, out); },
+                 [&](const local::NotStaged& not_staged) { on_not_staged(now, client, not_staged, out); },
+                 [&](const local::LayoutUpdate& layout) { on_layout(now, client, layout, out); },
+                 [&](const local::PlanRequest& request) { on_plan_request(now, client, request, out); },
+                 [&](const local::PlanGathering& plans) { on_plan_gathering(now, client, plans, out); },
+                 [&](const local::Ping&) { out.to_client(client, local::Pong{}); },
+                 [&](const local::Detach&) { detached_.insert(client); },
+                 // Messages to the Loader or to the node itself (actors/client_routes.h).
+                 [](const OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
+                                local::FilesRead, local::Close, local::StatusRequest, local::JobStatusRequest,
+                                local::StagingRequest, local::StagingKept, local::PartStaged,
+                                local::SaveReturned> auto&) {},
+                 // Messages of a node to its clients.
+                 [](const OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree,
+                                local::Decided, local::Found, local::Loaded, local::LoadDone, local::Refused,
+                                local::Pong, local::StatusReport, local::JobStatusReport, local::PlanUpdate,
+                                local::FilesToRead, local::StagingGranted, local::GiveBack,
+                                local::PartRequest, local::Listing, local::StillWriting> auto&) {}},
       *message);
 }
 

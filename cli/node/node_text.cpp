@@ -143,6 +143,72 @@ std::string slow_calls(const local::NodeStatus& node) {
   return out;
 }
 
+std::string space_text(std::optional<uint64_t> bytes_free, uint64_t payload_bytes) {
+  if (!bytes_free) return "";
+  std::string out = fmt::format("space: {} free in the root", human_bytes(*bytes_free));
+  if (auto fit = checkpoints_that_fit(*bytes_free, payload_bytes)) {
+    out +=
+        fmt::format(", enough for {} of the size of the last one", admin::counted(*fit, "more checkpoint"));
+  }
+  return out + "\n";
+}
+
+std::string state_of(const local::HostStatus& host) {
+  if (host.state == local::HostState::silent) return "does not answer";
+  if (host.state == local::HostState::lost) return "not connected";
+  return host.coordinates ? "coordinates" : host.is_stopping ? "is stopping" : "ok";
+}
+
+std::string saves_of(const local::HostStatus& host) {
+  std::string out;
+  for (const local::SaveStatus& save : host.saves) {
+    if (!out.empty()) out += ", ";
+    out += fmt::format("step {} {}", save.key.step, local::phase_name(save.phase));
+  }
+  const uint64_t more = host.saves_count - std::min<uint64_t>(host.saves_count, host.saves.size());
+  if (more > 0) out += fmt::format(" and {} more", more);
+  return out.empty() ? "-" : out;
+}
+
+std::string host_table(const local::JobStatus& job) {
+  using Align = Table::Align;
+  Table table({{"HOST"},
+               {"STATE"},
+               {"RANKS"},
+               {"UP", Align::right},
+               {"RESTARTS", Align::right},
+               {"STAGED", Align::right},
+               {"WRITTEN", Align::right},
+               {"READ", Align::right},
+               {"LAST COMMIT"},
+               {"SAVES"}});
+  for (const local::HostStatus& host : job.hosts) {
+    table.add_row(
+        {host.host, state_of(host), describe_ranks(host.ranks, host.ranks_count),
+         host.uptime_ms == 0 ? "-" : ago(host.uptime_ms), fmt::to_string(host.restarts),
+         human_bytes(host.bytes_staged), human_bytes(host.bytes_written), human_bytes(host.bytes_read),
+         host.last_commit ? fmt::format("step {}", host.last_commit->key.step) : "-", saves_of(host)});
+  }
+  return table.to_string();
+}
+
+std::string wait_text(const local::JobSave& save) {
+  std::string out;
+  for (const local::HostWait& wait : save.waits) {
+    out += fmt::format("{} waits for {}: ", to_string(save.save.key),
+                       wait.host.empty() ? "an unknown host" : "host " + wait.host);
+    if (wait.ranks_count > 0) out += fmt::format("rank {}, ", describe_ranks(wait.ranks, wait.ranks_count));
+    out += wait.host.empty() ? "which no host has" : std::string(local::wait_reason_text(wait.reason));
+    if (!wait.detail.empty()) out += "; " + wait.detail;
+    out += "\n";
+  }
+  if (save.waits_count > save.waits.size()) {
+    out += fmt::format("{} waits for {} more\n", to_string(save.save.key),
+                       admin::counted(save.waits_count - save.waits.size(), "host"));
+  }
+  return out;
+}
+
 std::string last_abort(const RootView& root) {
   if (!root.last_abort) return "";
   return fmt::format("aborted: {}; the newest is {}: {}\n", admin::counted(root.aborted, "attempt"),
@@ -160,6 +226,7 @@ std::string root_text(const RootView& root) {
   } else {
     out += "no checkpoint yet\n";
   }
+  out += space_text(root.bytes_free, root.latest_payload_bytes);
   out += last_abort(root);
   for (const UndecidedView& one : root.undecided) {
     out += fmt::format("undecided: {}, {} in its folder\n", to_string(one.key), human_bytes(one.bytes));
@@ -190,6 +257,36 @@ std::string describe_ranks(const std::vector<Rank>& ranks, uint64_t count) {
   return shown < count ? out + fmt::format(" and {} more", count - shown) : out;
 }
 
+std::optional<uint64_t> checkpoints_that_fit(uint64_t bytes_free, uint64_t payload_bytes) {
+  if (payload_bytes == 0) return std::nullopt;
+  return bytes_free / payload_bytes;
+}
+
+std::string job_text(const local::NodeStatus& node, const Result<local::JobStatus>& job) {
+  if (!job.ok()) return fmt::format("job: unknown: {}\n", job.status().to_string());
+  if (!job->incomplete.empty()) return fmt::format("job: {}\n", job->incomplete);
+  if (job->hosts_count < 2) return "";
+  std::string out;
+  for (const local::JobSave& save : job->saves) out += wait_text(save);
+  std::string heading = fmt::format("job: {}", admin::counted(job->hosts_count, "host"));
+  if (job->hosts_silent > 0) heading += fmt::format(", {} without an answer", job->hosts_silent);
+  if (job->hosts_lost > 0) heading += fmt::format(", {} not connected", job->hosts_lost);
+  if (!node.coordinates && job->last_commit) {
+    heading += fmt::format("; last commit: {}", to_string(job->last_commit->key));
+  }
+  out += heading + "\n" + host_table(*job);
+  for (const local::HostStatus& host : job->hosts) {
+    for (const local::SlowCallStatus& call : host.slow_calls) {
+      out += fmt::format("storage of host {}: {} has taken {} and has not returned\n", host.host, call.what,
+                         ago(call.age_ms));
+    }
+  }
+  if (job->hosts_count > job->hosts.size()) {
+    out += fmt::format("and {} more\n", admin::counted(job->hosts_count - job->hosts.size(), "host"));
+  }
+  return out;
+}
+
 std::string as_text(const JobView& view, const EarlierView* before) {
   std::string out;
   for (const NodeView& node : view.nodes) {
@@ -201,7 +298,9 @@ std::string as_text(const JobView& view, const EarlierView* before) {
     if (!out.empty()) out += "\n";
     out += heading(node.status) + last_commit(node.status) +
            counts(node.status.counts, early, before == nullptr ? 0 : before->seconds) + saves(node) +
-           slow_calls(node.status) + errors(node.status);
+           slow_calls(node.status) +
+           space_text(node.bytes_free, node.status.last_commit ? node.status.last_commit->payload_bytes : 0) +
+           job_text(node.status, node.job) + errors(node.status);
   }
   for (const auto& silent : view.silent) {
     if (!out.empty()) out += "\n";

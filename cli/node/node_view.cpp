@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <thread>
 #include <utility>
 
+#include "actors/node/watch/job_json.h"
 #include "cli/json_output.h"
 #include "local/socket/socket.h"
 #include "local/status/node_query.h"
@@ -17,12 +19,20 @@ namespace shoal::cli {
 
 namespace {
 
+std::optional<uint64_t> bytes_free_in(const std::string& root) {
+  std::error_code error;
+  const auto space = std::filesystem::space(root, error);
+  if (error) return std::nullopt;
+  return space.available;
+}
+
 Result<RootView> view_root(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(admin::OpenRoot root, admin::open_root_for_reading(path));
   SHOAL_ASSIGN_OR_RETURN(std::vector<storage::AttemptView> attempts, storage::view_attempts(*root.storage));
   RootView out;
   out.path = root.storage->describe();
   out.attempts = attempts.size();
+  out.bytes_free = bytes_free_in(path);
   for (const storage::AttemptView& attempt : attempts) {
     if (!attempt.damage.ok()) {
       out.damaged.push_back(attempt.damage.message());
@@ -55,13 +65,17 @@ auto within_patience(Look look) -> std::optional<decltype(look())> {
   return found.get();
 }
 
-std::vector<std::optional<uint64_t>> bytes_on_disk(const std::string& root_path,
-                                                   const std::vector<AttemptKey>& saves) {
-  std::vector<std::optional<uint64_t>> out(saves.size());
+struct DiskView {
+  std::vector<std::optional<uint64_t>> bytes_on_disk;
+  std::optional<uint64_t> bytes_free;
+};
+DiskView view_disk(const std::string& root_path, const std::vector<AttemptKey>& saves) {
+  DiskView out{std::vector<std::optional<uint64_t>>(saves.size()), bytes_free_in(root_path)};
+  if (saves.empty()) return out;
   auto root = admin::open_root_for_reading(root_path);
   for (size_t i = 0; root.ok() && i < saves.size(); ++i) {
     auto info = storage::inspect_attempt(*root->storage, saves[i]);
-    if (info.ok()) out[i] = info->files_bytes;
+    if (info.ok()) out.bytes_on_disk[i] = info->files_bytes;
   }
   return out;
 }
@@ -80,47 +94,21 @@ void ask(const std::string& socket, const std::string& root, JobView* out) {
     return;
   }
   if (!root.empty() && status->root != root) return;
-  NodeView node{socket, std::move(*status), {}};
+  NodeView node{socket, std::move(*status), {}, local::ask_job(socket), {}};
   std::vector<AttemptKey> saves;
   for (const local::SaveStatus& save : node.status.saves) saves.push_back(save.key);
   node.bytes_on_disk.resize(saves.size());
-  if (!saves.empty()) {
-    auto bytes = within_patience([path = node.status.root, saves] { return bytes_on_disk(path, saves); });
-    if (bytes) {
-      node.bytes_on_disk = std::move(*bytes);
-    } else {
-      hangs(node.status.root, out);
-    }
+  if (auto disk = within_patience([path = node.status.root, saves] { return view_disk(path, saves); })) {
+    node.bytes_on_disk = std::move(disk->bytes_on_disk);
+    node.bytes_free = disk->bytes_free;
+  } else {
+    hangs(node.status.root, out);
   }
   out->nodes.push_back(std::move(node));
 }
 
-nlohmann::ordered_json save_json(const local::SaveStatus& save, const std::optional<uint64_t>& on_disk) {
-  nlohmann::ordered_json out = key_json(save.key);
-  out["phase"] = local::phase_name(save.phase);
-  out["age_ms"] = save.age_ms;
-  out["ranks_here"] = save.ranks_here;
-  out["ranks_staged"] = save.ranks_staged;
-  out["ranks_written"] = save.ranks_written;
-  out["ranks_reported"] = save.ranks_reported;
-  out["bytes_staged"] = save.bytes_staged;
-  out["bytes_to_write"] = save.bytes_to_write;
-  out["bytes_written"] = save.bytes_written;
-  out["bytes_reported"] = save.bytes_reported;
-  if (on_disk) out["bytes_on_disk"] = *on_disk;
-  out["awaited_ranks"] = save.awaited;
-  out["awaited_count"] = save.awaited_count;
-  if (!save.trouble.empty()) out["trouble"] = save.trouble;
-  return out;
-}
-
-nlohmann::ordered_json commit_json(const local::CommitStatus& commit) {
-  nlohmann::ordered_json out = key_json(commit.key);
-  if (commit.unix_time_ns != 0) out["unix_time_ns"] = commit.unix_time_ns;
-  out["duration_ms"] = commit.duration_ms;
-  out["payload_bytes"] = commit.payload_bytes;
-  if (commit.slowest_rank) out["slowest_rank"] = *commit.slowest_rank;
-  return out;
+nlohmann::ordered_json parsed(const std::string& text) {
+  return nlohmann::ordered_json::parse(text);
 }
 
 nlohmann::ordered_json counts_json(const local::NodeCounts& counts) {
@@ -163,19 +151,23 @@ nlohmann::ordered_json node_json(const NodeView& node) {
   out["peers_count"] = status.peers_count;
   out["saves"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < status.saves.size(); ++i) {
-    out["saves"].push_back(save_json(status.saves[i], node.bytes_on_disk[i]));
+    out["saves"].push_back(parsed(actors::save_json(status.saves[i], node.bytes_on_disk[i])));
   }
   out["saves_count"] = status.saves_count;
-  out["last_commit"] = status.last_commit ? commit_json(*status.last_commit) : nlohmann::ordered_json();
+  out["last_commit"] =
+      status.last_commit ? parsed(actors::commit_json(*status.last_commit)) : nlohmann::ordered_json();
   out["errors"] = nlohmann::ordered_json::array();
   for (const local::ErrorStatus& error : status.errors) {
     out["errors"].push_back({{"age_ms", error.age_ms}, {"line", error.line}});
   }
-  out["slow_calls"] = nlohmann::ordered_json::array();
-  for (const local::SlowCallStatus& call : status.slow_calls) {
-    out["slow_calls"].push_back({{"what", call.what}, {"age_ms", call.age_ms}});
-  }
+  out["slow_calls"] = parsed(actors::calls_json(status.slow_calls));
   out["counts"] = counts_json(status.counts);
+  add_space(node.bytes_free, status.last_commit ? status.last_commit->payload_bytes : 0, &out);
+  if (node.job.ok()) {
+    out["job"] = parsed(actors::job_json(*node.job));
+  } else {
+    out["job"] = {{"incomplete", node.job.status().to_string()}};
+  }
   return out;
 }
 
@@ -190,6 +182,7 @@ nlohmann::ordered_json root_json(const RootView& root) {
     out["latest"]["unix_time_ns"] = root.latest_unix_time_ns;
     out["latest"]["payload_bytes"] = root.latest_payload_bytes;
   }
+  add_space(root.bytes_free, root.latest_payload_bytes, &out);
   if (!root.latest_unknown.ok()) out["latest_unknown"] = root.latest_unknown.message();
   out["aborted"] = root.aborted;
   if (root.last_abort) {
@@ -252,6 +245,12 @@ Result<JobView> look_at(const NodeTarget& target) {
     for (const std::string& socket : local::list_node_sockets()) ask(socket, "", &out);
   }
   return out;
+}
+
+void add_space(std::optional<uint64_t> bytes_free, uint64_t payload_bytes, nlohmann::ordered_json* out) {
+  if (!bytes_free) return;
+  (*out)["bytes_free"] = *bytes_free;
+  if (auto fit = checkpoints_that_fit(*bytes_free, payload_bytes)) (*out)["checkpoints_fit"] = *fit;
 }
 
 nlohmann::ordered_json as_json(const JobView& view) {

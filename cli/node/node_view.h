@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "admin/root_reader.h"
+#include "local/status/job_status.h"
 #include "local/status/node_status.h"
 #include "shoal/status.h"
 
@@ -25,6 +26,8 @@ struct NodeView {
   local::NodeStatus status;
   // For each save in flight: bytes in its folder now, from all writers; parallel to status.saves.
   std::vector<std::optional<uint64_t>> bytes_on_disk;
+  Result<local::JobStatus> job = local::JobStatus();  // of all hosts, or why it is not known
+  std::optional<uint64_t> bytes_free;                 // in the root, for this user; nullopt: unknown
 };
 
 struct UndecidedView {
@@ -43,6 +46,7 @@ struct RootView {  // contents of the root's files, whether a node runs or not
   Status latest_unknown;  // why `latest` is unknown: a newer decision is damaged
   int64_t latest_unix_time_ns = 0;
   uint64_t latest_payload_bytes = 0;
+  std::optional<uint64_t> bytes_free;  // as in NodeView
   std::vector<UndecidedView> undecided;
   std::vector<std::string> damaged;                 // one line each
   std::optional<storage::EpochRecord> coordinator;  // the last node that claimed an epoch; it may have ended
@@ -68,6 +72,12 @@ struct EarlierView {
   double seconds = 0;
 };
 std::string as_text(const JobView& view, const EarlierView* before = nullptr);
+
+// How many more checkpoints of this size fit into so many bytes; nullopt: the size is 0.
+std::optional<uint64_t> checkpoints_that_fit(uint64_t bytes_free, uint64_t payload_bytes);
+// As JSON: `bytes_free`, and `checkpoints_fit` if the size of the last checkpoint is known.
+void add_space(std::optional<uint64_t> bytes_free, uint64_t payload_bytes, nlohmann::ordered_json* out);
+std::string job_text(const local::NodeStatus& node, const Result<local::JobStatus>& job);
 
 std::string describe_ranks(const std::vector<Rank>& ranks, uint64_t count);  // "0-3, 7 and 12 more"
 

@@ -111,8 +111,10 @@ Status Session::handle(local::LocalMessage message) {
           [&](local::PartRequest& part) { return on_part_request(std::move(part)); },
           [](const local::Failed& failed) { return failed.why; },
           [](const local::Pong&) { return ok_status(); },
-          // Attached and StatusReport answer the first message of a connection, before this.
-          [](const base::OneOf<local::Attached, local::StatusReport> auto&) { return not_of_a_node(); },
+          // Attached and the reports of a status answer the first message of a connection, before this.
+          [](const base::OneOf<local::Attached, local::StatusReport, local::JobStatusReport> auto&) {
+            return not_of_a_node();
+          },
           [](const local::OnlyFromClient auto&) { return not_of_a_node(); }},
       message);
 }

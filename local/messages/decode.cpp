@@ -255,7 +255,7 @@ Result<LocalMessage> read_message(schema::LocalMessage::NotStaged::Reader in) {
   return LocalMessage(NotStaged{in.getStep(), in.getAttempt(), std::move(why)});
 }
 
-// Messages of no more than two fields.
+// Messages of few fields.
 Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
   switch (in.which()) {
     case schema::LocalMessage::FAILED: {
@@ -271,6 +271,12 @@ Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
       SHOAL_ASSIGN_OR_RETURN(NodeStatus status, read_node_status(in.getStatus()));
       return LocalMessage(StatusReport{std::make_shared<const NodeStatus>(std::move(status))});
     }
+    case schema::LocalMessage::JOB_STATUS: {
+      SHOAL_ASSIGN_OR_RETURN(JobStatus status, read_job_status(in.getJobStatus()));
+      return LocalMessage(JobStatusReport{std::make_shared<const JobStatus>(std::move(status))});
+    }
+    case schema::LocalMessage::JOB_STATUS_REQUEST:
+      return LocalMessage(JobStatusRequest{});
     case schema::LocalMessage::LATEST:
       return LocalMessage(Latest{in.getLatest()});
     case schema::LocalMessage::CLOSE:
@@ -291,6 +297,10 @@ Result<LocalMessage> read_small(schema::LocalMessage::Reader in) {
       return read_message(in.getSaveReturned());
     case schema::LocalMessage::PART_STAGED:
       return read_message(in.getPartStaged());
+    case schema::LocalMessage::STAGING_KEPT:
+      return read_message(in.getStagingKept());
+    case schema::LocalMessage::REFUSED:
+      return read_message(in.getRefused());
     default:
       return Status(Code::version,
                     "a local message has a type that this program does not know: use one version of Shoal in "
@@ -330,8 +340,6 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_load_message(in.getLoaded());
     case schema::LocalMessage::LOAD_DONE:
       return read_load_message(in.getLoadDone());
-    case schema::LocalMessage::REFUSED:
-      return read_message(in.getRefused());
     case schema::LocalMessage::WRITTEN:
       return read_message(in.getWritten());
     case schema::LocalMessage::NOT_STAGED:
@@ -346,8 +354,6 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
       return read_message(in.getStagingRequest());
     case schema::LocalMessage::STAGING_GRANTED:
       return read_message(in.getStagingGranted());
-    case schema::LocalMessage::STAGING_KEPT:
-      return read_message(in.getStagingKept());
     case schema::LocalMessage::PART_REQUEST:
       return read_message(in.getPartRequest());
     case schema::LocalMessage::FAILED:
@@ -357,6 +363,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::STATUS:
     case schema::LocalMessage::CLOSE:
     case schema::LocalMessage::STATUS_REQUEST:
+    case schema::LocalMessage::JOB_STATUS:
+    case schema::LocalMessage::JOB_STATUS_REQUEST:
     case schema::LocalMessage::DETACH:
     case schema::LocalMessage::GIVE_BACK:
     case schema::LocalMessage::PING:
@@ -364,6 +372,8 @@ Result<LocalMessage> read_any(schema::LocalMessage::Reader in) {
     case schema::LocalMessage::STILL_WRITING:
     case schema::LocalMessage::SAVE_RETURNED:
     case schema::LocalMessage::PART_STAGED:
+    case schema::LocalMessage::STAGING_KEPT:
+    case schema::LocalMessage::REFUSED:
       break;
   }
   return read_small(in);

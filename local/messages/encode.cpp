@@ -381,6 +381,8 @@ class Writer {
   void operator()(const local::Detach&) { out_.setDetach(); }
   void operator()(const local::StatusRequest&) { out_.setStatusRequest(); }
   void operator()(const local::StatusReport& in) { write_node_status(out_.initStatus(), *in.status); }
+  void operator()(const local::JobStatusRequest&) { out_.setJobStatusRequest(); }
+  void operator()(const local::JobStatusReport& in) { write_job_status(out_.initJobStatus(), *in.status); }
   void operator()(const local::Written& in) {
     auto out = out_.initWritten();
     write_save(out, in);

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/visit.h"
 #include "local/messages/load_targets.h"
+#include "local/status/job_status.h"
 #include "local/status/node_status.h"
 #include "plan/layout/codec.h"
 #include "plan/saving/plan_gathering.h"
@@ -268,6 +269,12 @@ struct StatusRequest {};
 struct StatusReport {
   std::shared_ptr<const NodeStatus> status;  // never null
 };
+// client -> node, likewise: the node answers with JobStatusReport. It may first wait for other hosts, for
+// kJobStatusPatienceMs (local/status/job_status.h) at most.
+struct JobStatusRequest {};
+struct JobStatusReport {
+  std::shared_ptr<const JobStatus> status;  // never null
+};
 // Mode collective: before it stages, the client requests this rank's plan.
 struct PlanRequest {  // client -> node; sent again on every new connection
   uint64_t step = 0;
@@ -345,18 +352,21 @@ using LocalMessage =
                  local::StatusReport, local::PlanRequest, local::PlanUpdate, local::PlanGathering,
                  local::Close, local::FilesToRead, local::FilesRead, local::StagingRequest,
                  local::StagingGranted, local::StagingKept, local::GiveBack, local::PartRequest,
-                 local::PartStaged, local::List, local::Listing, local::StillWriting, local::SaveReturned>;
+                 local::PartStaged, local::List, local::Listing, local::StillWriting, local::SaveReturned,
+                 local::JobStatusRequest, local::JobStatusReport>;
 
 // Who sends a message. With these, code that handles the messages of one side, by std::visit, names only the
 // others of that side. PlanGathering passes both ways.
 template <class T>
-concept OnlyFromClient = base::OneOf<T, Attach, LayoutUpdate, Slab, Staged, Latest, Load, Placed, Detach,
-                                     Written, NotStaged, Ping, StatusRequest, PlanRequest, Close, FilesRead,
-                                     StagingRequest, StagingKept, PartStaged, List, SaveReturned>;
+concept OnlyFromClient =
+    base::OneOf<T, Attach, LayoutUpdate, Slab, Staged, Latest, Load, Placed, Detach, Written, NotStaged, Ping,
+                StatusRequest, PlanRequest, Close, FilesRead, StagingRequest, StagingKept, PartStaged, List,
+                SaveReturned, JobStatusRequest>;
 template <class T>
-concept OnlyFromNode = base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded,
-                                   LoadDone, Refused, Pong, StatusReport, PlanUpdate, FilesToRead,
-                                   StagingGranted, GiveBack, PartRequest, Listing, StillWriting>;
+concept OnlyFromNode =
+    base::OneOf<T, Attached, Failed, RosterUpdate, SlabFree, Decided, Found, Loaded, LoadDone, Refused, Pong,
+                StatusReport, PlanUpdate, FilesToRead, StagingGranted, GiveBack, PartRequest, Listing,
+                StillWriting, JobStatusReport>;
 
 template <class... T>
 constexpr bool has_each_one_sender(const std::variant<T...>*) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "local/status/job_status.h"
 #include "local/status/node_status.h"
 #include "shoal/status.h"
 
@@ -14,6 +15,11 @@ inline constexpr int kNodeAnswerTimeoutMs = 5'000;
 // The status of the node that listens on this socket. Code::unavailable: no node listens.
 // Code::deadline_exceeded: it did not answer in time; the message has its pid if the kernel provides it.
 Result<NodeStatus> ask_node(const std::string& socket_file, int timeout_ms = kNodeAnswerTimeoutMs);
+
+// The status of the job of that node, with the same errors. If the coordinator does not answer, the node
+// returns what it knows itself, with the cause (JobStatus::incomplete).
+Result<JobStatus> ask_job(const std::string& socket_file,
+                          int timeout_ms = kJobStatusPatienceMs + kNodeAnswerTimeoutMs);
 
 // $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else /tmp/shoal-<uid>. It may not exist.
 std::string runtime_folder();

@@ -23,23 +23,6 @@ void write_status_key(schema::AttemptKey::Builder out, const AttemptKey& key) {
   out.setAttempt(key.attempt);
 }
 
-void write_save(schema::SaveStatus::Builder out, const SaveStatus& save) {
-  write_status_key(out.initKey(), save.key);
-  out.setPhase(static_cast<schema::SaveStatus::Phase>(save.phase));
-  out.setAgeMs(save.age_ms);
-  out.setRanksHere(save.ranks_here);
-  out.setRanksStaged(save.ranks_staged);
-  out.setRanksWritten(save.ranks_written);
-  out.setBytesStaged(save.bytes_staged);
-  out.setBytesToWrite(save.bytes_to_write);
-  out.setBytesWritten(save.bytes_written);
-  out.setRanksReported(save.ranks_reported);
-  out.setBytesReported(save.bytes_reported);
-  write_ranks(out.initAwaited(bounded(save.awaited.size(), kMaxStatusRanks)), save.awaited);
-  out.setAwaitedCount(save.awaited_count);
-  out.setTrouble(schema::text_of(clean_line(save.trouble, kMaxStatusTextBytes)));
-}
-
 template <class Reader>
 Result<std::string> read_text(Reader text, std::string_view what) {
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(text, kMaxStatusTextBytes, what).status());
@@ -57,36 +40,6 @@ Result<std::vector<Rank>> read_ranks(Reader in) {
 template <class Reader>
 AttemptKey read_key(Reader in) {
   return {in.getGeneration(), in.getStep(), in.getAttempt()};
-}
-
-Result<SaveStatus> read_save(schema::SaveStatus::Reader in) {
-  SaveStatus save;
-  save.key = read_key(in.getKey());
-  // A phase that this program does not know, from a newer node, becomes the last known phase.
-  save.phase = static_cast<SavePhase>(std::min<uint16_t>(static_cast<uint16_t>(in.getPhase()), 4));
-  save.age_ms = in.getAgeMs();
-  save.ranks_here = in.getRanksHere();
-  save.ranks_staged = in.getRanksStaged();
-  save.ranks_written = in.getRanksWritten();
-  save.bytes_staged = in.getBytesStaged();
-  save.bytes_to_write = in.getBytesToWrite();
-  save.bytes_written = in.getBytesWritten();
-  save.ranks_reported = in.getRanksReported();
-  save.bytes_reported = in.getBytesReported();
-  SHOAL_ASSIGN_OR_RETURN(save.awaited, read_ranks(in.getAwaited()));
-  save.awaited_count = in.getAwaitedCount();
-  SHOAL_ASSIGN_OR_RETURN(save.trouble, read_text(in.getTrouble(), "trouble of a save"));
-  return save;
-}
-
-CommitStatus read_commit(schema::CommitStatus::Reader in) {
-  CommitStatus commit;
-  commit.key = read_key(in.getKey());
-  commit.unix_time_ns = in.getUnixTimeNs();
-  commit.duration_ms = in.getDurationMs();
-  commit.payload_bytes = in.getPayloadBytes();
-  if (int64_t rank = in.getSlowestRank(); rank >= 0) commit.slowest_rank = static_cast<Rank>(rank);
-  return commit;
 }
 
 Status read_texts(schema::NodeStatus::Reader in, NodeStatus* out) {
@@ -113,7 +66,7 @@ Status read_lists(schema::NodeStatus::Reader in, NodeStatus* out) {
   }
   SHOAL_RETURN_IF_ERROR(schema::bounded_size(in.getSaves(), kMaxStatusSaves, "saves of a status").status());
   for (auto save_in : in.getSaves()) {
-    SHOAL_ASSIGN_OR_RETURN(SaveStatus save, read_save(save_in));
+    SHOAL_ASSIGN_OR_RETURN(SaveStatus save, read_save_status(save_in));
     out->saves.push_back(std::move(save));
   }
   SHOAL_RETURN_IF_ERROR(
@@ -175,7 +128,7 @@ void write_lists(schema::NodeStatus::Builder out, const NodeStatus& status) {
     peers[i].setCoordinates(status.peers[i].coordinates);
   }
   auto saves = out.initSaves(bounded(status.saves.size(), kMaxStatusSaves));
-  for (uint32_t i = 0; i < saves.size(); ++i) write_save(saves[i], status.saves[i]);
+  for (uint32_t i = 0; i < saves.size(); ++i) write_save_status(saves[i], status.saves[i]);
   auto errors = out.initErrors(bounded(status.errors.size(), kMaxStatusErrors));
   for (uint32_t i = 0; i < errors.size(); ++i) {
     errors[i].setAgeMs(status.errors[i].age_ms);
@@ -206,6 +159,61 @@ std::string_view phase_name(SavePhase phase) {
   return "planning";
 }
 
+void write_save_status(schema::SaveStatus::Builder out, const SaveStatus& save) {
+  write_status_key(out.initKey(), save.key);
+  out.setPhase(static_cast<schema::SaveStatus::Phase>(save.phase));
+  out.setAgeMs(save.age_ms);
+  out.setRanksHere(save.ranks_here);
+  out.setRanksStaged(save.ranks_staged);
+  out.setRanksWritten(save.ranks_written);
+  out.setBytesStaged(save.bytes_staged);
+  out.setBytesToWrite(save.bytes_to_write);
+  out.setBytesWritten(save.bytes_written);
+  out.setRanksReported(save.ranks_reported);
+  out.setBytesReported(save.bytes_reported);
+  write_ranks(out.initAwaited(bounded(save.awaited.size(), kMaxStatusRanks)), save.awaited);
+  out.setAwaitedCount(save.awaited_count);
+  out.setTrouble(schema::text_of(clean_line(save.trouble, kMaxStatusTextBytes)));
+}
+
+Result<SaveStatus> read_save_status(schema::SaveStatus::Reader in) {
+  SaveStatus save;
+  save.key = read_key(in.getKey());
+  // A phase that this program does not know, from a newer node, becomes the last known phase.
+  save.phase = static_cast<SavePhase>(std::min<uint16_t>(static_cast<uint16_t>(in.getPhase()), 4));
+  save.age_ms = in.getAgeMs();
+  save.ranks_here = in.getRanksHere();
+  save.ranks_staged = in.getRanksStaged();
+  save.ranks_written = in.getRanksWritten();
+  save.bytes_staged = in.getBytesStaged();
+  save.bytes_to_write = in.getBytesToWrite();
+  save.bytes_written = in.getBytesWritten();
+  save.ranks_reported = in.getRanksReported();
+  save.bytes_reported = in.getBytesReported();
+  SHOAL_ASSIGN_OR_RETURN(save.awaited, read_ranks(in.getAwaited()));
+  save.awaited_count = in.getAwaitedCount();
+  SHOAL_ASSIGN_OR_RETURN(save.trouble, read_text(in.getTrouble(), "trouble of a save"));
+  return save;
+}
+
+void write_commit_status(schema::CommitStatus::Builder out, const CommitStatus& commit) {
+  write_status_key(out.initKey(), commit.key);
+  out.setUnixTimeNs(commit.unix_time_ns);
+  out.setDurationMs(commit.duration_ms);
+  out.setPayloadBytes(commit.payload_bytes);
+  out.setSlowestRank(commit.slowest_rank ? static_cast<int64_t>(*commit.slowest_rank) : -1);
+}
+
+CommitStatus read_commit_status(schema::CommitStatus::Reader in) {
+  CommitStatus commit;
+  commit.key = read_key(in.getKey());
+  commit.unix_time_ns = in.getUnixTimeNs();
+  commit.duration_ms = in.getDurationMs();
+  commit.payload_bytes = in.getPayloadBytes();
+  if (int64_t rank = in.getSlowestRank(); rank >= 0) commit.slowest_rank = static_cast<Rank>(rank);
+  return commit;
+}
+
 void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status) {
   auto text = [](const std::string& line) { return clean_line(line, kMaxStatusTextBytes); };
   out.setVersion(schema::text_of(text(status.version)));
@@ -226,14 +234,7 @@ void write_node_status(schema::NodeStatus::Builder out, const NodeStatus& status
   out.setSavesCount(status.saves_count);
   write_lists(out, status);
   write_counts(out, status.counts);
-  if (!status.last_commit) return;
-  const CommitStatus& commit = *status.last_commit;
-  auto last = out.initLastCommit();
-  write_status_key(last.initKey(), commit.key);
-  last.setUnixTimeNs(commit.unix_time_ns);
-  last.setDurationMs(commit.duration_ms);
-  last.setPayloadBytes(commit.payload_bytes);
-  last.setSlowestRank(commit.slowest_rank ? static_cast<int64_t>(*commit.slowest_rank) : -1);
+  if (status.last_commit) write_commit_status(out.initLastCommit(), *status.last_commit);
 }
 
 Result<NodeStatus> read_node_status(schema::NodeStatus::Reader in) {
@@ -251,7 +252,7 @@ Result<NodeStatus> read_node_status(schema::NodeStatus::Reader in) {
   out.peers_count = in.getPeersCount();
   out.saves_count = in.getSavesCount();
   out.counts = read_counts(in);
-  if (in.hasLastCommit()) out.last_commit = read_commit(in.getLastCommit());
+  if (in.hasLastCommit()) out.last_commit = read_commit_status(in.getLastCommit());
   return out;
 }
 

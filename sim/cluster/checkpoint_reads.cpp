@@ -173,19 +173,20 @@ CheckpointReads::Read* CheckpointReads::find(actors::ClientId client, uint32_t r
 }
 
 void CheckpointReads::hear(actors::ClientId client, const local::LocalMessage& message) {
-  std::visit(base::Overloaded{
-                 [&](const local::Listing& listing) { on_listing(client, listing); },
-                 [&](const local::Found& found) { on_found(client, found); },
-                 [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
-                 [&](const local::FilesToRead& files) { on_files(client, files); },
-                 [&](const local::LoadDone& load) { on_done(client, load); },
-                 // About saves, and about memory and the node, which these reads do not need.
-                 [](const base::OneOf<local::Attached, local::Failed, local::RosterUpdate, local::SlabFree,
-                                      local::Decided, local::Refused, local::Pong, local::StatusReport,
-                                      local::PlanUpdate, local::PlanGathering, local::StagingGranted,
-                                      local::GiveBack, local::PartRequest, local::StillWriting> auto&) {},
-                 [](const local::OnlyFromClient auto&) {}},
-             message);
+  std::visit(
+      base::Overloaded{[&](const local::Listing& listing) { on_listing(client, listing); },
+                       [&](const local::Found& found) { on_found(client, found); },
+                       [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
+                       [&](const local::FilesToRead& files) { on_files(client, files); },
+                       [&](const local::LoadDone& load) { on_done(client, load); },
+                       // About saves, and about memory and the node, which these reads do not need.
+                       [](const base::OneOf<local::Attached, local::Failed, local::RosterUpdate,
+                                            local::SlabFree, local::Decided, local::Refused, local::Pong,
+                                            local::StatusReport, local::JobStatusReport, local::PlanUpdate,
+                                            local::PlanGathering, local::StagingGranted, local::GiveBack,
+                                            local::PartRequest, local::StillWriting> auto&) {},
+                       [](const local::OnlyFromClient auto&) {}},
+      message);
 }
 
 void CheckpointReads::check_found(const Read& read, const AttemptKey& key) {

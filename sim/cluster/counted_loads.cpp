@@ -174,31 +174,31 @@ void CountedLoads::on_done(Rank rank, const Status& outcome) {
 
 void CountedLoads::listen(actors::ClientId client, const local::LocalMessage& message) {
   const Rank rank = rank_of(client);
-  std::visit(
-      base::Overloaded{[&](const local::Found& found) {
-                         if (found.request_id != requests_[rank] || has_loaded(rank)) return;
-                         if (!found.outcome.ok()) return on_done(rank, found.outcome);
-                         chosen_[rank] = found.checkpoint.key;
-                         received_[rank].clear();
-                         found_[rank] = events_.now();
-                         ++milestones_;
-                       },
-                       [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
-                       [&](const local::LoadDone& done) {
-                         if (done.request_id != requests_[rank] || has_loaded(rank)) return;
-                         on_done(rank, done.outcome);
-                       },
-                       [&](const local::Failed& failed) {
-                         if (!retries_) failure_ = failed.why;
-                       },
-                       // These trainers only load, and let the node read.
-                       [](const base::OneOf<local::Attached, local::RosterUpdate, local::SlabFree,
-                                            local::Decided, local::Refused, local::Pong, local::StatusReport,
-                                            local::PlanUpdate, local::PlanGathering, local::FilesToRead,
-                                            local::StagingGranted, local::GiveBack, local::PartRequest,
-                                            local::Listing, local::StillWriting> auto&) {},
-                       [](const local::OnlyFromClient auto&) {}},
-      message);
+  std::visit(base::Overloaded{
+                 [&](const local::Found& found) {
+                   if (found.request_id != requests_[rank] || has_loaded(rank)) return;
+                   if (!found.outcome.ok()) return on_done(rank, found.outcome);
+                   chosen_[rank] = found.checkpoint.key;
+                   received_[rank].clear();
+                   found_[rank] = events_.now();
+                   ++milestones_;
+                 },
+                 [&](const local::Loaded& loaded) { on_loaded(client, loaded); },
+                 [&](const local::LoadDone& done) {
+                   if (done.request_id != requests_[rank] || has_loaded(rank)) return;
+                   on_done(rank, done.outcome);
+                 },
+                 [&](const local::Failed& failed) {
+                   if (!retries_) failure_ = failed.why;
+                 },
+                 // These trainers only load, and let the node read.
+                 [](const base::OneOf<local::Attached, local::RosterUpdate, local::SlabFree, local::Decided,
+                                      local::Refused, local::Pong, local::StatusReport,
+                                      local::JobStatusReport, local::PlanUpdate, local::PlanGathering,
+                                      local::FilesToRead, local::StagingGranted, local::GiveBack,
+                                      local::PartRequest, local::Listing, local::StillWriting> auto&) {},
+                 [](const local::OnlyFromClient auto&) {}},
+             message);
 }
 
 // The client places one batch at a time.

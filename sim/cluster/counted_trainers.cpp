@@ -408,8 +408,8 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
           [&](const base::OneOf<local::Failed, local::Refused> auto& failed) { failure_ = failed.why; },
           // These trainers only save, from slabs that need no grant.
           [](const base::OneOf<local::Attached, local::Found, local::Loaded, local::LoadDone, local::Pong,
-                               local::StatusReport, local::FilesToRead, local::StagingGranted,
-                               local::GiveBack, local::PartRequest, local::Listing,
+                               local::StatusReport, local::JobStatusReport, local::FilesToRead,
+                               local::StagingGranted, local::GiveBack, local::PartRequest, local::Listing,
                                local::StillWriting> auto&) {},
           [](const local::OnlyFromClient auto&) {}},
       message);

@@ -80,13 +80,15 @@ std::string event_text(const actors::Event& event, size_t node, size_t from) {
 
 std::string local_message_name(const local::LocalMessage& message) {
   static constexpr const char* kNames[] = {
-      "Attach",         "Attached",      "Failed",      "LayoutUpdate",  "RosterUpdate", "Slab",
-      "Staged",         "SlabFree",      "Decided",     "Latest",        "Load",         "Found",
-      "Loaded",         "Placed",        "LoadDone",    "Refused",       "Detach",       "Written",
-      "NotStaged",      "Ping",          "Pong",        "StatusRequest", "StatusReport", "PlanRequest",
-      "PlanUpdate",     "PlanGathering", "Close",       "FilesToRead",   "FilesRead",    "StagingRequest",
-      "StagingGranted", "StagingKept",   "GiveBack",    "PartRequest",   "PartStaged",   "List",
-      "Listing",        "StillWriting",  "SaveReturned"};
+      "Attach",         "Attached",      "Failed",       "LayoutUpdate", "RosterUpdate",
+      "Slab",           "Staged",        "SlabFree",     "Decided",      "Latest",
+      "Load",           "Found",         "Loaded",       "Placed",       "LoadDone",
+      "Refused",        "Detach",        "Written",      "NotStaged",    "Ping",
+      "Pong",           "StatusRequest", "StatusReport", "PlanRequest",  "PlanUpdate",
+      "PlanGathering",  "Close",         "FilesToRead",  "FilesRead",    "StagingRequest",
+      "StagingGranted", "StagingKept",   "GiveBack",     "PartRequest",  "PartStaged",
+      "List",           "Listing",       "StillWriting", "SaveReturned", "JobStatusRequest",
+      "JobStatusReport"};
   static_assert(std::size(kNames) == std::variant_size_v<local::LocalMessage>);
   return fmt::format("local::{}", kNames[message.index()]);
 }

@@ -128,14 +128,14 @@ bool Process::wait_for_errors(const std::string& text, int times) {
 }
 
 void Process::send_signal(int number) const {
-  kill(pid_, number);
+  if (pid_ > 0) kill(pid_, number);  // once it has ended, pid_ is -1, and kill(-1) would signal every process
 }
 
 ProcessEnd Process::wait() {
   auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (read_some(deadline)) {
   }
-  if (std::chrono::steady_clock::now() >= deadline) kill(pid_, SIGKILL);
+  if (pid_ > 0 && std::chrono::steady_clock::now() >= deadline) kill(pid_, SIGKILL);
   int status = 0;
   waitpid(pid_, &status, 0);
   pid_ = -1;

@@ -34,9 +34,9 @@ class Process {
   // Waits until its stdout contains `text`. False if it ended or 60 s passed without that.
   bool wait_for_output(const std::string& text);
   bool wait_for_errors(const std::string& text, int times = 1);  // the same for stderr
-  void send_signal(int number) const;
-  const std::string& errors() const { return err_; }  // stderr so far
-  ProcessEnd wait();                                  // waits for its end; kills it after 60 s
+  void send_signal(int number) const;                            // nothing, once wait() has returned
+  const std::string& errors() const { return err_; }             // stderr so far
+  ProcessEnd wait();                                             // waits for its end; kills it after 60 s
 
  private:
   bool wait_for(const std::string& written, const std::string& text, int times);

@@ -173,11 +173,20 @@ std::vector<actors::WireBody> wire_bodies() {
 }
 
 std::vector<actors::LinkMessage> link_messages(const Bytes& between_roles) {
-  return {actors::link::ServeAsRelay{2048},          actors::link::RelayReady{"10.0.0.2:4000", 2048},
-          actors::link::RelayFailed{"no port"},      actors::link::UseRelay{"10.0.0.2:4000", "full"},
-          actors::link::ChildUp{3, "host-c", {}},    actors::link::ChildLost{3, "no heartbeat for 2 s"},
-          actors::link::FromChild{3, between_roles}, actors::link::ToChild{3, between_roles},
-          actors::link::DropChild{3, "it left"},     actors::link::Welcome{}};
+  return {actors::link::ServeAsRelay{2048},
+          actors::link::RelayReady{"10.0.0.2:4000", 2048},
+          actors::link::RelayFailed{"no port"},
+          actors::link::UseRelay{"10.0.0.2:4000", "full"},
+          actors::link::ChildUp{3, "host-c", {}},
+          actors::link::ChildLost{3, "no heartbeat for 2 s"},
+          actors::link::FromChild{3, between_roles},
+          actors::link::ToChild{3, between_roles},
+          actors::link::DropChild{3, "it left"},
+          actors::link::Welcome{},
+          actors::link::JobStatusRequest{},
+          actors::link::JobStatusTable{local::encode_job_status(local::some_job_status())},
+          actors::link::HostStatusRequest{},
+          actors::link::HostStatusReport{local::encode_host_status(local::some_host_status())}};
 }
 
 std::vector<local::LocalMessage> local_messages() {
@@ -242,7 +251,9 @@ std::vector<local::LocalMessage> local_messages() {
       local::Listing{4, ok_status(),
                      std::make_shared<const CheckpointList>(CheckpointList{
                          {{{1, 9, 1}, CheckpointInfo::State::committed, 2, 3, 4096, 77, ""}}, 0})},
-      local::SaveReturned{9, 1, 2'000'000, 1'000}};
+      local::SaveReturned{9, 1, 2'000'000, 1'000},
+      local::JobStatusRequest{},
+      local::JobStatusReport{std::make_shared<const local::JobStatus>(local::some_job_status())}};
 }
 
 // Whether there is a seed of each kind of message; names those without one.

@@ -131,6 +131,10 @@ Status LocalServer::Connection::attach() {
     send(std::make_shared<const local::LocalMessage>(local::StatusReport{server_.events_.status()}));
     return Status(Code::unavailable, "answered");
   }
+  if (std::get_if<local::JobStatusRequest>(&first->message) != nullptr) {
+    send(std::make_shared<const local::LocalMessage>(local::JobStatusReport{server_.events_.job_status()}));
+    return Status(Code::unavailable, "answered");
+  }
   const auto* attach = std::get_if<local::Attach>(&first->message);
   if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
   Status why = server_.check_attach(*attach);
@@ -157,8 +161,9 @@ Status check_sender(const local::LocalMessage& message, bool read_only) {
           },
           [](const base::OneOf<local::Slab, local::Latest, local::List, local::Load, local::Placed,
                                local::FilesRead, local::Close, local::Ping> auto&) { return ok_status(); },
-          // Detach ends the connection before this; Attach and StatusRequest only begin one.
-          [](const base::OneOf<local::Attach, local::Detach, local::StatusRequest> auto&) {
+          // Detach ends the connection before this; the others only begin one.
+          [](const base::OneOf<local::Attach, local::Detach, local::StatusRequest,
+                               local::JobStatusRequest> auto&) {
             return Status(Code::invalid_argument, "a client must not send this message");
           },
           [](const local::OnlyFromNode auto&) {

@@ -40,6 +40,9 @@ class LocalEvents {
   virtual void client_lost(ClientId client) = 0;  // the last call for a client that attached
   // The answer to a process that sent statusRequest. Never null. Must not wait for a role.
   virtual std::shared_ptr<const local::NodeStatus> status() = 0;
+  // The answer to a process that sent jobStatusRequest. Never null. May wait for other nodes, for
+  // kJobStatusPatienceMs at most; the process then waits.
+  virtual std::shared_ptr<const local::JobStatus> job_status() = 0;
 };
 
 struct LocalServerOptions {

@@ -32,9 +32,8 @@ void StagingMemory::from_client(TimeNs now, ClientId client, const local::LocalM
           [](const base::OneOf<local::LayoutUpdate, local::Latest, local::List, local::Load, local::Placed,
                                local::Close, local::FilesRead, local::Written, local::NotStaged,
                                local::PlanRequest, local::PlanGathering, local::Ping, local::PartStaged,
-                               local::Detach, local::StatusRequest, local::SaveReturned> auto&) {
-            return false;
-          },
+                               local::Detach, local::StatusRequest, local::JobStatusRequest,
+                               local::SaveReturned> auto&) { return false; },
           [](const local::OnlyFromNode auto&) { return false; }},
       message);
   if (may_free && budget_.has_waiting()) decide(now);

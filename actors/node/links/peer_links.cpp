@@ -41,6 +41,16 @@ void PeerLinks::set_relay(RelayServer* relay) {
   relay_ = relay;
 }
 
+void PeerLinks::set_status(StatusEvents* status) {
+  std::lock_guard lock(mutex_);
+  status_ = status;
+}
+
+void PeerLinks::send_status(NodeId to, const LinkMessage& message) {
+  std::lock_guard lock(mutex_);
+  send_link(to, message);
+}
+
 Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
                                                         const std::function<bool()>& give_up) {
   TimeNs begun = base::steady_now_ns(), deadline = begun + TimeNs{timeout_ms} * kMillisecond;

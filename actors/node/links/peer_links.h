@@ -16,6 +16,7 @@
 
 #include "actors/messages/link_messages.h"
 #include "actors/node/links/relay_tree.h"
+#include "actors/node/links/status_events.h"
 #include "actors/node/links/unreachable_notice.h"
 #include "actors/role.h"
 #include "transport/transport.h"
@@ -56,6 +57,10 @@ class PeerLinks final : public transport::TransportHandler {
 
   // The server for requests of the coordinator to be a relay; null: none. Outlives its use here.
   void set_relay(RelayServer* relay);
+  // For the messages of `shoal status`; before serve(). Outlives its use here.
+  void set_status(StatusEvents* status);
+  // Any thread; never blocks. Sends one of those messages. Drops what cannot be sent.
+  void send_status(NodeId to, const LinkMessage& message);
   // Sends a message of the relay here to the coordinator. Code::busy: no room now; other errors: there is no
   // session.
   Status send_up(Bytes message);
@@ -106,6 +111,7 @@ class PeerLinks final : public transport::TransportHandler {
   void on_link(transport::PeerId peer, LinkMessage message);
   void on_relay_message(NodeId relay, const LinkMessage& any);
   void on_coordinator_link(LinkMessage any);
+  bool on_status_of_child(NodeId child, const Bytes& message);
   void go_by(const link::UseRelay& body);
   void child_up(NodeId relay, const link::ChildUp& child);
   void child_lost(NodeId relay, const link::ChildLost& lost);
@@ -122,6 +128,7 @@ class PeerLinks final : public transport::TransportHandler {
   std::condition_variable changed_;
   PeerEvents* events_ = nullptr;
   RelayServer* relay_ = nullptr;
+  StatusEvents* status_ = nullptr;
   RelayTree tree_;
   Reach most_;
   // Nodes that were sent to a relay and are still connected.

@@ -16,10 +16,22 @@ void PeerLinks::on_link(transport::PeerId peer, LinkMessage message) {
   if (from_child == nullptr) return on_relay_message(node, message);
   auto child = tree_.child_of(node, from_child->child);
   if (!child) return send_link(node, link::DropChild{from_child->child, "the coordinator does not know it"});
+  if (on_status_of_child(*child, from_child->message)) return;
   lock.unlock();
   hand_on(*child, peer, std::move(from_child->message));
 }
 
+// False: it is another message. A child sends no other messages of links to the coordinator.
+bool PeerLinks::on_status_of_child(NodeId child, const Bytes& message) {
+  auto read = decode_link(message);
+  if (!read.ok() || !*read) return false;
+  const bool is_status = std::holds_alternative<link::JobStatusRequest>(**read) ||
+                         std::holds_alternative<link::HostStatusReport>(**read);
+  if (is_status) on_relay_message(child, **read);
+  return is_status;
+}
+
+// `relay`: a relay, or any node that sends one of the messages of `shoal status`.
 void PeerLinks::on_relay_message(NodeId relay, const LinkMessage& any) {
   std::visit(
       base::Overloaded{
@@ -31,9 +43,15 @@ void PeerLinks::on_relay_message(NodeId relay, const LinkMessage& any) {
           [&](const link::RelayFailed& failed) { tree_.cannot_serve(relay, failed.cause); },
           [&](const link::ChildUp& up) { child_up(relay, up); },
           [&](const link::ChildLost& lost) { child_lost(relay, lost); },
+          [&](const link::JobStatusRequest&) {
+            if (status_ != nullptr) status_->job_status_requested(relay);
+          },
+          [&](const link::HostStatusReport& report) {
+            if (status_ != nullptr) status_->host_status_received(relay, report.status);
+          },
           // Only a coordinator sends these; on_link handles FromChild.
-          [](const base::OneOf<link::Welcome, link::UseRelay, link::ToChild, link::DropChild,
-                               link::FromChild> auto&) {}},
+          [](const base::OneOf<link::Welcome, link::UseRelay, link::ToChild, link::DropChild, link::FromChild,
+                               link::JobStatusTable, link::HostStatusRequest> auto&) {}},
       any);
 }
 
@@ -58,31 +76,36 @@ void PeerLinks::child_up(NodeId relay, const link::ChildUp& child) {
 }
 
 void PeerLinks::on_coordinator_link(LinkMessage any) {
-  std::visit(base::Overloaded{[&](const link::UseRelay& elsewhere) { go_by(elsewhere); },
-                              [&](const link::Welcome&) {
-                                is_welcome_ = true;
-                                changed_.notify_all();
-                              },
-                              [&](const link::ServeAsRelay& serve) {
-                                auto followed = up_.find(kCoordinatorNode);
-                                if (relay_ == nullptr || followed == up_.end()) {
-                                  return send_link(
-                                      kCoordinatorNode,
-                                      link::RelayFailed{"this node does not accept other nodes"});
-                                }
-                                relay_->open(coordinator_, followed->second, serve.children_max);
-                              },
-                              [&](link::ToChild& to) {
-                                if (relay_ != nullptr) relay_->to_child(to.child, std::move(to.message));
-                              },
-                              [&](const link::DropChild& drop) {
-                                if (relay_ != nullptr)
-                                  relay_->drop_child(drop.child, Status(Code::refused, drop.cause));
-                              },
-                              // Only a relay sends these.
-                              [](const base::OneOf<link::RelayReady, link::RelayFailed, link::ChildUp,
-                                                   link::ChildLost, link::FromChild> auto&) {}},
-             any);
+  std::visit(
+      base::Overloaded{
+          [&](const link::UseRelay& elsewhere) { go_by(elsewhere); },
+          [&](const link::Welcome&) {
+            is_welcome_ = true;
+            changed_.notify_all();
+          },
+          [&](const link::ServeAsRelay& serve) {
+            auto followed = up_.find(kCoordinatorNode);
+            if (relay_ == nullptr || followed == up_.end()) {
+              return send_link(kCoordinatorNode, link::RelayFailed{"this node does not accept other nodes"});
+            }
+            relay_->open(coordinator_, followed->second, serve.children_max);
+          },
+          [&](link::ToChild& to) {
+            if (relay_ != nullptr) relay_->to_child(to.child, std::move(to.message));
+          },
+          [&](const link::DropChild& drop) {
+            if (relay_ != nullptr) relay_->drop_child(drop.child, Status(Code::refused, drop.cause));
+          },
+          [&](const link::HostStatusRequest&) {
+            if (status_ != nullptr) status_->host_status_requested();
+          },
+          [&](link::JobStatusTable& table) {
+            if (status_ != nullptr) status_->job_status_received(std::move(table.status));
+          },
+          // Only a relay or another node sends these.
+          [](const base::OneOf<link::RelayReady, link::RelayFailed, link::ChildUp, link::ChildLost,
+                               link::FromChild, link::JobStatusRequest, link::HostStatusReport> auto&) {}},
+      any);
 }
 
 // Roles do not notice, unless the relay cannot be reached either.

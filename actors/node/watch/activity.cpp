@@ -39,39 +39,42 @@ void note(std::string* trouble, std::string line) {
 
 void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  std::visit(
-      base::Overloaded{[&](const local::Attach& attach) {
-                         clients_[client] = attach.rank;
-                         if (attach.pid != 0) pids_[client] = attach.pid;
-                         if (world_size_ == 0) world_size_ = attach.world_size;
-                       },
-                       [&](const local::Staged& bytes) { staged(now, client, bytes); },
-                       [&](const local::Written& written) {
-                         auto found = clients_.find(client);
-                         Save* save = open(now, {generation_, written.step, written.attempt});
-                         if (save != nullptr && found != clients_.end())
-                           save->ranks[found->second].is_written = true;
-                       },
-                       [&](const base::OneOf<local::PlanRequest, local::PlanGathering> auto& wanted) {
-                         open(now, {generation_, wanted.step, wanted.attempt});
-                       },
-                       [&](const local::NotStaged& missing) {
-                         if (Save* save = open(now, {generation_, missing.step, missing.attempt})) {
-                           note(&save->trouble, missing.why.to_string());
-                         }
-                       },
-                       [&](const local::Load& load) {
-                         ++counts_.node.loads_begun;
-                         if (clients_.contains(client)) loads_[client] = load.request_id;
-                       },
-                       [&](const local::SaveReturned& returned) { save_returned(returned); },
-                       // Shown nowhere.
-                       [](const base::OneOf<local::LayoutUpdate, local::Slab, local::Latest, local::List,
-                                            local::Placed, local::Close, local::FilesRead, local::Ping,
-                                            local::StagingRequest, local::StagingKept, local::PartStaged,
-                                            local::Detach, local::StatusRequest> auto&) {},
-                       [](const local::OnlyFromNode auto&) {}},
-      message);
+  std::visit(base::Overloaded{
+                 [&](const local::Attach& attach) {
+                   clients_[client] = attach.rank;
+                   if (attach.pid != 0) pids_[client] = attach.pid;
+                   if (world_size_ == 0) world_size_ = attach.world_size;
+                 },
+                 [&](const local::Staged& bytes) { staged(now, client, bytes); },
+                 [&](const local::Written& written) {
+                   auto found = clients_.find(client);
+                   Save* save = open(now, {generation_, written.step, written.attempt});
+                   if (save != nullptr && found != clients_.end())
+                     save->ranks[found->second].is_written = true;
+                 },
+                 [&](const base::OneOf<local::PlanRequest, local::PlanGathering> auto& wanted) {
+                   open(now, {generation_, wanted.step, wanted.attempt});
+                 },
+                 [&](const local::NotStaged& missing) {
+                   if (Save* save = open(now, {generation_, missing.step, missing.attempt})) {
+                     note(&save->trouble, missing.why.to_string());
+                   }
+                 },
+                 [&](const local::Load& load) {
+                   ++counts_.node.loads_begun;
+                   if (clients_.contains(client)) loads_[client] = load.request_id;
+                 },
+                 [&](const local::SaveReturned& returned) { save_returned(returned); },
+                 [&](const local::LayoutUpdate& layout) {
+                   if (layout.options.mode == SaveMode::rank_local) job_.is_rank_local = true;
+                 },
+                 // Shown nowhere.
+                 [](const base::OneOf<local::Slab, local::Latest, local::List, local::Placed, local::Close,
+                                      local::FilesRead, local::Ping, local::StagingRequest,
+                                      local::StagingKept, local::PartStaged, local::Detach,
+                                      local::StatusRequest, local::JobStatusRequest> auto&) {},
+                 [](const local::OnlyFromNode auto&) {}},
+             message);
 }
 
 void Activity::staged(TimeNs now, ClientId client, const local::Staged& staged) {
@@ -99,21 +102,21 @@ void Activity::client_lost(ClientId client) {
 void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
   std::visit(
-      base::Overloaded{
-          [&](const local::SlabFree& free) { freed(client, free); },
-          [&](const local::Decided& decided) { notified(now, decided); },
-          [&](const local::LoadDone& done) { load_done(now, done); },
-          [&](const local::RosterUpdate&) {
-            has_roster_ = true;
-            joined_.clear();
-          },
-          [&](const local::Found& found) { load_found(now, client, found); },
-          // Shown nowhere.
-          [](const base::OneOf<local::Attached, local::Failed, local::Loaded, local::Refused, local::Pong,
-                               local::StatusReport, local::PlanUpdate, local::PlanGathering,
-                               local::FilesToRead, local::StagingGranted, local::GiveBack, local::PartRequest,
-                               local::Listing, local::StillWriting> auto&) {},
-          [](const local::OnlyFromClient auto&) {}},
+      base::Overloaded{[&](const local::SlabFree& free) { freed(client, free); },
+                       [&](const local::Decided& decided) { notified(now, decided); },
+                       [&](const local::LoadDone& done) { load_done(now, done); },
+                       [&](const local::RosterUpdate&) {
+                         has_roster_ = true;
+                         joined_.clear();
+                       },
+                       [&](const local::Found& found) { load_found(now, client, found); },
+                       // Shown nowhere.
+                       [](const base::OneOf<local::Attached, local::Failed, local::Loaded, local::Refused,
+                                            local::Pong, local::StatusReport, local::JobStatusReport,
+                                            local::PlanUpdate, local::PlanGathering, local::FilesToRead,
+                                            local::StagingGranted, local::GiveBack, local::PartRequest,
+                                            local::Listing, local::StillWriting> auto&) {},
+                       [](const local::OnlyFromClient auto&) {}},
       message);
 }
 
@@ -190,8 +193,15 @@ void Activity::from_peer(TimeNs now, const WireBody& body) {
             abort(now, decided.key, aborted(decided.cause), abort_cause_of(decided.give_up));
           },
           [&](const wire::JoinRanks& join) {
+            place(join.host, join.ranks);
             if (has_roster_) return;
             for (const wire::RankLayout& rank : join.ranks) joined_.insert(rank.rank);
+          },
+          [&](const wire::LocalPlans& plans) { place(plans.host, plans.ranks); },
+          [&](const wire::RanksEnded& ended) {
+            place(ended.host, ended.here);
+            place(ended.host, ended.expected);
+            if (ended.rank_local) job_.is_rank_local = true;
           },
           [&](const wire::LayoutsStaged& staged) {
             Save* save = open(now, staged.key);
@@ -201,11 +211,30 @@ void Activity::from_peer(TimeNs now, const WireBody& body) {
           // Shown nowhere.
           [](const base::OneOf<wire::LayoutRequest, wire::Layouts, wire::RosterUpdate, wire::JoinRejected,
                                wire::Pending, wire::Superseded, wire::Undecided, wire::AttemptRoster,
-                               wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan, wire::PlanGathering,
-                               wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest, wire::ChunkData,
-                               wire::ChunksUnavailable, wire::ChunksCancelled, wire::ChunksPending,
-                               wire::SaveProgress> auto&) {}},
+                               wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
+                               wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable,
+                               wire::ChunksCancelled, wire::ChunksPending, wire::SaveProgress> auto&) {}},
       body);
+}
+
+namespace {
+Rank rank_of(const wire::RankLayout& rank) {
+  return rank.rank;
+}
+Rank rank_of(Rank rank) {
+  return rank;
+}
+}  // namespace
+
+template <class Ranks>
+void Activity::place(const std::string& host, const Ranks& ranks) {
+  auto& known = job_.ranks_of_hosts;
+  if (host.empty() || ranks.empty()) return;
+  if (!known.contains(host) && known.size() >= kMaxHostsOfRanks) return;
+  std::set<Rank>& placed = known[host];
+  for (const auto& rank : ranks) {
+    if (placed.size() < kMaxRanksPerNode) placed.insert(rank_of(rank));
+  }
 }
 
 void Activity::reported(TimeNs now, const wire::ShardsWritten& report) {
@@ -401,6 +430,11 @@ ActivityCounts Activity::counts() const {
   out.saves_in_flight = saves_.size();
   out.ranks_attached = clients_.size();
   return out;
+}
+
+JobFacts Activity::job_facts() const {
+  std::lock_guard lock(mutex_);
+  return job_;
 }
 
 bool Activity::is_written(const RankProgress& progress) const {

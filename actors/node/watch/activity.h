@@ -15,6 +15,7 @@
 
 #include "actors/messages/messages.h"
 #include "actors/node/watch/abort_cause.h"
+#include "actors/node/watch/job_table.h"
 #include "actors/operation.h"
 #include "actors/role.h"
 #include "local/messages/messages.h"
@@ -22,7 +23,8 @@
 
 namespace shoal::actors {
 
-inline constexpr size_t kMaxSavesTracked = 1024;  // in flight; further ones are not shown
+inline constexpr size_t kMaxHostsOfRanks = 1 << 15;  // other hosts whose ranks are known
+inline constexpr size_t kMaxSavesTracked = 1024;     // in flight; further ones are not shown
 // The newest decided saves, so that a late report does not open one again.
 inline constexpr size_t kMaxSavesSettled = 4096;
 inline constexpr std::array<double, 14> kCommitSecondsBuckets = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
@@ -77,6 +79,7 @@ class Activity {
   void checkpoint_exists(const NewestCheckpoint& checkpoint);  // as a node finds it when it starts
 
   ActivityCounts counts() const;
+  JobFacts job_facts() const;
   // Ranks, saves, errors, counts and the last commit. `coordinates`: reports of other hosts count too.
   void describe(TimeNs now, bool coordinates, local::NodeStatus* status) const;
 
@@ -116,6 +119,8 @@ class Activity {
   void load_done(TimeNs now, const local::LoadDone& done);
   void load_failed(TimeNs now, const Status& why);
   void reported(TimeNs now, const wire::ShardsWritten& report);
+  template <class Ranks>
+  void place(const std::string& host, const Ranks& ranks);
   void publish_ended(TimeNs now, const operation::PublishDecision& publish,
                      const Result<OperationResult>& result);
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
@@ -140,6 +145,7 @@ class Activity {
   std::map<ClientId, uint32_t> loads_;  // request ids of the loads for which no checkpoint is chosen yet
   std::map<AttemptKey, Save> saves_;
   std::set<AttemptKey> settled_;
+  JobFacts job_;
   ActivityCounts counts_;
   struct Error {
     TimeNs at;

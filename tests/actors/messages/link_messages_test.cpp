@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/messages/messages.h"
+#include "tests/local/status/some_status.h"
 
 namespace shoal::actors {
 namespace {
@@ -27,7 +28,11 @@ std::vector<LinkMessage> one_of_each() {
           link::FromChild{5, kMessage},
           link::ToChild{6, kMessage},
           link::DropChild{5, "nonsense"},
-          link::Welcome{}};
+          link::Welcome{},
+          link::JobStatusRequest{},
+          link::JobStatusTable{local::encode_job_status(local::some_job_status())},
+          link::HostStatusRequest{},
+          link::HostStatusReport{local::encode_host_status(local::some_host_status())}};
 }
 
 TEST(LinkMessages, PassUnchanged) {
@@ -63,6 +68,7 @@ TEST(LinkMessages, ThatAreDamagedAreErrorsAndNoMore) {
   EXPECT_FALSE(decode_link(encode_link(link::RelayReady{"", 4})).ok());
   EXPECT_FALSE(decode_link(encode_link(link::ChildUp{5, std::string(300, 'x'), {}})).ok());
   EXPECT_FALSE(decode_link(encode_link(link::ChildUp{5, "a\nb", {}})).ok());
+  EXPECT_FALSE(decode_link(encode_link(link::HostStatusReport{Bytes(local::kMaxHostStatusBytes + 1)})).ok());
 }
 
 TEST(LinkMessages, CarryTheLargestMessageOfARoleWithinTheBoundOfATransport) {

@@ -212,6 +212,21 @@ TEST_F(StatusTest, WatchesAsOftenAsAsked) {
   EXPECT_THAT(end.out, Not(HasSubstr("\x1b"))) << "that is for terminals";
 }
 
+// The key waits in the terminal that `script` makes until shoal top reads it.
+TEST_F(StatusTest, TopEndsOnATerminalWhenTheUserPressesQ) {
+  RunningJob running(job(), options());
+  ASSERT_TRUE(running.wait_for_output("up"));
+  const std::string top = std::string(SHOAL_PROGRAM) + " top " + root() + " --interval-ms 3600000";
+  ProcessEnd end =
+      run_process({"/bin/sh", "-c", "printf q | script -qec '" + top + "' /dev/null"}, options());
+  EXPECT_EQ(end.status, 0) << end.out << end.err;
+  EXPECT_THAT(end.out, HasSubstr("\x1b[?1049h")) << "the other screen of the terminal";
+  EXPECT_THAT(end.out, HasSubstr("last commit: step 1 (g1a1)"));
+  EXPECT_THAT(end.out, HasSubstr("\x1b[?1049l"));
+  end = run_shoal({"top", root(), "--count", "1", "--interval", "1", "--interval-ms", "5"}, options());
+  EXPECT_EQ(end.status, 2);
+}
+
 std::string http_get(const std::string& address) {
   const base::OwnedFd fd = connect_to_loopback(base::parse_host_port(address)->port);
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";

@@ -165,6 +165,8 @@ std::vector<LocalMessage> one_of_each() {
       local::StillWriting{9, 3},
       local::StatusRequest{},
       local::StatusReport{std::make_shared<const NodeStatus>(some_status())},
+      local::JobStatusRequest{},
+      local::JobStatusReport{std::make_shared<const JobStatus>(some_job_status())},
       local::PlanRequest{9, 4, some_layout()->id(), xxh3_128(as_view("a share"))},
       local::PlanRequest{9, 4, some_layout()->id(), {}},
       local::PlanUpdate{9, 4, some_world()->roster.id(), some_plan()},

@@ -1,6 +1,7 @@
 // A NodeStatus in which no field has its default, so that one that is forgotten on the way differs.
 #pragma once
 
+#include "local/status/job_status.h"
 #include "local/status/node_status.h"
 
 namespace shoal::local {
@@ -53,6 +54,49 @@ inline NodeStatus some_status() {
                      .loads_failed = 1,
                      .bytes_to_peers = 13,
                      .bytes_from_peers = 14}};
+}
+
+inline HostStatus some_host_status() {
+  return {.host = "b",
+          .pid = 78,
+          .state = HostState::lost,
+          .answered_ms_ago = 900,
+          .coordinates = true,
+          .is_stopping = true,
+          .uptime_ms = 6000,
+          .restarts = 2,
+          .ranks = {2, 3},
+          .ranks_count = 2,
+          .stopped_ranks = {3},
+          .saves = some_status().saves,
+          .saves_count = 1,
+          .last_commit = some_status().last_commit,
+          .slow_calls = {{"fsync of /root/step-00000001", 7000}},
+          .last_error = ErrorStatus{5000, "step 800 (g3a1) aborted"},
+          .bytes_staged = 24,
+          .bytes_written = 25,
+          .bytes_read = 12,
+          .saves_committed = 22,
+          .saves_aborted = 23};
+}
+
+inline JobStatus some_job_status() {
+  return {.world_size = 4,
+          .gathered_ms_ago = 20,
+          .hosts = {some_host_status()},
+          .hosts_count = 1,
+          .hosts_silent = 1,
+          .hosts_lost = 1,
+          .saves = {{.save = some_status().saves[0],
+                     .waits = {{.host = "b",
+                                .reason = WaitReason::deciding,
+                                .ranks = {3},
+                                .ranks_count = 1,
+                                .detail = "the trainer of rank 3 is stopped"}},
+                     .waits_count = 1}},
+          .saves_count = 1,
+          .last_commit = some_status().last_commit,
+          .incomplete = "the coordinator is not connected"};
 }
 
 }  // namespace shoal::local

@@ -39,6 +39,9 @@ class Heard final : public actors::LocalEvents {
     status.host = "host-of-the-test";
     return std::make_shared<const local::NodeStatus>(std::move(status));
   }
+  std::shared_ptr<const local::JobStatus> job_status() override {
+    return std::make_shared<const local::JobStatus>(local::JobStatus{.hosts_count = 77});
+  }
 
   bool wait_for(const std::string& line) {
     std::unique_lock lock(mutex_);
