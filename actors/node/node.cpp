@@ -27,12 +27,14 @@
 #include "actors/node/links/sharing_links.h"
 #include "actors/node/lock.h"
 #include "actors/node/unused_catalogs.h"
+#include "actors/node/watch/free_space.h"
 #include "actors/node/watch/job_watch.h"
 #include "actors/node/watch/log.h"
 #include "actors/node/watch/metrics_server.h"
 #include "actors/node/watch/rejection_lines.h"
 #include "actors/node/watch/report.h"
 #include "actors/node/watch/stats.h"
+#include "actors/node/watch/status_page.h"
 #include "actors/node/wiring.h"
 #include "base/clock.h"
 #include "local/status/node_query.h"
@@ -97,7 +99,10 @@ class Node {
   Status keep_claims();
   void report_if_unreachable();
   Status open_listener();
-  Status open_metrics();
+  Status open_pages();
+  Result<std::unique_ptr<MetricsServer>> start_server(const std::string& what, const std::string& address,
+                                                      std::vector<HttpRoute> routes);
+  void add_page(std::vector<HttpRoute>* routes);
   void look_for_newest_checkpoint();
   void scraper_turned_away();
   void prepare_sharing();
@@ -150,7 +155,8 @@ class Node {
   std::unique_ptr<LocalServer> server_;
   std::unique_ptr<CafHost> host_;
   RejectionLines scrapers_{"the metrics page"};
-  std::unique_ptr<MetricsServer> metrics_;
+  std::unique_ptr<FreeSpace> free_space_;
+  std::unique_ptr<MetricsServer> metrics_, page_;
 };
 
 std::string Node::socket_file() const {
@@ -412,15 +418,52 @@ void Node::look_for_newest_checkpoint() {
   }
 }
 
-Status Node::open_metrics() {
-  if (options_.metrics.empty()) return ok_status();
+// Both on one server if they have one address.
+Status Node::open_pages() {
+  const std::string& page = options_.coordinate ? options_.status_page : std::string();
+  if (!options_.status_page.empty() && !options_.coordinate) {
+    log_.info("the coordinator's node serves the status page, and this one does not");
+  }
+  if (options_.metrics.empty() && page.empty()) return ok_status();
   look_for_newest_checkpoint();
-  SHOAL_ASSIGN_OR_RETURN(metrics_,
-                         MetricsServer::start(
-                             options_.metrics, [this] { return format_metrics(report_->metrics()); },
-                             kMetricsClientTimeoutMs, [this] { scraper_turned_away(); }));
-  log_.info(fmt::format("metrics at http://{}/metrics", metrics_->address()));
+  std::vector<HttpRoute> routes;
+  if (!options_.metrics.empty()) {
+    routes.push_back(
+        {"/metrics", kMetricsContentType, "", [this] { return format_metrics(report_->metrics()); }});
+  }
+  const bool is_one = page == options_.metrics;
+  if (is_one) add_page(&routes);
+  if (!options_.metrics.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(metrics_, start_server("metrics", options_.metrics, routes));
+  }
+  if (!page.empty() && !is_one) {
+    routes.clear();
+    add_page(&routes);
+    SHOAL_ASSIGN_OR_RETURN(page_, start_server("status page", page, routes));
+  }
+  if (metrics_) log_.info(fmt::format("metrics at http://{}/metrics", metrics_->address()));
+  if (!page.empty()) {
+    log_.info(fmt::format("status page at http://{}/", is_one ? metrics_->address() : page_->address()));
+  }
   return ok_status();
+}
+
+Result<std::unique_ptr<MetricsServer>> Node::start_server(const std::string& what, const std::string& address,
+                                                          std::vector<HttpRoute> routes) {
+  return MetricsServer::start(address, what, std::move(routes), kMetricsClientTimeoutMs,
+                              [this] { scraper_turned_away(); });
+}
+
+void Node::add_page(std::vector<HttpRoute>* routes) {
+  free_space_ = std::make_unique<FreeSpace>(root_.storage->describe());
+  const std::string headers(kPageHeaders);
+  routes->push_back({"/", kHtmlContentType, headers, [] { return std::string(status_page_html()); }});
+  routes->push_back({"/status.json", kJsonContentType, headers, [this] {
+                       return status_page_json({report_->status(), job_->newest(),
+                                                activity_->save_records(base::steady_now_ns()),
+                                                report_->metrics().activity, free_space_->newest(),
+                                                base::unix_now_ns() / kMillisecond});
+                     }});
 }
 
 void Node::scraper_turned_away() {
@@ -551,7 +594,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
     prepare_job_watch();
     placed = open_protocol_log();
     if (placed.ok()) placed = open_listener();
-    if (placed.ok()) placed = open_metrics();
+    if (placed.ok()) placed = open_pages();
   }
   if (!placed.ok()) {
     stop_transport(0);
@@ -671,6 +714,7 @@ void Node::close() {
   end_reading();
   stop_transport(is_hurried ? 0 : kDrainTransportMs);
   metrics_.reset();
+  page_.reset();
   NodeStats stats = report_->stats();
   stats.relay = relayed_;
   wiring_->add_stats(&stats);

@@ -49,7 +49,8 @@ struct NodeOptions : RoleSettings {
   std::string stats_file;  // if set: key=value lines written at the end
   // Logs every message between this node and others (protocol_log.h); empty: no log.
   std::string protocol_log;
-  std::string metrics;  // HOST:PORT at which to serve Prometheus metrics; empty: none
+  std::string metrics;      // HOST:PORT at which to serve Prometheus metrics; empty: none
+  std::string status_page;  // HOST:PORT at which the coordinator's node serves the status page; empty: none
   // Bound of the slabs of this host's trainers together (staging_budget.h); 0: what the host has left.
   uint64_t staging_memory_bytes = 0;
   // A log line about which settings were set, and where; empty: none.

@@ -122,6 +122,24 @@ TokenFacts measure_token(const std::string& token_file) {
   return facts;
 }
 
+namespace {
+
+bool coordinates_here(const JobShape& job) {
+  if (job.coordinator.empty()) return true;
+  const auto place = base::parse_host_port(job.coordinator);
+  return job.coordinates_here.value_or(place.ok() && client::own_address(place->host).has_value());
+}
+
+void try_page(const char* use, const std::string& address, const char* variable, NetworkFacts* facts) {
+  if (address.empty()) return;
+  const auto server = actors::MetricsServer::start(address, use, {});
+  facts->ports.push_back({use, address,
+                          fmt::format("end what uses this port, or set {} to another one", variable),
+                          server.status()});
+}
+
+}  // namespace
+
 NetworkFacts measure_network_of_job(const JobShape& job, const local::Settings& settings) {
   NetworkFacts facts;
   actors::NodeOptions node;
@@ -132,11 +150,8 @@ NetworkFacts measure_network_of_job(const JobShape& job, const local::Settings& 
   facts.rdma_interfaces = rdma_interface_names();
   if (!job.coordinator.empty()) try_coordinator(job, node.network, &facts);
   try_port_range(job, node.network, &facts);
-  if (!node.metrics.empty()) {
-    const auto server = actors::MetricsServer::start(node.metrics, [] { return std::string(); });
-    facts.ports.push_back({"metrics", node.metrics,
-                           "end what uses this port, or set SHOAL_METRICS to another one", server.status()});
-  }
+  try_page("metrics", node.metrics, "SHOAL_METRICS", &facts);
+  if (coordinates_here(job)) try_page("status page", node.status_page, "SHOAL_STATUS_PAGE", &facts);
   for (const std::string& name : job.host_names) {
     if (Interrupts::signal_number() != 0) break;  // each look-up may take seconds
     HostFacts host;

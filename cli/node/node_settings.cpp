@@ -78,6 +78,7 @@ constexpr NodeSetting kNodeSettings[] = {
     {"stats-file", apply_text<&actors::NodeOptions::stats_file>},
     {"protocol-log", apply_text<&actors::NodeOptions::protocol_log>},
     {"metrics", apply_text<&actors::NodeOptions::metrics>},
+    {"status-page", apply_text<&actors::NodeOptions::status_page>},
     {"keep-last", apply_keep_last},
     {"keep-every", apply_keep_every},
     {"keep-for", apply_keep_for},

@@ -26,6 +26,7 @@ constexpr NodeField kNodeFields[] = {
     {"stats-file", &NodeSettings::stats_file},
     {"protocol-log", &NodeSettings::protocol_log},
     {"metrics", &NodeSettings::metrics},
+    {"status-page", &NodeSettings::status_page},
     {"keep-last", &NodeSettings::keep_last},
     {"keep-every", &NodeSettings::keep_every},
     {"keep-for", &NodeSettings::keep_for_s},

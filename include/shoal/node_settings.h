@@ -22,6 +22,7 @@ struct NodeSettings {
   std::optional<std::string> stats_file;    // the node writes its counters to this file when it ends
   std::optional<std::string> protocol_log;  // a file
   std::optional<std::string> metrics;       // "HOST:PORT"
+  std::optional<std::string> status_page;   // "HOST:PORT", at the coordinator's node
 
   std::optional<uint64_t> keep_last;
   std::optional<uint64_t> keep_every;

@@ -49,6 +49,10 @@ constexpr Setting kSettings[] = {
     {"metrics", kNode, address, kFiles, 0, 0, "",
      "HOST:PORT at which the node serves Prometheus metrics (GET /metrics), without access control; default: "
      "none"},
+    {"status-page", kNode, address, kFiles, 0, 0, "",
+     "HOST:PORT at which the coordinator's node serves a page with the state of the job (GET /), without "
+     "access "
+     "control; default: none"},
     {"keep-last", kNode, count, kRetention, 1, kMaxU32, "", "Keep the newest N checkpoints"},
     {"keep-every", kNode, count, kRetention, 1, kMaxU64, "",
      "Keep the newest checkpoint of each step that is a multiple of N"},

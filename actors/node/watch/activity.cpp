@@ -8,6 +8,7 @@
 #include "actors/giving_up.h"
 #include "base/clock.h"
 #include "base/visit.h"
+#include "shoal/bytes.h"
 
 namespace shoal::actors {
 
@@ -90,6 +91,7 @@ void Activity::staged(TimeNs now, ClientId client, const local::Staged& staged) 
   progress.bytes_staged = bytes;
   if (!staged.again) counts_.node.bytes_staged += bytes;
   save->last_rank = found->second;
+  save->staged_at = now;
 }
 
 void Activity::client_lost(ClientId client) {
@@ -102,7 +104,7 @@ void Activity::client_lost(ClientId client) {
 void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
   std::visit(
-      base::Overloaded{[&](const local::SlabFree& free) { freed(client, free); },
+      base::Overloaded{[&](const local::SlabFree& free) { freed(now, client, free); },
                        [&](const local::Decided& decided) { notified(now, decided); },
                        [&](const local::LoadDone& done) { load_done(now, done); },
                        [&](const local::RosterUpdate&) {
@@ -120,12 +122,13 @@ void Activity::to_client(TimeNs now, ClientId client, const local::LocalMessage&
       message);
 }
 
-void Activity::freed(ClientId client, const local::SlabFree& free) {
+void Activity::freed(TimeNs now, ClientId client, const local::SlabFree& free) {
   auto save = saves_.find({generation_, free.step, free.attempt});
   auto rank = clients_.find(client);
   if (save == saves_.end() || rank == clients_.end() || !free.durable) return;
   save->second.ranks[rank->second].is_written = true;
   save->second.last_rank = rank->second;
+  save->second.durable_at = now;
 }
 
 void Activity::notified(TimeNs now, const local::Decided& decided) {
@@ -139,11 +142,22 @@ void Activity::notified(TimeNs now, const local::Decided& decided) {
   if (payload_bytes == 0) return;
   if (auto& last = counts_.last_commit; last && last->key == key) last->payload_bytes = payload_bytes;
   if (auto& newest = counts_.newest; newest && newest->key == key) newest->payload_bytes = payload_bytes;
+  if (!records_.empty() && records_.back().key == key) records_.back().payload_bytes = payload_bytes;
 }
 
 void Activity::save_returned(const local::SaveReturned& returned) {
   counts_.blocked_seconds.add(static_cast<double>(returned.blocked_ns) / 1e9);
   counts_.waited_seconds += static_cast<double>(returned.waited_ns) / 1e9;
+  const AttemptKey key{generation_, returned.step, returned.attempt};
+  if (const auto save = saves_.find(key); save != saves_.end()) {
+    save->second.blocked_ns = std::max(save->second.blocked_ns, returned.blocked_ns);
+    return;
+  }
+  for (auto record = records_.rbegin(); record != records_.rend(); ++record) {  // decided already
+    if (record->key != key) continue;
+    record->blocked_ns = std::max(record->blocked_ns, returned.blocked_ns);
+    return;
+  }
 }
 
 // A Found with an error is the only answer to a Load that chose no checkpoint. Latest is also answered by a
@@ -247,7 +261,9 @@ void Activity::reported(TimeNs now, const wire::ShardsWritten& report) {
   for (const wire::WrittenFile& file : report.files) {
     if (fresh.contains(file.rank)) save->bytes_reported += file.payload_bytes;
   }
-  if (!fresh.empty()) save->last_rank = *fresh.rbegin();
+  if (fresh.empty()) return;
+  save->last_rank = *fresh.rbegin();
+  save->durable_at = now;
 }
 
 // --- operations ---
@@ -390,7 +406,13 @@ std::optional<Activity::Save> Activity::settle(const AttemptKey& key) {
 }
 
 void Activity::abort(TimeNs now, const AttemptKey& key, const Status& outcome, AbortCause cause) {
-  if (!settle(key)) return;
+  const std::optional<Save> save = settle(key);
+  if (!save) return;
+  SaveRecord record = record_of(now, key, *save);
+  record.state = SaveRecord::State::aborted;
+  record.abort_cause = cause;
+  record.cause = clean_line(outcome.message(), kMaxRecordCauseBytes);
+  keep_record(std::move(record));
   ++counts_.node.saves_aborted;
   ++counts_.aborted[static_cast<size_t>(cause)];
   add_failure(now, key, outcome);
@@ -404,6 +426,11 @@ void Activity::commit(TimeNs now, const NewestCheckpoint& checkpoint) {
   see(made, is_known);
   const std::optional<Save> save = settle(made.key);
   if (!save) return;
+  SaveRecord record = record_of(now, made.key, *save);
+  record.state = SaveRecord::State::committed;
+  if (save->durable_at) record.durable_ms = ms_between(save->began, *save->durable_at);
+  record.payload_bytes = made.payload_bytes;
+  keep_record(std::move(record));
   ++counts_.node.saves_committed;
   counts_.commit_seconds.add(static_cast<double>(now - save->began) / 1e9);
   if (counts_.last_commit && made.key < counts_.last_commit->key) return;
@@ -429,6 +456,38 @@ ActivityCounts Activity::counts() const {
   ActivityCounts out = counts_;
   out.saves_in_flight = saves_.size();
   out.ranks_attached = clients_.size();
+  return out;
+}
+
+SaveRecord Activity::record_of(TimeNs now, const AttemptKey& key, const Save& save) {
+  SaveRecord out;
+  out.key = key;
+  const uint64_t age_ms = ms_between(save.began, now);
+  out.began_unix_ms = base::unix_now_ns() / kMillisecond - static_cast<int64_t>(age_ms);
+  if (save.staged_at) out.staged_ms = ms_between(save.began, *save.staged_at);
+  out.decided_ms = age_ms;
+  out.blocked_ns = save.blocked_ns;
+  return out;
+}
+
+void Activity::keep_record(SaveRecord record) {
+  records_.push_back(std::move(record));
+  if (records_.size() > kMaxSaveRecords) records_.pop_front();
+}
+
+std::vector<SaveRecord> Activity::save_records(TimeNs now) const {
+  std::lock_guard lock(mutex_);
+  std::vector<SaveRecord> out(records_.begin(), records_.end());
+  size_t left_out = saves_.size() - std::min(saves_.size(), kMaxSaveRecords);
+  for (const auto& [key, save] : saves_) {
+    if (left_out > 0) {
+      --left_out;
+      continue;
+    }
+    out.push_back(record_of(now, key, save));
+    out.back().decided_ms.reset();
+    if (save.ranks.size() < clients_.size()) out.back().staged_ms.reset();  // some are missing
+  }
   return out;
 }
 

@@ -12,10 +12,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "actors/messages/messages.h"
 #include "actors/node/watch/abort_cause.h"
 #include "actors/node/watch/job_table.h"
+#include "actors/node/watch/save_record.h"
 #include "actors/operation.h"
 #include "actors/role.h"
 #include "local/messages/messages.h"
@@ -80,6 +82,7 @@ class Activity {
 
   ActivityCounts counts() const;
   JobFacts job_facts() const;
+  std::vector<SaveRecord> save_records(TimeNs now) const;  // the newest decided ones, then those in flight
   // Ranks, saves, errors, counts and the last commit. `coordinates`: reports of other hosts count too.
   void describe(TimeNs now, bool coordinates, local::NodeStatus* status) const;
 
@@ -99,6 +102,8 @@ class Activity {
     uint64_t bytes_reported = 0;
     std::optional<Rank> last_rank;  // the last rank that staged or reported
     bool is_publishing = false;
+    std::optional<TimeNs> staged_at, durable_at;  // the last rank of this host; the last rank that reported
+    uint64_t blocked_ns = 0;
     std::string trouble;
   };
 
@@ -112,13 +117,15 @@ class Activity {
   void see(const NewestCheckpoint& checkpoint, bool is_from_decision);
   void see_decision(const Result<OperationResult>& result);
   void staged(TimeNs now, ClientId client, const local::Staged& staged);
-  void freed(ClientId client, const local::SlabFree& free);
+  void freed(TimeNs now, ClientId client, const local::SlabFree& free);
   void notified(TimeNs now, const local::Decided& decided);
   void save_returned(const local::SaveReturned& returned);
   void load_found(TimeNs now, ClientId client, const local::Found& found);
   void load_done(TimeNs now, const local::LoadDone& done);
   void load_failed(TimeNs now, const Status& why);
   void reported(TimeNs now, const wire::ShardsWritten& report);
+  static SaveRecord record_of(TimeNs now, const AttemptKey& key, const Save& save);
+  void keep_record(SaveRecord record);
   template <class Ranks>
   void place(const std::string& host, const Ranks& ranks);
   void publish_ended(TimeNs now, const operation::PublishDecision& publish,
@@ -146,6 +153,7 @@ class Activity {
   std::map<AttemptKey, Save> saves_;
   std::set<AttemptKey> settled_;
   JobFacts job_;
+  std::deque<SaveRecord> records_;  // of decided saves, oldest first
   ActivityCounts counts_;
   struct Error {
     TimeNs at;

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,7 +14,6 @@
 #include <string_view>
 #include <utility>
 
-#include "actors/node/watch/metrics_text.h"
 #include "base/host_port.h"
 #include "base/owned_fd.h"
 #include "transport/transport.h"
@@ -47,14 +47,14 @@ bool parse_request_line(std::string_view head, RequestLine* out) {
   return (out->version == "HTTP/1.1" || out->version == "HTTP/1.0") && out->path.starts_with('/');
 }
 
-Result<base::OwnedFd> listen_on(const std::string& text, std::string* real_address) {
+Result<base::OwnedFd> listen_on(const std::string& what, const std::string& text, std::string* real_address) {
   SHOAL_ASSIGN_OR_RETURN(base::HostPort wanted, base::parse_host_port(text));
   addrinfo hints{}, *found = nullptr;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
   int error = getaddrinfo(wanted.host.c_str(), std::to_string(wanted.port).c_str(), &hints, &found);
   if (error != 0) {
-    return Status(Code::unavailable, fmt::format("metrics address {}: {}", text, gai_strerror(error)));
+    return Status(Code::unavailable, fmt::format("{} address {}: {}", what, text, gai_strerror(error)));
   }
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
   base::OwnedFd listener(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -62,7 +62,7 @@ Result<base::OwnedFd> listen_on(const std::string& text, std::string* real_addre
   if (listener.valid()) setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!listener.valid() || bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
-    return Status(Code::unavailable, fmt::format("metrics address {}: {}", text, std::strerror(errno)));
+    return Status(Code::unavailable, fmt::format("{} address {}: {}", what, text, std::strerror(errno)));
   }
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
@@ -78,34 +78,33 @@ Result<base::OwnedFd> listen_on(const std::string& text, std::string* real_addre
 
 }  // namespace
 
-Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address,
-                                                            std::function<std::string()> text,
+Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address, std::string what,
+                                                            std::vector<HttpRoute> routes,
                                                             int client_timeout_ms,
                                                             std::function<void()> turned_away) {
   std::string real_address;
-  SHOAL_ASSIGN_OR_RETURN(base::OwnedFd listener, listen_on(address, &real_address));
+  SHOAL_ASSIGN_OR_RETURN(base::OwnedFd listener, listen_on(what, address, &real_address));
   base::OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Status(Code::io, fmt::format("eventfd: {}", std::strerror(errno)));
   std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(listener), std::move(wake),
-                                                          std::move(real_address), std::move(text),
+                                                          std::move(real_address), std::move(routes),
                                                           client_timeout_ms, std::move(turned_away)));
   try {
     server->thread_ = std::thread([self = server.get()] { self->server_.run(self->wake_.get()); });
   } catch (const std::exception& error) {
-    return Status(Code::no_space,
-                  fmt::format("no thread to serve the metrics: {}; raise the limit (ulimit -u, "
-                              "ulimit -v, or those of the container)",
-                              error.what()));
+    return Status(Code::no_space, fmt::format("no thread to serve the {}: {}; raise the limit (ulimit -u, "
+                                              "ulimit -v, or those of the container)",
+                                              what, error.what()));
   }
   return server;
 }
 
 MetricsServer::MetricsServer(base::OwnedFd listener, base::OwnedFd wake, std::string address,
-                             std::function<std::string()> text, int client_timeout_ms,
+                             std::vector<HttpRoute> routes, int client_timeout_ms,
                              std::function<void()> turned_away)
     : wake_(std::move(wake)),
       address_(std::move(address)),
-      text_(std::move(text)),
+      routes_(std::move(routes)),
       server_(std::move(listener),
               {.connections_max = kMaxMetricsConnections,
                .question_bytes_max = kMaxMetricsRequestBytes,
@@ -125,9 +124,11 @@ std::optional<std::string> MetricsServer::answer(std::string_view request) const
   if (request.find("\r\n\r\n") == std::string_view::npos) return std::nullopt;
   RequestLine line;
   if (!parse_request_line(request, &line)) return refusal("400 Bad Request");
-  if (line.path != "/metrics") return refusal("404 Not Found");
+  const auto route = std::find_if(routes_.begin(), routes_.end(),
+                                  [&](const HttpRoute& each) { return each.path == line.path; });
+  if (route == routes_.end()) return refusal("404 Not Found");
   if (line.method != "GET") return refusal("405 Method Not Allowed", "Allow: GET\r\n");
-  return response("200 OK", kMetricsContentType, text_());
+  return response("200 OK", route->content_type, route->text(), route->more_headers);
 }
 
 }  // namespace shoal::actors

@@ -1,6 +1,7 @@
 // The status of a whole job, from any of its hosts: two nodes that play two hosts, each with a trainer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <csignal>
@@ -14,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/host_port.h"
 #include "tests/cli/process.h"
+#include "tests/loopback.h"
 #include "tests/temporary_folder.h"
 
 namespace shoal::cli {
@@ -55,10 +58,10 @@ class TwoHosts : public ::testing::Test {
                   const std::string& before = "") {
     const std::string command = before + "exec " + SHOAL_PROGRAM + " node --root " + root() +
                                 " --job-id j --name " + name + " --world-size 2 --host-lost-ms 60000" +
-                                " --token-file " + token() + " " + place + " 2>&1";
+                                " --token-file " + token() + " " + place;
     host->node =
         std::make_unique<Process>(std::vector<std::string>{"/bin/sh", "-c", command}, options_of(name));
-    ASSERT_TRUE(host->node->wait_for_output("ready"));
+    ASSERT_TRUE(host->node->wait_for_errors("ready"));
   }
   // `before`: what the shell that becomes the node of host b does first.
   void start_nodes(const std::string& before = "", const std::string& more = "") {
@@ -200,6 +203,43 @@ TEST_F(TwoHosts, InModeRankLocalAreBothShownToo) {
   b_.node->send_signal(SIGSTOP);
   const json job = job_once("a", [](const json& each) { return waits_for(each, "b", {"silent", "lost"}); });
   EXPECT_EQ(job["hosts"][1]["ranks"], json::array({1}));
+}
+
+// The body of what the page of host a answers.
+std::string page_of(const Process& node, const std::string& path) {
+  const std::string before = "status page at http://", errors = node.errors();
+  const size_t at = errors.find(before) + before.size();
+  const std::string address = errors.substr(at, errors.find('/', at) - at);
+  const base::OwnedFd fd = connect_to_loopback(base::parse_host_port(address)->port);
+  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  EXPECT_EQ(send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  const std::string answer = read_all(fd);
+  EXPECT_THAT(answer, HasSubstr("200 OK"));
+  return answer.substr(answer.find("\r\n\r\n") + 4);
+}
+
+TEST_F(TwoHosts, AreShownByThePageOfTheCoordinatorsNode) {
+  start_nodes("", "--status-page 127.0.0.1:0");
+  start_trainers();
+  EXPECT_THAT(page_of(*a_.node, "/"), ::testing::StartsWith("<!DOCTYPE html>"));
+  json page;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  do {
+    page = json::parse(page_of(*a_.node, "/status.json"));
+  } while ((page["job"].is_null() || page["job"]["hosts"].size() < 2 || !page.contains("bytes_free")) &&
+           std::chrono::steady_clock::now() < deadline);
+  EXPECT_EQ(page["job_id"], "j");
+  EXPECT_EQ(page["job"]["hosts"][1]["host"], "b");
+  EXPECT_GT(page["checkpoints_fit"], 0);
+  const json& save = page["saves"][0];
+  EXPECT_EQ(save["step"], 1);
+  EXPECT_EQ(save["state"], "committed");
+  EXPECT_LE(save["staged_ms"], save["durable_ms"]);
+  EXPECT_LE(save["durable_ms"], save["decided_ms"]);
+  EXPECT_GT(save["payload_bytes"], 0);
+  EXPECT_GT(save["blocked_ms"], 0);
+  EXPECT_EQ(page["aborted"]["storage"], 0);
 }
 
 TEST_F(TwoHosts, CountTheNodesThatWereReplaced) {

@@ -31,11 +31,11 @@ using ::testing::Not;
 // All that settings change of a node.
 std::string node_fields_of(const actors::NodeOptions& o) {
   const actors::Timeouts& t = o.timeouts;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {} {} {} {} {}",
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {} {} {} {} {}",
                      transport::to_string(o.network.transport), o.network.interface,
                      transport::to_string(o.network.ports), o.max_direct_nodes, o.load_memory_bytes,
                      o.staging_memory_bytes, o.catalog_dir, o.stats_file, o.protocol_log, o.metrics,
-                     o.retention.keep_last, o.retention.keep_every, o.retention.keep_for_s,
+                     o.status_page, o.retention.keep_last, o.retention.keep_every, o.retention.keep_for_s,
                      t.report_partial_after_ms, t.attempt_deadline_ms, t.node_deadline_ms,
                      t.drain_patience_ms, t.host_lost_ms, t.find_coordinator_ms, t.epoch_check_ms,
                      t.abandoned_after_ms, t.lease_renew_ms, t.lease_ttl_ms);

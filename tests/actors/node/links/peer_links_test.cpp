@@ -242,6 +242,47 @@ TEST_F(LinksOfACoordinator, KnowChildrenByNumbersOfTheirOwnAndReachThemThroughTh
   EXPECT_EQ(transport_.last<actors::link::DropChild>().second.child, 5u);
 }
 
+struct HeardOfAStatus final : actors::StatusEvents {
+  void job_status_requested(actors::NodeId from) override { requested_by.push_back(from); }
+  void host_status_received(actors::NodeId from, Bytes) override { received_from.push_back(from); }
+  void host_status_requested() override { ++requests; }
+  void job_status_received(Bytes status) override { table = std::move(status); }
+  std::vector<actors::NodeId> requested_by, received_from;
+  int requests = 0;
+  Bytes table;
+};
+
+TEST_F(LinksOfACoordinator, PassOnWhatServesAStatusAlsoThroughARelay) {
+  HeardOfAStatus status;
+  links_.set_status(&status);
+  links_.on_message(7, of(actors::link::ChildUp{5, "b", identity_of(2).incarnation}));
+  const actors::NodeId child = heard_.up.back();
+  links_.on_message(7, of(actors::link::JobStatusRequest{}));
+  links_.on_message(7, of(actors::link::FromChild{5, of(actors::link::JobStatusRequest{})}));
+  links_.on_message(7, of(actors::link::FromChild{5, of(actors::link::HostStatusReport{Bytes(8)})}));
+  EXPECT_THAT(status.requested_by, ElementsAre(16, child));
+  EXPECT_THAT(status.received_from, ElementsAre(child));
+  EXPECT_TRUE(heard_.from_nodes.empty()) << "roles hear nothing of it";
+  links_.send_status(child, actors::link::HostStatusRequest{});
+  EXPECT_EQ(transport_.last<actors::link::ToChild>().second.message, of(actors::link::HostStatusRequest{}));
+}
+
+TEST(PeerLinks, TakeTheRequestForAStatusAndTheTableOnlyFromTheCoordinator) {
+  SentToCoordinator node;
+  auto& [transport, notified, links] = node;
+  HeardOfAStatus status;
+  links.set_status(&status);
+  links.on_peer_up(101, identity_in_epoch(1));
+  links.on_peer_up(7, identity_in_epoch(1));
+  for (transport::PeerId stranger_first : {7, 101}) {
+    EXPECT_EQ(status.requests, 0);
+    links.on_message(stranger_first, of(actors::link::HostStatusRequest{}));
+    links.on_message(stranger_first, of(actors::link::JobStatusTable{Bytes(8)}));
+  }
+  EXPECT_EQ(status.requests, 1);
+  EXPECT_EQ(status.table, Bytes(8));
+}
+
 TEST_F(LinksOfACoordinator, LoseTheChildrenOfARelayThatIsLost) {
   links_.on_message(7, of(actors::link::ChildUp{5, "b", identity_of(2).incarnation}));
   actors::NodeId child = heard_.up.back();

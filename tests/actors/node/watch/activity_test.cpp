@@ -113,6 +113,35 @@ TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
   EXPECT_EQ(after.counts.bytes_written, 1500u);
 }
 
+TEST_F(ActivityTest, KeepsTheCourseOfTheNewestSaves) {
+  attach(1, 0);
+  stage(1, 1000);
+  now_ += kSecond;
+  ASSERT_EQ(activity_.save_records(now_).size(), 1u);
+  EXPECT_EQ(activity_.save_records(now_)[0].state, SaveRecord::State::in_flight);
+  EXPECT_FALSE(activity_.save_records(now_)[0].decided_ms);
+  write(0, 1000);
+  free_slab(1);
+  now_ += kSecond;
+  decide(true);
+  activity_.from_client(now_, 1, local::SaveReturned{10, 1, 2'000'000, 0});  // after the decision
+  const SaveRecord record = activity_.save_records(now_)[0];
+  EXPECT_EQ(record.state, SaveRecord::State::committed);
+  EXPECT_EQ(record.staged_ms, 0u);
+  EXPECT_EQ(record.durable_ms, 1000u);
+  EXPECT_EQ(record.decided_ms, 2000u);
+  EXPECT_EQ(record.blocked_ns, 2'000'000u);
+  for (uint64_t step = 11; step < 11 + kMaxSaveRecords; ++step) {
+    stage(1, 1000, step);
+    activity_.from_peer(now_, wire::Decided{{kGeneration, step, 1}, false, "no space"});
+  }
+  const auto records = activity_.save_records(now_);
+  EXPECT_EQ(records.size(), kMaxSaveRecords);
+  EXPECT_EQ(records.back().state, SaveRecord::State::aborted);
+  EXPECT_EQ(records.back().cause, "no space");
+  EXPECT_EQ(records.back().abort_cause, AbortCause::other);
+}
+
 TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
   attach(1, 0);
   stage(1, 1000);

@@ -121,7 +121,10 @@ class MetricsServerTest : public ::testing::Test {
   void begin(int client_timeout_ms) {
     server_.reset();
     auto started = MetricsServer::start(
-        "127.0.0.1:0", [] { return std::string("shoal_x 1\n"); }, client_timeout_ms);
+        "127.0.0.1:0", "metrics",
+        {{"/metrics", kMetricsContentType, "", [] { return std::string("shoal_x 1\n"); }},
+         {"/other", "text/html", "X-Other: 1\r\n", [] { return std::string("<p>"); }}},
+        client_timeout_ms);
     ASSERT_TRUE(started.ok()) << started.status().to_string();
     server_ = std::move(*started);
   }
@@ -146,6 +149,13 @@ TEST_F(MetricsServerTest, AnswersGet) {
   EXPECT_THAT(answer, HasSubstr("Content-Length: 10\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\nshoal_x 1\n"));
   EXPECT_THAT(ask("GET /metrics?name[]=x HTTP/1.0\r\n\r\n"), HasSubstr("200 OK"));
+}
+
+TEST_F(MetricsServerTest, AnswersEachOfItsPaths) {
+  const std::string answer = ask("GET /other HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/html\r\n"));
+  EXPECT_THAT(answer, HasSubstr("X-Other: 1\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n<p>"));
 }
 
 TEST_F(MetricsServerTest, RefusesAnythingElse) {
@@ -196,7 +206,7 @@ TEST_F(MetricsServerTest, EndsWhileClientsAreConnected) {
 TEST_F(MetricsServerTest, SaysWhyItCannotListen) {
   for (const std::string& address : {server_->address(), std::string("nowhere"),
                                      std::string("127.0.0.1:99999"), std::string("203.0.113.1:80")}) {
-    auto second = MetricsServer::start(address, [] { return std::string(); });
+    auto second = MetricsServer::start(address, "metrics", {});
     ASSERT_FALSE(second.ok()) << address;
     EXPECT_THAT(second.status().message(), HasSubstr(address));
   }
