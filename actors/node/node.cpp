@@ -455,7 +455,7 @@ Result<std::unique_ptr<MetricsServer>> Node::start_server(const std::string& wha
 }
 
 void Node::add_page(std::vector<HttpRoute>* routes) {
-  free_space_ = std::make_unique<FreeSpace>(root_.storage->describe());
+  free_space_ = std::make_unique<FreeSpace>(root_.storage().describe());
   const std::string headers(kPageHeaders);
   routes->push_back({"/", kHtmlContentType, headers, [] { return std::string(status_page_html()); }});
   routes->push_back({"/status.json", kJsonContentType, headers, [this] {
