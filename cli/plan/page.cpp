@@ -73,16 +73,20 @@ CurveAxes axes_of(const PlanResult& result) {
   CurveAxes axes{1e9, -1e9, 1, 0, 0.1};
   for (const PlanCase& each : result.cases) {
     if (!each.has_run()) continue;
-    for (const sim::IntervalPoint& point : each.curve.points) {
-      const double at = std::log10(static_cast<double>(point.interval) / 1e9);
-      axes.from = std::min(axes.from, at);
-      axes.to = std::max(axes.to, at);
+    for (const sim::IntervalPoint& point : each.curve.points)
       axes.most = std::max(axes.most, point.ettr.high);
-    }
     axes.least = std::min(axes.least, each.curve.at_chosen().ettr.low);
   }
   for (const sim::IntervalPoint& point : result.asked().curve.points) {
     axes.least = std::min(axes.least, std::max(point.ettr.low, axes.most - 0.25));
+  }
+  for (const PlanCase& each : result.cases) {
+    for (const sim::IntervalPoint& point : each.curve.points) {
+      if (point.ettr.high < axes.least) continue;
+      const double at = std::log10(static_cast<double>(point.interval) / 1e9);
+      axes.from = std::min(axes.from, at);
+      axes.to = std::max(axes.to, at);
+    }
   }
   if (axes.to - axes.from < 0.1) axes.from -= 0.2, axes.to += 0.2;
   for (const double tick : {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}) {

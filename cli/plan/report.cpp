@@ -243,7 +243,7 @@ std::string grouped_text(double value) {
 const std::vector<NamedPart>& life_parts() {
   static const std::vector<NamedPart> parts = {
       {"training that counts", "training", &sim::LifeParts::training, false},
-      {"slower on fewer hosts", "fewer_hosts", &sim::LifeParts::fewer_hosts, true},
+      {"slower training on fewer hosts", "fewer_hosts", &sim::LifeParts::fewer_hosts, true},
       {"stalls of saves", "stall", &sim::LifeParts::stall, true},
       {"lost steps", "lost_steps", &sim::LifeParts::lost_steps, true},
       {"detection", "detection", &sim::LifeParts::detection, true},

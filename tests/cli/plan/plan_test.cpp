@@ -64,7 +64,7 @@ TEST(Plan, IsJsonWhosePartsAddUp) {
     }
   }
   EXPECT_THAT(savers,
-              ::testing::ElementsAre("collective-free", "rank-local", "collective", "a synchronous saver",
+              ::testing::ElementsAre("collective-free", "a synchronous saver", "rank-local", "collective",
                                      "DCP save", "DCP async_save", "DCP async_save, cached plans"));
   EXPECT_FALSE(plan.at("sensitivity").empty());
   EXPECT_EQ(plan.at("cases")[0].at("measured").at("loads").size(), 1u);

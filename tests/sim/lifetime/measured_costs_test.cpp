@@ -2,6 +2,7 @@
 // saves, is killed, starts again as a new generation, loads and goes on.
 #include "sim/lifetime/measured_costs.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -204,6 +205,13 @@ TEST_P(WholeLives, AgreeWithTheRenewalSimulation) {
     lasted += life.lasts;
   }
   auto hours = [](TimeNs time) { return static_cast<double>(time) / static_cast<double>(kHour); };
+  RecordProperty(
+      "roles_and_renewal",
+      fmt::format("training {:.3f} {:.3f} h, lost {:.4f} {:.4f} h, load {:.4f} {:.4f} h, saves {} {}, "
+                  "not committed {} {}",
+                  hours(training_by_roles), hours(training), hours(roles.lost_steps),
+                  hours(renewal.lost_steps), hours(roles.load), hours(renewal.load), roles.saves,
+                  renewal.saves, roles.unfinished, renewal.unfinished));
   EXPECT_NEAR(hours(training), hours(training_by_roles), 0.006 * hours(lasted));
   EXPECT_NEAR(hours(renewal.lost_steps), hours(roles.lost_steps), 0.1 * hours(roles.lost_steps));
   EXPECT_NEAR(hours(renewal.load), hours(roles.load), 0.25 * hours(roles.load) + 0.001);
