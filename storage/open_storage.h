@@ -19,7 +19,7 @@ struct OpenedStorage {
 };
 
 // Code::not_found: the folder or the bucket does not exist. `nonce` is a new random number of this process.
-// `watch`, if any, sees each call on a file system or request to an object store, and must outlive the
+// `watch`, if any, sees each call on a file system and each request to an object store, and must outlive the
 // storage.
 Result<OpenedStorage> open_storage(const std::string& root, const Nonce& nonce, CallWatch* watch = nullptr);
 
