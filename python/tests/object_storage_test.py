@@ -17,7 +17,7 @@ STORE = pathlib.Path(__file__).parents[2] / "tests" / "storage" / "s3" / "object
 
 
 @pytest.fixture
-def bucket(monkeypatch):
+def bucket(monkeypatch, tmp_path):
     if importlib.util.find_spec("moto") is None:
         if os.environ.get("SHOAL_REQUIRE_PEERS"):
             pytest.fail("moto is not installed")
@@ -29,7 +29,7 @@ def bucket(monkeypatch):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", facts["access_key"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", facts["secret_key"])
         monkeypatch.setenv("AWS_REGION", "us-east-1")
-        yield "s3://bucket/runs/7"
+        yield f"s3://bucket/{os.getpid()}/{tmp_path.name}"
         store.stdin.close()  # ends it
 
 
@@ -37,12 +37,11 @@ def test_a_dictionary_is_saved_and_loaded(bucket):
     elements = np.arange(6_000_000, dtype=np.float32)  # 24 MB: more than one part
     with shoal.Checkpointer(bucket) as checkpointer:
         assert checkpointer.root == bucket
-        checkpointer.save({"w": elements, "name": "grün"}, step=1).wait()
+        checkpointer.save(1, {"w": elements, "name": "grün"}).committed()
         with pytest.raises(shoal.Refused, match="has a Checkpointer of the root"):
             shoal.Checkpointer(bucket + "/")
-    state = {"w": np.zeros_like(elements), "name": ""}
     with shoal.Checkpointer(bucket) as checkpointer:
-        checkpointer.load(state)
+        state = checkpointer.load("latest")
     assert (state["w"] == elements).all() and state["name"] == "grün"
 
 
