@@ -19,6 +19,8 @@
 #include "admin/checkpoint_copy.h"
 #include "shoal/check.h"
 #include "shoal/layout.h"
+#include "storage/files/local_storage.h"
+#include "storage/files/posix_file_system.h"
 #include "storage/shards/shard_file.h"
 
 namespace shoal::admin {

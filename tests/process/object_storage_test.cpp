@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "storage/open_storage.h"
 #include "tests/process/node_child.h"
 #include "tests/process/trainer.h"
@@ -145,6 +148,36 @@ INSTANTIATE_TEST_SUITE_P(Moments, KilledInObjectStorage,
                            std::erase(name, ':');
                            return name;
                          });
+
+bool has_partial(storage::Storage& storage, const std::string& folder) {
+  auto listed = storage.list(folder);
+  return listed.ok() && std::any_of(listed->begin(), listed->end(), [](const storage::ObjectInfo& object) {
+           return storage::is_partial(object.name);
+         });
+}
+
+TEST_F(InObjectStorage, AnUploadOfAKilledNodeIsBegunAgainAndItsPartsAreSwept) {
+  START_JOB();
+  auto opened = storage::open_storage(root(), random_128());
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  storage::Storage& storage = *opened->storage;
+  int in_time = 0;
+  for (uint64_t step : {1, 2, 3}) {
+    save_on_both(step);
+    const AttemptKey key = saves_.back().key();
+    while (!has_partial(storage, storage::attempt_folder(key)) && !saves_.back().done()) {
+      std::this_thread::yield();
+    }
+    in_time += !saves_.back().done();
+    kill(1);
+    start(1);
+    expect_committed();
+    ASSERT_TRUE(storage::sweep_attempt(storage, key).ok());
+    EXPECT_FALSE(has_partial(storage, storage::attempt_folder(key))) << step;
+  }
+  EXPECT_GT(in_time, 0);
+  expect_loads(3);
+}
 
 TEST_F(InObjectStorage, ANodeRejectsAStoreThatIgnoresTheCondition) {
   start_store({"--no-conditions"});

@@ -101,7 +101,7 @@ class LoaderOfAnObjectStore : public LoaderFiles {
 };
 
 TEST_F(LoaderOfAnObjectStore, ReadsIntoTheWindowWhatTheClientOffersToRead) {
-  EXPECT_FALSE(loader_.take_start<operation::LocateRanges>());
+  EXPECT_FALSE(loader_.take_start<operation::LocateRanges>(&locating_));
   EXPECT_EQ(read_into_window().size(), 4u);
   EXPECT_TRUE(loader_.notified<local::FilesToRead>(kClient).empty());
   ASSERT_EQ(ends().size(), 1u);
