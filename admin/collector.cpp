@@ -34,9 +34,11 @@ uint64_t Collected::freed_bytes() const {
 }
 
 Result<uint64_t> removable_bytes(const OpenRoot& root, const AttemptKey& key) {
-  SHOAL_ASSIGN_OR_RETURN(const auto listed, root.storage->list(storage::attempt_folder(key)));
+  const auto listed = root.storage->list(storage::attempt_folder(key));
+  if (listed.status().code() == Code::not_found) return uint64_t{0};  // another process has removed it
+  SHOAL_RETURN_IF_ERROR(listed.status());
   uint64_t bytes = 0;
-  for (const storage::ObjectInfo& object : listed) {
+  for (const storage::ObjectInfo& object : *listed) {
     if (object.name != storage::kDecisionName) bytes += object.size;
   }
   return bytes;

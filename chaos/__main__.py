@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import NoReturn
 
 from audit import ABORTED, COMMITTED, Attempt, Model, attempts_of, audit_checkpoint
 from failures import KINDS, SELF_REPAIRED, Attack, Failure, Storage, draw_failures, flip_a_bit, lose_catalogs
@@ -350,7 +351,7 @@ def kinds(text: str) -> list[str]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal chaos",
         description="Attacks real jobs on this machine, and audits what they saved.",
         epilog=EPILOG,
@@ -415,17 +416,30 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def print_error(as_json: bool, code: str, message: str) -> int:
+    """Prints why nothing was done, as `shoal` does (docs/reference/json.md). Returns the exit status."""
+    print(f"shoal chaos: {message}", file=sys.stderr)
+    if as_json:
+        error = {"code": code, "message": message}
+        print(json.dumps({"command": "chaos", "json_version": 1, "error": error}))
+    return 2
+
+
+class Parser(argparse.ArgumentParser):
+    """Prints errors of the arguments in the same way."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(print_error("--json" in sys.argv, "invalid_argument", f"{message} (see shoal chaos --help)"))
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if os.geteuid() != 0:
-        print(
-            "shoal chaos: it makes hosts out of namespaces, and mounts a file system: run it as root",
-            file=sys.stderr,
+        return print_error(
+            options.json, "refused", "it makes hosts out of namespaces, and mounts a file system: run it as root"
         )
-        return 2
     if not os.access(options.trainer[0], os.X_OK):
-        print(f"shoal chaos: {options.trainer[0]}: this installation lacks it", file=sys.stderr)
-        return 2
+        return print_error(options.json, "not_found", f"{options.trainer[0]}: this installation lacks it")
     folder = tempfile.mkdtemp(prefix="shoal-chaos-")
     os.chmod(folder, 0o755)
     campaign = None
@@ -447,8 +461,7 @@ def main(arguments: list[str]) -> int:
         if violations:
             shutil.copytree(campaign.storage.root, os.path.join(folder, "root"), dirs_exist_ok=True)
     except CannotRun as error:
-        print(f"shoal chaos: this machine cannot run it: {error}", file=sys.stderr)
-        return 2
+        return print_error(options.json, "unavailable", f"this machine cannot run it: {error}")
     finally:
         if campaign is not None:
             campaign.close()

@@ -57,7 +57,9 @@ std::optional<Status> first_error;
 
 // Whether `given`, the arguments of shoal itself, ask for JSON.
 bool wants_json(const std::vector<std::string>& given) {
-  return std::find(given.begin(), given.end(), "--json") != given.end();
+  return std::any_of(given.begin(), given.end(), [](const std::string& each) {
+    return each == "--json" || each == "--json=true" || each == "--json=1";
+  });
 }
 
 // `main` must print every error of the arguments by this function.
@@ -176,5 +178,9 @@ int main(int argc, char** argv) {
     return shoal::cli::report_bad_arguments(given, error.what());
   }
   if (!chosen) return shoal::cli::report_bad_arguments(given, "a subcommand is required");
+  if (!trainer.empty() && given.front() != "launch" && given.front() != "chaos") {
+    return shoal::cli::report_bad_arguments(
+        given, "only launch takes a command after --: '" + trainer.front() + "' would be ignored");
+  }
   return shoal::cli::run(chosen, given);
 }

@@ -445,6 +445,10 @@ Status Node::open_pages() {
   if (!page.empty()) {
     log_.info(fmt::format("status page at http://{}/", is_one ? metrics_->address() : page_->address()));
   }
+  for (const MetricsServer* server : {metrics_.get(), page_.get()}) {
+    if (server == nullptr) continue;
+    if (const auto line = server->warning()) log_.warning(*line);
+  }
   return ok_status();
 }
 

@@ -1,87 +1,48 @@
 #include "actors/node/unused_catalogs.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
-#include "base/owned_fd.h"
+#include "storage/catalog/catalog_recovery.h"
 
 namespace shoal::actors {
 
 namespace {
 
-namespace fs = std::filesystem;
+constexpr size_t kStemDigits = 16;  // of a root's hash (local::node_paths)
+// What follows the stem: a catalog, what a node moved aside, and what a rebuild has left.
+constexpr std::array<std::string_view, 4> kCatalogEnds = {".catalog", ".catalog.aside", ".catalog.rebuild",
+                                                          ".catalog.replaced"};
 
-constexpr std::string_view kCatalogEnd = ".catalog", kAsideEnd = ".catalog.aside";
-constexpr std::string_view kUnusedEnd = ".catalog.unused";  // it is being removed
-
-Status failed_at(const fs::path& path, const std::error_code& error) {
-  return Status(Code::io,
-                fmt::format("cannot remove the unused catalog {}: {}", path.string(), error.message()));
-}
-
-// NAME of NAME.catalog, NAME.catalog.aside and NAME.catalog.unused; "": this is no catalog.
-std::string stem_of(const std::string& name) {
-  for (const std::string_view end : {kCatalogEnd, kAsideEnd, kUnusedEnd}) {
-    if (name.size() > end.size() && name.ends_with(end)) return name.substr(0, name.size() - end.size());
-  }
-  return "";
-}
-
-// The time of the last change of the folder or of a file in it.
-fs::file_time_type last_change(const fs::path& folder, std::error_code& error) {
-  fs::file_time_type newest = fs::last_write_time(folder, error);
-  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
-    newest = std::max(newest, file->last_write_time(error));
-  }
-  return newest;
-}
-
-// Gives the catalog a name that no node opens. Holds the lock of its node for that long only, so that a node
-// that starts meanwhile hardly ever finds it held. false: a node holds it.
-bool take_away(const fs::path& from, const fs::path& to, const std::string& lock_file,
-               std::error_code& error) {
-  const base::OwnedFd lock(open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (lock.valid() && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return false;
-  fs::rename(from, to, error);
-  return true;
+bool is_default_catalog(std::string_view name) {
+  if (name.ends_with(storage::kUnusedEnd)) name.remove_suffix(storage::kUnusedEnd.size());
+  const std::string_view stem = name.substr(0, kStemDigits);
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (stem.size() != kStemDigits || !std::ranges::all_of(stem, is_digit)) return false;
+  return std::ranges::find(kCatalogEnds, name.substr(kStemDigits)) != kCatalogEnds.end();
 }
 
 }  // namespace
 
 Status remove_unused_catalogs(const std::string& folder, const std::string& own_catalog,
                               std::chrono::system_clock::time_point now, std::vector<std::string>* removed) {
-  const std::string own_stem = stem_of(fs::path(own_catalog).filename());
-  const auto oldest_used = std::chrono::file_clock::from_sys(now - kUnusedCatalogAge);
+  namespace fs = std::filesystem;
+  const std::string own_stem = fs::path(own_catalog).filename().string().substr(0, kStemDigits);
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const fs::path& path = entry->path();
-    const std::string name = path.filename(), stem = stem_of(name);
-    if (stem.empty() || stem == own_stem || entry->is_symlink() || !entry->is_directory()) continue;
-    const auto changed = last_change(path, error);
-    if (error == std::errc::no_such_file_or_directory) {  // another node removes it
-      error.clear();
-      continue;
-    }
-    if (error) return failed_at(path, error);
-    if (changed >= oldest_used) continue;
-    const fs::path unused = fs::path(folder) / (stem + std::string(kUnusedEnd));
-    if (path != unused) {
-      fs::remove_all(unused, error);  // what a node that was killed has left
-      if (error) return failed_at(unused, error);
-      if (!take_away(path, unused, fs::path(folder) / (stem + ".lock"), error)) continue;
-      if (error) return failed_at(path, error);
-    }
-    fs::remove_all(unused, error);
-    if (error) return failed_at(unused, error);
-    removed->push_back(path);
+    const std::string path = entry->path(), name = entry->path().filename();
+    if (!is_default_catalog(name) || name.starts_with(own_stem) || entry->is_symlink(error)) continue;
+    SHOAL_ASSIGN_OR_RETURN(const bool is_removed,
+                           storage::remove_unused_catalog(path, now - kUnusedCatalogAge));
+    if (is_removed) removed->push_back(path);
   }
-  return error ? failed_at(folder, error) : ok_status();
+  if (!error) return ok_status();
+  return Status(Code::io, fmt::format("{}: cannot look for unused catalogs: {}", folder, error.message()));
 }
 
 }  // namespace shoal::actors

@@ -180,7 +180,7 @@ int run_doctor(DoctorOptions options) {
   Report report(!options.json, job->has_launcher && job->shape.hosts > 1 ? host + ": " : "");
   const Interrupts interrupts;
   if (!run_checks(options, *job, &report)) {
-    fmt::print(stderr, "shoal doctor: interrupted\n");
+    report_unusable(Status(Code::aborted, "interrupted before all checks had run"));
     return kExitOfSignal + Interrupts::signal_number();
   }
   if (options.json) {

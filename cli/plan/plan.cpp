@@ -48,8 +48,9 @@ constexpr const char* kPlanFooter =
     "'shoal sim' does. A renewal simulation draws from them and lives the job's months, once for each\n"
     "interval and seed. The first line of the output says what to do. ETTR, the effective training time\n"
     "ratio, is the part of the time in which the job trains and that counts. The chosen interval is the\n"
-    "longest whose goodput is within 0.1 percentage points of the best. docs/how-to/plan-a-run.md explains\n"
-    "the output, docs/explanation/plan-accuracy.md compares it with published runs.\n"
+    "longest up to which goodput stays within 0.1 percentage points of the best.\n"
+    "docs/how-to/plan-a-run.md explains the output, docs/explanation/plan-accuracy.md compares it with\n"
+    "published runs.\n"
     "\n"
     "Examples:\n"
     "  shoal plan --model llama3-70b --ranks 2048\n"
@@ -67,6 +68,11 @@ actors::TimeNs seconds_ns(double seconds) {
   return std::llround(seconds * 1e9);
 }
 
+// A mean time between failures. Only 0 means that there are none, and no time above it is rounded to 0.
+actors::TimeNs mean_ns(double hours) {
+  return hours == 0 ? 0 : std::max<actors::TimeNs>(1, seconds_ns(hours * 3600));
+}
+
 Status check_range(const char* option, double value, double least, double most) {
   if (value >= least && value <= most) return ok_status();
   return Status(Code::invalid_argument,
@@ -75,6 +81,7 @@ Status check_range(const char* option, double value, double least, double most) 
 
 Status check_numbers(const PlanOptions& options) {
   constexpr double kMostHours = sim::kMaxMtbfHours, kMostSeconds = 1e6;
+  constexpr auto kMostRepairHours = static_cast<double>(sim::kMaxLife / sim::kHour);  // as sim::check_job
   SHOAL_RETURN_IF_ERROR(check_range("--mtbf-host-hours", options.mtbf_host_hours, 0, kMostHours));
   SHOAL_RETURN_IF_ERROR(check_range("--mtbf-rack-hours", options.mtbf_rack_hours, 0, kMostHours));
   SHOAL_RETURN_IF_ERROR(check_range("--mtbf-job-hours", options.mtbf_job_hours, 0, kMostHours));
@@ -86,7 +93,7 @@ Status check_numbers(const PlanOptions& options) {
   SHOAL_RETURN_IF_ERROR(check_range("--detect-s", options.detect_s, 0, kMostSeconds));
   SHOAL_RETURN_IF_ERROR(check_range("--restart-s", options.restart_s, 0, kMostSeconds));
   SHOAL_RETURN_IF_ERROR(check_range("--load-s", options.load_s, 0, kMostSeconds));
-  SHOAL_RETURN_IF_ERROR(check_range("--repair-hours", options.repair_hours, 0, 100'000));
+  SHOAL_RETURN_IF_ERROR(check_range("--repair-hours", options.repair_hours, 0, kMostRepairHours));
   SHOAL_RETURN_IF_ERROR(check_range("--days", options.days, 0.01, 3660));
   SHOAL_RETURN_IF_ERROR(check_range("--seeds", options.seeds, 1, sim::kMaxLifeSeeds));
   return check_range("--spares", options.spares, 0, sim::kMaxSpares);
@@ -128,11 +135,19 @@ Result<sim::JobPlan> job_plan_of(const PlanOptions& options, uint32_t hosts) {
   plan.lasts = seconds_ns(options.days * 86'400);
   sim::FailureModel& failures = plan.failures;
   SHOAL_ASSIGN_OR_RETURN(failures.shape, failure_shape(options.failures));
-  failures.host_mtbf = seconds_ns(options.mtbf_host_hours * 3600);
-  failures.rack_mtbf = seconds_ns(options.mtbf_rack_hours * 3600);
+  const bool is_recorded = failures.shape.kind == sim::GapShape::Kind::recorded;
+  if (is_recorded && options.given.contains("--mtbf-host-hours")) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("--mtbf-host-hours: --failures {} already states when hosts fail; leave out one "
+                    "of the two",
+                    options.failures));
+  }
+  failures.host_mtbf = mean_ns(options.mtbf_host_hours);
+  failures.rack_mtbf = mean_ns(options.mtbf_rack_hours);
   failures.rack_hosts = options.rack_hosts;
-  failures.process_mtbf = seconds_ns(options.mtbf_job_hours * 3600);
-  failures.outage_every = seconds_ns(options.outage_every_hours * 3600);
+  failures.process_mtbf = mean_ns(options.mtbf_job_hours);
+  failures.outage_every = mean_ns(options.outage_every_hours);
   failures.outage_lasts = failures.outage_every == 0 ? 0 : seconds_ns(options.outage_minutes * 60);
   return plan;
 }
@@ -297,7 +312,7 @@ int run_plan(const PlanOptions& options) {
   Interrupts interrupts;
   const Status done = run_cases(*cases, request, &result);
   if (const int signal = Interrupts::signal_number(); signal != 0) {
-    fmt::print(stderr, "shoal: interrupted: there is no plan\n");
+    report_unusable(Status(Code::aborted, "interrupted by a signal: there is no plan"));
     return 128 + signal;
   }
   if (!done.ok()) {
@@ -360,8 +375,9 @@ void add_failure_options(CLI::App* command, const std::shared_ptr<PlanOptions>& 
   auto number = [&](const char* flag, auto member, const char* type, const char* what) {
     add_number(command, options, flag, member, type, what);
   };
-  number("--mtbf-host-hours", &PlanOptions::mtbf_host_hours, "HOURS",
-         "Mean time between failures of one host; 0: hosts do not fail (6333)");
+  number(
+      "--mtbf-host-hours", &PlanOptions::mtbf_host_hours, "HOURS",
+      "Mean time between failures of one host; 0: hosts do not fail; not with a CSV file of failures (6333)");
   number("--mtbf-rack-hours", &PlanOptions::mtbf_rack_hours, "HOURS",
          "Mean time between failures of one rack, which take all its hosts; 0: none (0)");
   number("--rack-hosts", &PlanOptions::rack_hosts, "N", "Hosts of a rack (16)");

@@ -56,8 +56,9 @@ void share_loads(const PlanRequest& request, std::vector<PlanCase>* cases) {
     for (const PlanCase& other : *cases) {
       if (other.profile != each.profile || other.costs.loads.empty()) continue;
       each.costs.loads = other.costs.loads;
-      // What another saver leaves undecided, nobody has to decide.
-      if (each.costs.outlives_trainers) each.costs.loads_after_save = other.costs.loads_after_save;
+      // sim::costs_of says why only Shoal has these.
+      if (each.saver == sim::Saver::shoal) each.costs.loads_after_save = other.costs.loads_after_save;
+      break;  // the first saver of a profile is Shoal's: those after it may lack loads_after_save
     }
     if (each.has_run() && each.costs.loads.empty()) {
       each.failure = Status(Code::aborted, "no load from this profile was measured");

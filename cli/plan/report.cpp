@@ -49,7 +49,7 @@ double gpu_hours_lost(const PlanResult& result, const sim::IntervalPoint& point)
 }
 
 std::string note_of(const sim::IntervalCurve& curve, size_t i) {
-  if (i == curve.chosen) return i == curve.best ? "chosen: the best" : "chosen: the longest that is as good";
+  if (i == curve.chosen) return i == curve.best ? "chosen: the best" : "chosen: the longest of the flat top";
   return i == curve.best ? "the best" : "";
 }
 

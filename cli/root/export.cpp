@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "actors/checkpoint_tensors.h"
@@ -60,6 +61,14 @@ constexpr const char* kExportFooter =
     "\n"
     "Exit status: 0 success; 1 the checkpoint is damaged; 2 it does not exist, or the folder cannot be\n"
     "written.";
+
+// "s3://bucket/x", and "s3:/bucket/x", which pathlib makes of it. A folder of this name would be below the
+// working folder.
+bool is_url(std::string_view path) {
+  const size_t colon = path.find(':');
+  if (colon == 0 || colon == std::string_view::npos || !path.substr(colon + 1).starts_with('/')) return false;
+  return std::ranges::all_of(path.substr(0, colon), [](unsigned char c) { return std::isalnum(c) != 0; });
+}
 
 static_assert(admin::kPinRenewal.count() == actors::Timeouts().lease_renew_ms);
 
@@ -141,6 +150,12 @@ nlohmann::ordered_json exported_json(const ExportCommand& command, const admin::
 }
 
 int export_command(const ExportCommand& command) {
+  if (is_url(command.folder)) {
+    return report_unusable(
+        Status(Code::invalid_argument,
+               fmt::format("--to {} is no local path: shoal export writes to folders of this machine",
+                           command.folder)));
+  }
   auto root = admin::open_root_for_reading(command.root);
   if (!root.ok()) return report_unusable(root.status());
   auto exported = run_export(command, *root);
@@ -224,7 +239,7 @@ void add_export_command(CLI::App& app, Command* chosen) {
   CLI::App* command =
       app.add_subcommand("export", "Write the tensors of a checkpoint as plain safetensors files");
   auto options = std::make_shared<ExportCommand>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder of the run, or s3://BUCKET/PREFIX")->required();
   add_choice_options(*command, &options->choice, "Export the newest checkpoint at this step");
   command->add_option("--to", options->folder, "Folder to write to; created if it does not exist")
       ->required()

@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -14,10 +16,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "admin/dcp/dcp_folder.h"
 #include "admin/root_reader.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
@@ -61,6 +65,32 @@ constexpr const char* kImportFooter =
     "\n"
     "Exit status: 0 success; 1 the folder is damaged; 2 it cannot be imported, or the root cannot be "
     "written.";
+
+// "s3://bucket/x", and "s3:/bucket/x", which pathlib makes of it. A folder of this name would be below the
+// working folder.
+bool is_url(std::string_view path) {
+  const size_t colon = path.find(':');
+  if (colon == 0 || colon == std::string_view::npos || !path.substr(colon + 1).starts_with('/')) return false;
+  return std::ranges::all_of(path.substr(0, colon), [](unsigned char c) { return std::isalnum(c) != 0; });
+}
+
+// What can be rejected before the folder is read.
+Status check_places(const ImportCommand& command) {
+  if (is_url(command.folder)) {
+    return Status(Code::invalid_argument,
+                  fmt::format("FOLDER {} is no local path: shoal import reads folders of this machine",
+                              command.folder));
+  }
+  if (!base::is_in_object_store(command.root)) {
+    if (!is_url(command.root)) return ok_status();
+    return Status(Code::invalid_argument,
+                  fmt::format("ROOT {} is neither a local path nor s3://BUCKET/PREFIX", command.root));
+  }
+  const Status status = admin::open_root_for_reading(command.root).status();
+  if (status.code() != Code::not_found) return status;
+  if (command.create) return ok_status();  // its first object makes it
+  return Status(Code::not_found, status.message() + ". Use --create for a new root");
+}
 
 // The number at the end of the name of the folder: 1000 of "step-1000".
 Result<uint64_t> step_in_name(std::string_view folder) {
@@ -114,7 +144,8 @@ Status add_items(admin::DcpFolder& folder, bool allow_pickle, std::atomic<uint64
 }
 
 Result<std::unique_ptr<Checkpointer>> open_checkpointer(const ImportCommand& command) {
-  if (command.create && mkdir(command.root.c_str(), 0777) != 0 && errno != EEXIST) {
+  const bool is_folder = !base::is_in_object_store(command.root);
+  if (command.create && is_folder && mkdir(command.root.c_str(), 0777) != 0 && errno != EEXIST) {
     return Status(Code::refused,
                   fmt::format("cannot create root {}: {}", command.root, std::strerror(errno)));
   }
@@ -143,6 +174,7 @@ struct Imported {
 
 Result<Imported> run_import(const ImportCommand& command) {
   const auto begun = std::chrono::steady_clock::now();
+  SHOAL_RETURN_IF_ERROR(check_places(command));
   uint64_t step = 0;
   if (command.step) {
     step = *command.step;
@@ -215,10 +247,10 @@ void add_import_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("import", "Save a checkpoint of PyTorch DCP as one of a root");
   auto options = std::make_shared<ImportCommand>();
   command->add_option("FOLDER", options->folder, "Folder that DCP has written")->required();
-  command->add_option("ROOT", options->root, "Folder of the run to save to")->required();
+  command->add_option("ROOT", options->root, "Folder of the run to save to, or s3://BUCKET/PREFIX")->required();
   command->add_option("--step", options->step,
                       "Step of the new checkpoint; default: the number at the end of the name of FOLDER");
-  command->add_flag("--create", options->create, "Create the folder ROOT if its parent exists");
+  command->add_flag("--create", options->create, "Create the folder ROOT if its parent exists, or begin a new root at the prefix");
   command->add_flag("--allow-pickle", options->allow_pickle,
                     "Keep objects that name other classes or functions. To load them can run code");
   command

@@ -212,7 +212,8 @@ int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scen
       if (!save.is_committed()) status = std::max(status, kExitFailed);
     }
   }
-  print_reports(options, reports);
+  const bool is_error_alone = options.json && reports.empty() && status != kExitOk;
+  if (!is_error_alone) print_reports(options, reports);
   if (!options.plot.empty()) {
     if (Status written = write_plot(options.plot, reports); !written.ok()) return report_unusable(written);
   }
@@ -361,8 +362,9 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       app.add_subcommand("sim", "Compute what the saves of a large job would cost, by simulation");
   auto options = std::make_shared<SimOptions>();
   add_scenario_options(command, options);
-  command->add_flag("--show-failures", options->show_failures,
-                    "Only print the scenario with all its failures, as a scenario file");
+  CLI::Option* show_failures =
+      command->add_flag("--show-failures", options->show_failures,
+                        "Only print the scenario with all its failures, as a scenario file");
   CLI::Option* record =
       command->add_option("--record", options->record, "Also write a file that 'shoal replay' runs again")
           ->type_name("FILE");
@@ -384,7 +386,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       ->type_name("N");
   command->add_flag("--progress", options->progress,
                     "Print progress to stderr even if it is not a terminal, one line a second");
-  CLI::Option* json = command->add_flag("--json", options->json, "A JSON array with all results");
+  CLI::Option* json =
+      command->add_flag("--json", options->json, "One JSON object with all results")->excludes(show_failures);
   command->add_flag("--csv", options->csv, "One line for each save")->excludes(json);
   command
       ->add_option("--plot", options->plot,
@@ -394,7 +397,8 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       ->add_option("--timeline", options->timeline,
                    "Also write the coordinator's queue, memory and descriptors over time")
       ->type_name("FILE.csv");
-  command->add_flag("--show-profile", options->show_profile, "Only print the profile's numbers and sources");
+  command->add_flag("--show-profile", options->show_profile, "Only print the profile's numbers and sources")
+      ->excludes(json);
   command->footer(kSimFooter);
   command->callback([=] { *chosen = [=] { return run_sim(*options); }; });
 }

@@ -38,7 +38,7 @@ done
 # torchrun passes SIGTERM on to the trainers, and this script passes it on to torchrun.
 torchrun "${options[@]}" "$@" &
 launcher=$!
-trap 'kill -TERM "$launcher" 2>/dev/null' TERM INT
+trap 'kill -TERM "$launcher" 2>/dev/null || true' TERM INT
 wait "$launcher" || true
 while kill -0 "$launcher" 2>/dev/null; do wait "$launcher" || true; done # a signal ends a wait
 status=0
@@ -46,8 +46,6 @@ wait "$launcher" || status=$?
 
 # The node of this host still writes what the trainers have staged, and ends some seconds after the last of
 # them. If this script is all that keeps a container or a service alive, its end would kill the node.
-for ((seconds = 0; seconds < 330; ++seconds)); do
-  shoal status "$SHOAL_ROOT" >/dev/null 2>&1 || break
-  sleep 1
-done
+deadline=$((SECONDS + 330)) # --node-deadline-ms is 300 s
+while ((SECONDS < deadline)) && shoal status "$SHOAL_ROOT" >/dev/null 2>&1; do sleep 1; done
 exit "$status"

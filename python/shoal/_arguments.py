@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numbers
 import os
+import re
 import typing
 
 from ._errors import InvalidArgument
 
 _LARGEST_STEP = 2**64 - 1
 _LARGEST_TIMEOUT_S = 1e9  # some 30 years
+_URL = re.compile(r"[A-Za-z0-9]+:/")  # pathlib makes one '/' of two
 
 
 def step_to_save(step: typing.Any) -> int:
@@ -53,8 +55,7 @@ def texts(given: typing.Any, name: str) -> dict[str, str]:
     raise InvalidArgument(f"{name} is {given!r}: a dict with str as keys and values is needed")
 
 
-def path(value: typing.Any, name: str) -> str:
-    """An absolute path."""
+def _text_of_path(value: typing.Any, name: str) -> str:
     try:
         given = os.fspath(value)
         text = os.fsdecode(given)
@@ -63,6 +64,16 @@ def path(value: typing.Any, name: str) -> str:
         text = ""
     if not text or "\0" in text:
         raise InvalidArgument(f"{name} is {value!r}: the path of a folder is needed, as str or os.PathLike")
+    return text
+
+
+def path(value: typing.Any, name: str) -> str:
+    """An absolute path in the file system of this machine."""
+    text = _text_of_path(value, name)
+    if _URL.match(text):
+        raise InvalidArgument(
+            f"{name} is {value!r}, which is no local path: the path of a folder of this machine is needed"
+        )
     return os.path.abspath(text)
 
 
@@ -72,12 +83,26 @@ def is_in_object_store(root: str) -> bool:
 
 def root(value: typing.Any, name: str) -> str:
     """A root: the absolute path of a folder, or s3://BUCKET/PREFIX."""
-    if isinstance(value, str) and is_in_object_store(value) and "\0" not in value:
-        bucket, *prefix = [each for each in value[len("s3://") :].split("/") if each] or [""]
+    text = _text_of_path(value, name)
+    if is_in_object_store(text):
+        bucket, *prefix = [each for each in text[len("s3://") :].split("/") if each] or [""]
         if bucket:
             return "s3://" + "/".join([bucket, *prefix])
         raise InvalidArgument(f"{name} is {value!r}, which names no bucket: s3://BUCKET/PREFIX is needed")
-    return path(value, name)
+    if text.startswith("s3:/"):
+        raise InvalidArgument(
+            f"{name} is {value!r}, which lacks a '/': pass 's3://BUCKET/PREFIX' as a text, not as a Path"
+        )
+    if _URL.match(text):
+        raise InvalidArgument(f"{name} is {value!r}: the path of a folder, or s3://BUCKET/PREFIX, is needed")
+    return os.path.abspath(text)
+
+
+def parent_root(root: str) -> str | None:
+    """The root above a root, as `root` returns it; None above a bucket."""
+    if is_in_object_store(root) and "/" not in root[len("s3://") :]:
+        return None
+    return root.rpartition("/")[0] or "/"
 
 
 def choice(value: typing.Any, name: str, choices: typing.Sequence[str]) -> typing.Any:

@@ -6,13 +6,15 @@
     trainer = lightning.Trainer(plugins=[ShoalCheckpointIO()])
 
 Each path that Lightning chooses, such as ".../epoch=0-step=100.ckpt", becomes a folder: a root of Shoal with
-one checkpoint. save_checkpoint returns when the state is copied, and training goes on while the node of that
-root writes. Lightning asks this plugin for strategies that keep the whole model on each rank, such as DDP;
-rank 0 saves. Strategies that shard the model write checkpoints of their own.
+one checkpoint. A path may also begin with s3://BUCKET/. save_checkpoint returns when the state is copied, and
+training goes on while the node of that root writes. Lightning asks this plugin for strategies that keep the
+whole model on each rank, such as DDP; rank 0 saves. Strategies that shard the model write checkpoints of
+their own.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -21,10 +23,13 @@ import typing
 import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 
+from . import _arguments
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument, NotFound
 
 __all__ = ["ShoalCheckpointIO"]
+
+logger = logging.getLogger("shoal")
 
 Path = typing.Union[str, "os.PathLike[str]"]
 
@@ -50,7 +55,8 @@ class ShoalCheckpointIO(CheckpointIO):
             raise InvalidArgument("storage_options are not taken: pass options to ShoalCheckpointIO")
         root = self._wait_for(path)
         self._forget_committed()
-        os.makedirs(root, exist_ok=True)
+        if not _arguments.is_in_object_store(root):
+            os.makedirs(root, exist_ok=True)
         ck = self._open(root)
         self._saving[root] = ck
         ck.save(int(checkpoint.get("global_step", 0)), checkpoint)
@@ -65,7 +71,7 @@ class ShoalCheckpointIO(CheckpointIO):
         if callable(map_location) or isinstance(map_location, dict):
             raise InvalidArgument("map_location must be a device, or its name")
         root = self._wait_for(path)
-        if not os.path.isdir(root):
+        if not _arguments.is_in_object_store(root) and not os.path.isdir(root):
             raise NotFound(f"{root} is not a checkpoint of ShoalCheckpointIO: no such folder")
         with self._open(root, read_only=True) as ck:
             loaded = ck.load("latest", allow_pickle=False if weights_only else None)
@@ -77,7 +83,11 @@ class ShoalCheckpointIO(CheckpointIO):
         )
 
     def remove_checkpoint(self, path: Path) -> None:
+        """Removes the root of a path. A root in an object store stays, and the logger `shoal` warns of it."""
         root = self._wait_for(path)
+        if _arguments.is_in_object_store(root):
+            logger.warning("%s is not deleted: delete it with the tools of the object store", root)
+            return
         shutil.rmtree(root, ignore_errors=False)
 
     def teardown(self) -> None:
@@ -93,7 +103,7 @@ class ShoalCheckpointIO(CheckpointIO):
 
     def _wait_for(self, path: Path) -> str:
         """The root of a path, which no save of this process writes any more."""
-        root = os.path.abspath(os.fspath(path))
+        root = _arguments.root(path, "the path of a checkpoint")
         ck = self._saving.pop(root, None)
         if ck is not None:
             ck.close()

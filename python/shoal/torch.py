@@ -6,7 +6,8 @@
 A checkpoint_id is a path whose last part ends with the number of the step: "/checkpoints/run7/step-100" is
 step 100 of the root "/checkpoints/run7". The number is the whole name, or follows a character of "-_.=" or a
 word such as step, iter or epoch. Any other path names a root. A save there is step 0, and each further one a
-new attempt at it; a load is of the latest checkpoint.
+new attempt at it; a load is of the latest checkpoint. "s3://bucket/run7/step-100" is step 100 of the root
+"s3://bucket/run7". The name of a bucket has no step: "s3://bucket-2024" is a root.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ def _split(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
             "checkpoint_id is not given: Shoal needs a path such as '/checkpoints/run7/step-100'"
         )
     path = _arguments.root(checkpoint_id, "checkpoint_id")
+    above = _arguments.parent_root(path)
     number = _STEP.match(os.path.basename(path))
-    return (os.path.dirname(path), int(number.group(1))) if number else (path, None)
+    return (path, None) if above is None or number is None else (above, int(number.group(1)))
 
 
 def _root_and_step(checkpoint_id: CheckpointId) -> tuple[str, int]:

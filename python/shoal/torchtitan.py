@@ -76,7 +76,7 @@ class ShoalCheckpointManager(CheckpointManager):
         if not self.enable:
             return
         if "://" in self.folder:
-            raise InvalidArgument(f"checkpoint.folder is {self.folder}: a root is a folder")
+            raise InvalidArgument(f"checkpoint.folder is {self.folder}: a folder of this machine is needed")
         self._options = {"max_in_flight": config.max_in_flight, **config.options}
         self._options["allow_pickle"] = config.allow_pickle
         if config.keep_latest_k > 0:

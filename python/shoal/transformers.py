@@ -25,6 +25,7 @@ import typing
 from transformers import Trainer
 from transformers.trainer_callback import ExportableState
 
+from . import _arguments
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument, NotFound
 from ._wrappers import RngState, per_rank
@@ -56,11 +57,13 @@ class ShoalCheckpoints:
         """
         Args:
             args, more: those of the Trainer. save_total_limit becomes the rule keep_last of the node.
-            shoal_root: the folder of the checkpoints; by default `shoal` in the output_dir.
+            shoal_root: the folder of the checkpoints, or s3://BUCKET/PREFIX; by default `shoal` in the
+                output_dir.
             shoal_options: of shoal.Checkpointer.
 
         Raises:
-            InvalidArgument: the Trainer uses DeepSpeed or FSDP, or load_best_model_at_end is set.
+            InvalidArgument: the Trainer uses DeepSpeed or FSDP, load_best_model_at_end is set, or shoal_root
+                is no root.
         """
         super().__init__(*args, **more)
         trainer = self._trainer
@@ -71,7 +74,9 @@ class ShoalCheckpoints:
                 "load_best_model_at_end is not supported: after train, load the step that "
                 "trainer.state.best_global_step names"
             )
-        self._shoal_root = os.path.abspath(shoal_root or os.path.join(trainer.args.output_dir, "shoal"))
+        self._shoal_root = _arguments.root(
+            shoal_root or os.path.join(trainer.args.output_dir, "shoal"), "shoal_root"
+        )
         self._shoal_options = dict(shoal_options or {})
         if trainer.args.save_total_limit is not None:
             node = self._shoal_options.get("node") or {}
@@ -83,7 +88,8 @@ class ShoalCheckpoints:
     def checkpointer(self) -> Checkpointer:
         """The Checkpointer of this run. It is open until train has ended; the next use opens another one."""
         if self._shoal is None:
-            os.makedirs(self._shoal_root, exist_ok=True)
+            if not _arguments.is_in_object_store(self._shoal_root):
+                os.makedirs(self._shoal_root, exist_ok=True)
             self._shoal = Checkpointer(self._shoal_root, **self._shoal_options)
         return self._shoal
 

@@ -1,5 +1,7 @@
 """The calls of torch.distributed.checkpoint, in one process without a process group."""
 
+import types
+
 import pytest
 
 import shoal
@@ -10,6 +12,7 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict  # noqa: E402
 
 import shoal.torch  # noqa: E402
+from shoal import _dcp_export, _dcp_import  # noqa: E402
 
 
 def some_state():
@@ -90,6 +93,31 @@ def test_arguments_that_it_does_not_take(step_7):
 def test_what_a_checkpoint_id_means(name, root_and_step):
     root, step = root_and_step
     assert shoal.torch._split(f"/a/{name}") == (f"/a/{root}", step)
+
+
+@pytest.mark.parametrize(
+    "checkpoint_id, root_and_step",
+    [
+        ("s3://my-bucket-2024", ("s3://my-bucket-2024", None)),  # it was step 2024 of the folder ./s3:
+        ("s3://my-bucket-2024//", ("s3://my-bucket-2024", None)),
+        ("s3://bucket/run/100", ("s3://bucket/run", 100)),
+        ("s3://bucket-7/step-100/", ("s3://bucket-7", 100)),
+        ("s3://bucket/run", ("s3://bucket/run", None)),
+    ],
+)
+def test_no_root_is_above_its_bucket(checkpoint_id, root_and_step):
+    assert shoal.torch._split(checkpoint_id) == root_and_step
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/old", "s3:/bucket/old", "gs://bucket/old"])
+def test_folders_of_dcp_are_local(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    ck = types.SimpleNamespace()  # not used: the folder is looked at first
+    with pytest.raises(shoal.InvalidArgument, match="is no local path"):
+        _dcp_import.import_folder(folder, ck, 1, False)
+    with pytest.raises(shoal.InvalidArgument, match="is no local path"):
+        _dcp_export.export_folder(ck, 1, folder, False, None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_path_without_a_number_is_a_root_whose_latest_is_loaded(tmp_path):

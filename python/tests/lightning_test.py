@@ -82,6 +82,31 @@ def test_what_is_loaded_is_what_lightning_saved(tmp_path):
     plugin.teardown()
 
 
+def test_a_path_in_an_object_store_stays_as_it_is(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    opened = []
+
+    class Opened:
+        _in_flight = ()
+
+        def __init__(self, root, **options):
+            opened.append(root)
+
+        def save(self, step, state):
+            opened.append(step)
+
+        def close(self):
+            opened.append("closed")
+
+    monkeypatch.setattr("shoal.lightning.Checkpointer", Opened)
+    plugin = ShoalCheckpointIO()
+    plugin.save_checkpoint({"global_step": 8}, "s3://bucket/run/step-8.ckpt")
+    plugin.remove_checkpoint("s3://bucket/run/step-8.ckpt")
+    assert opened == ["s3://bucket/run/step-8.ckpt", 8, "closed"]
+    assert "s3://bucket/run/step-8.ckpt is not deleted" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
 def test_bad_input(tmp_path):
     plugin = ShoalCheckpointIO()
     with pytest.raises(shoal.NotFound, match="nothing.ckpt"):

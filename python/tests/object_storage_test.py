@@ -54,3 +54,51 @@ def test_a_root_names_a_bucket(root):
 def test_a_root_has_one_spelling():
     assert shoal._arguments.root("s3://b//x/", "root") == "s3://b/x"
     assert shoal._arguments.root("x", "root") == os.path.abspath("x")
+
+
+# A Path has one '/' where the text had two, and was a folder below the working folder.
+@pytest.mark.parametrize("root", [pathlib.Path("s3://b/x"), "s3:/b/x"])
+def test_a_root_that_a_path_has_shortened_is_rejected(root):
+    with pytest.raises(shoal.InvalidArgument, match="as a text, not as a Path"):
+        shoal.Checkpointer(root)
+
+
+@pytest.mark.parametrize("root", ["gs://b/x", pathlib.Path("hdfs://b/x")])
+def test_a_root_of_another_kind_is_rejected(root):
+    with pytest.raises(shoal.InvalidArgument, match="s3://BUCKET/PREFIX, is needed"):
+        shoal.Checkpointer(root)
+
+
+def test_folders_to_export_to_are_local(checkpointer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checkpointer.save(1, {"w": np.ones(3)}).committed()
+    with pytest.raises(shoal.InvalidArgument, match="is no local path"):
+        checkpointer.export_safetensors(1, "s3://bucket/out")
+    assert [each.name for each in tmp_path.iterdir()] == ["root"]
+
+
+def test_a_folder_of_dcp_is_imported_only_into_a_root_that_exists_or_with_create(
+    bucket, tmp_path, monkeypatch
+):
+    torch = pytest.importorskip("torch")
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save({"w": torch.arange(5)}, checkpoint_id=tmp_path / "step-5", no_dist=True)
+    monkeypatch.chdir(tmp_path)
+    program = os.path.join(os.path.dirname(shoal.__file__), "bin", "shoal")
+
+    def imported(*arguments):
+        done = subprocess.run([program, "import", *arguments], capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stderr
+
+    status, says = imported("step-5", bucket)
+    assert status == 2 and "Use --create for a new root" in says, says
+    status, says = imported("step-5", bucket, "--create")
+    assert status == 0, says
+    status, says = imported("s3://bucket/step-5", bucket)
+    assert status == 2 and "is no local path" in says, says
+    status, says = imported("step-5", "gs://bucket/x", "--create")
+    assert status == 2 and "neither a local path nor" in says, says
+    assert [each.name for each in tmp_path.iterdir()] == ["step-5"]
+    with shoal.Checkpointer(bucket, read_only=True) as checkpointer:
+        assert checkpointer.load(5)["w"].tolist() == [0, 1, 2, 3, 4]

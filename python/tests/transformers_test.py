@@ -1,5 +1,6 @@
 """ShoalTrainer against the Trainer of transformers itself."""
 
+import pathlib
 import shutil
 
 import pytest
@@ -150,6 +151,17 @@ def test_bad_input(tmp_path):
     with pytest.raises(shoal.InvalidArgument, match="load_best_model_at_end"):
         arguments = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 3}
         trainer_of(tmp_path, more={"eval_dataset": []}, **arguments)
+
+
+def test_a_root_in_an_object_store_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    opened = []
+    monkeypatch.setattr("shoal.transformers.Checkpointer", lambda root, **options: opened.append(root))
+    trainer, _ = trainer_of(tmp_path / "out", more={"shoal_root": "s3://bucket/runs/7"})
+    assert trainer.checkpointer is None and opened == ["s3://bucket/runs/7"]
+    assert not (tmp_path / "s3:").exists()
+    with pytest.raises(shoal.InvalidArgument, match="shoal_root .* as a text, not as a Path"):
+        trainer_of(tmp_path / "out", more={"shoal_root": pathlib.Path("s3://bucket/runs/7")})
 
 
 def test_it_goes_before_other_trainers(tmp_path):

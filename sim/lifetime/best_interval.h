@@ -32,7 +32,9 @@ struct IntervalPoint {
 struct IntervalCurve {
   std::vector<IntervalPoint> points;  // ascending
   size_t best = 0;                    // the greatest median goodput
-  // The longest interval that is as good as the best one, and the shortest: longer intervals store less.
+  // The top of the curve is flat from `flat_from` to `chosen`: each of these intervals is as good as the best
+  // one, which is among them. The longest is chosen, because longer intervals store less. An interval that is
+  // as good, but beyond a worse one, is not chosen: that is noise, or a resonance with regular failures.
   size_t chosen = 0, flat_from = 0;
 
   const IntervalPoint& at_best() const { return points[best]; }

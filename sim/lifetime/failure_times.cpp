@@ -132,7 +132,7 @@ Result<GapShape> parse_recorded_failures(std::string_view csv, const std::string
       return bad_record(file, number, fmt::format("more than {} failures", kMaxRecordedFailures));
     }
   }
-  if (shape.gaps.empty() || last <= 0) {
+  if (std::all_of(shape.gaps.begin(), shape.gaps.end(), [](actors::TimeNs gap) { return gap == 0; })) {
     return bad_record(file, number, "at least two failures at different times are needed");
   }
   return shape;
@@ -179,14 +179,15 @@ actors::TimeNs mean_time_to_interruption(const FailureModel& model, uint32_t hos
   if (model.shape.kind == GapShape::Kind::recorded) {
     double sum = 0;
     for (actors::TimeNs gap : model.shape.gaps) sum += static_cast<double>(gap);
-    rate += static_cast<double>(model.shape.gaps.size()) / sum;
+    rate += static_cast<double>(model.shape.gaps.size()) / std::max(sum, 1.0);
   } else if (model.host_mtbf != 0) {
     rate += static_cast<double>(hosts) / static_cast<double>(model.host_mtbf);
   }
   if (has_racks(model, hosts)) rate += racks_of(model, hosts) / static_cast<double>(model.rack_mtbf);
   if (model.process_mtbf != 0) rate += 1 / static_cast<double>(model.process_mtbf);
   constexpr auto kNever = std::numeric_limits<actors::TimeNs>::max();
-  return rate * static_cast<double>(kNever) <= 1 ? kNever : std::llround(1 / rate);
+  if (rate * static_cast<double>(kNever) <= 1) return kNever;
+  return std::max<actors::TimeNs>(1, std::llround(1 / rate));  // callers divide by it
 }
 
 }  // namespace shoal::sim

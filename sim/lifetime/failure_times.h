@@ -40,8 +40,8 @@ struct GapShape {
 // "poisson" or "weibull:shape=0.78". Code::invalid_argument.
 Result<GapShape> parse_gap_shape(std::string_view text);
 // The gaps between the failures of a CSV file: the first line names a column `hours`, the time of each
-// failure from the begin of the record, ascending; other columns are ignored. At least two failures.
-// Code::invalid_argument names file and line.
+// failure from the begin of the record, ascending; other columns are ignored. At least two failures
+// at different times. Code::invalid_argument names file and line.
 Result<GapShape> parse_recorded_failures(std::string_view csv, const std::string& file);
 
 // A mean of 0: such failures do not occur.
@@ -72,7 +72,7 @@ struct DrawnFailures {
 // The failures of a job of `hosts` hosts before `until`. Code::too_large: more than kMaxFailuresOfALife.
 Result<DrawnFailures> draw_failure_times(const FailureModel& model, uint32_t hosts, actors::TimeNs until,
                                          uint64_t seed);
-// The mean time between two failures that end the job. Greatest value: it never fails.
+// The mean time between two failures that end the job, at least 1 ns. Greatest value: it never fails.
 actors::TimeNs mean_time_to_interruption(const FailureModel& model, uint32_t hosts);
 
 }  // namespace shoal::sim

@@ -172,6 +172,8 @@ class Living {
     }
   }
   End commit_all() {
+    // A save that meets an outage returns without the commits of its stall. Time must not go back to them.
+    take_commits(now_);
     while (!in_flight_.empty()) {
       if (const End end = pass_to(in_flight_.front().commits_at, &life_.parts.stall); end != End::reached) {
         return end;

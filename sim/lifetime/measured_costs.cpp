@@ -215,6 +215,9 @@ JobCosts costs_of(const MeasuredCosts& measured, Saver saver) {
   for (const MeasuredLoad& load : measured.loads) costs.loads.push_back(load.loaded);
   for (const MeasuredLoad& load : measured.loads_after_save) costs.loads_after_save.push_back(load.loaded);
   if (costs.loads.empty()) costs.loads = costs.loads_after_save;
+  // The wait for a decision is of Shoal's protocol. Every other saver, also a synchronous one of the same
+  // times, leaves files of a save that did not end, and a new run ignores them.
+  if (saver != Saver::shoal) costs.loads_after_save.clear();
   costs.saves_in_flight = saver == Saver::shoal ? kSimulatedSlabs : 1;
   costs.outlives_trainers = saver == Saver::shoal;
   return costs;

@@ -110,9 +110,12 @@ Result<PlanSensitivities> find_plan_sensitivity(const JobPlan& plan, const JobCo
     for (const bool doubles : {false, true}) {
       Job job{plan, costs};
       if (!knob.turn(job, doubles)) continue;
-      SHOAL_ASSIGN_OR_RETURN(const ChangedPlan run, changed(job, interval, search));
-      (doubles ? each.doubled : each.halved) = run;
-      each.greatest_change = std::max(each.greatest_change, std::abs(run.at_interval - before));
+      // A number that is permitted may be too large when it is doubled, or bring too many failures when it is
+      // halved. Then this run has no answer, but the other runs have theirs.
+      const auto run = changed(job, interval, search);
+      if (!run.ok()) continue;
+      (doubles ? each.doubled : each.halved) = *run;
+      each.greatest_change = std::max(each.greatest_change, std::abs(run->at_interval - before));
     }
     if (each.halved.has_run || each.doubled.has_run) all.push_back(each);
   }

@@ -9,7 +9,9 @@
 namespace shoal::sim {
 
 struct ChangedPlan {
-  bool has_run = false;       // false: the number cannot be halved, such as one spare host
+  // False: the number cannot be halved, such as one spare host, or the changed plan is rejected, such as one
+  // with twice the longest repair.
+  bool has_run = false;
   double at_interval = 0;     // median goodput at the interval of the unchanged plan
   actors::TimeNs chosen = 0;  // the interval that would be chosen
   double at_chosen = 0;       // median goodput there
@@ -24,7 +26,7 @@ struct PlanSensitivities {
   std::vector<PlanSensitivity> numbers;
 };
 // Sorted by what they move most first. Numbers that are 0 are left out. `interval`: the one that was chosen.
-// Code::invalid_argument as for check_job.
+// Code::invalid_argument as for check_job, of the unchanged plan.
 Result<PlanSensitivities> find_plan_sensitivity(const JobPlan& plan, const JobCosts& costs,
                                                 actors::TimeNs interval, const IntervalSearch& search);
 

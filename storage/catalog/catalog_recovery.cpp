@@ -238,4 +238,43 @@ Result<CatalogRebuild> rebuild_catalog(const std::string& given_path, bool may_r
   return report;
 }
 
+namespace {
+
+// The time of the last change of a file in the folder. Its lock file does not count: it is empty, and taking
+// it may make it.
+Result<fs::file_time_type> last_change(const std::string& path) {
+  std::error_code error;
+  fs::file_time_type newest = fs::file_time_type::min();
+  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error)) {
+    if (file->path().filename() == "LOCK") continue;
+    newest = std::max(newest, fs::last_write_time(file->path(), error));
+    if (error) break;
+  }
+  if (error) return io_error(path, "examine it", error);
+  return newest;
+}
+
+}  // namespace
+
+Result<bool> remove_unused_catalog(const std::string& path,
+                                   std::chrono::system_clock::time_point used_until) {
+  const auto place = inspect(path);
+  if (place.status().code() == Code::refused) return false;
+  SHOAL_RETURN_IF_ERROR(place.status());
+  if (*place != Place::catalog) return false;
+  const bool is_left = path.ends_with(kUnusedEnd);  // by an interrupted removal
+  const std::string unused = is_left ? path : path + std::string(kUnusedEnd);
+  if (!is_left) SHOAL_RETURN_IF_ERROR(remove_catalog(unused));
+  {
+    // Held for as long as the rename takes, so that a node that starts hardly ever finds it held.
+    const auto lock = CatalogLock::take(path);
+    if (!lock.ok()) return false;
+    SHOAL_ASSIGN_OR_RETURN(const fs::file_time_type changed, last_change(path));
+    if (changed >= std::chrono::file_clock::from_sys(used_until)) return false;
+    if (!is_left) SHOAL_RETURN_IF_ERROR(move_folder(path, unused));
+  }
+  SHOAL_RETURN_IF_ERROR(remove_catalog(unused));
+  return true;
+}
+
 }  // namespace shoal::storage

@@ -2,10 +2,12 @@
 // that the root lacks, so losing it costs only time. docs/how-to/operations.md, "The catalog".
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,5 +47,11 @@ struct CatalogRebuild {
 // the catalog. None of these errors replaces anything.
 Result<CatalogRebuild> rebuild_catalog(const std::string& path, bool may_replace_others,
                                        const RootId& root_id, Storage& storage);
+
+// The end of the name of a catalog that is being removed.
+inline constexpr std::string_view kUnusedEnd = ".unused";
+// Removes the catalog at `path` if no file in it was changed since `used_until`. false: it stays, because it
+// was, because a process has it open, or because the folder is none that Shoal made.
+Result<bool> remove_unused_catalog(const std::string& path, std::chrono::system_clock::time_point used_until);
 
 }  // namespace shoal::storage

@@ -22,7 +22,13 @@ namespace shoal::storage {
 namespace {
 
 constexpr long kConnectTimeoutMs = 5'000;
-constexpr long kStallBytesPerSecond = 1, kStallSeconds = 30;  // slower for this long: the connection is dead
+// A connection that is slower for this long is dead. While a store puts the parts of an upload together, it
+// sends a space now and then.
+constexpr long kStallBytesPerSecond = 1, kStallSeconds = 30;
+constexpr long kSmallStallSeconds = 15;  // of a request with little data
+constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
+// A request is not begun again after this time.
+constexpr std::chrono::seconds kTryFor{300}, kTrySmallFor{60};
 
 std::string sha256_hex(const std::vector<ByteView>& body) {
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -42,6 +48,10 @@ uint64_t bytes_of(const std::vector<ByteView>& body) {
   uint64_t bytes = 0;
   for (const ByteView part : body) bytes += part.size();
   return bytes;
+}
+
+bool is_small(const S3Request& request) {
+  return !request.may_hold_error && bytes_of(request.body) + request.into.size() < kSmallBytes;
 }
 
 uint64_t number_in(std::string_view text) {
@@ -67,6 +77,13 @@ bool asks_to_repeat(const S3Request& request, const S3Answer& answer) {
 }
 
 // Whether others may have renewed the credentials since they were read.
+// Of an error in the body of an answer that began as a success.
+int status_of_code(std::string_view code) {
+  if (code == "PreconditionFailed") return 412;
+  if (code == "ConditionalRequestConflict") return 409;
+  return code == "NoSuchUpload" ? 404 : 500;
+}
+
 bool has_expired(const S3Answer& answer) {
   return answer.code == "InvalidAccessKeyId" || answer.code == "ExpiredToken" ||
          answer.code == "ExpiredTokenException" || answer.code == "TokenRefreshRequired";
@@ -254,7 +271,7 @@ std::optional<S3Answer> try_once(CURL* handle, const S3Settings& settings, const
   curl_easy_setopt(handle, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
   curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, kConnectTimeoutMs);
   curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, kStallBytesPerSecond);
-  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, kStallSeconds);
+  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, is_small(request) ? kSmallStallSeconds : kStallSeconds);
   curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, 512L << 10);
   if (!settings.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, settings.ca_file.c_str());
@@ -271,7 +288,9 @@ std::optional<S3Answer> try_once(CURL* handle, const S3Settings& settings, const
   exchange.answer.status = static_cast<int>(status);
   if (!exchange.answer.ok() || request.may_hold_error) read_error(&exchange.answer);
   // The work began with a 200, and failed after it.
-  if (exchange.answer.ok() && !exchange.answer.code.empty()) exchange.answer.status = 500;
+  if (exchange.answer.ok() && !exchange.answer.code.empty()) {
+    exchange.answer.status = status_of_code(exchange.answer.code);
+  }
   return std::move(exchange.answer);
 }
 
@@ -318,6 +337,7 @@ Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
   SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(false));
   std::string why;
   bool has_renewed = false;
+  const auto end = std::chrono::steady_clock::now() + (is_small(request) ? kTrySmallFor : kTryFor);
   for (int tries = 1;; ++tries) {
     std::optional<S3Answer> answer;
     {
@@ -330,10 +350,11 @@ Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
       continue;
     }
     if (answer && !asks_to_repeat(request, *answer)) return std::move(*answer);
-    if (answer && tries >= retries_.tries_max) {
+    const bool was_last = tries >= retries_.tries_max || std::chrono::steady_clock::now() >= end;
+    if (answer && was_last) {
       return error(request, *answer, fmt::format("{} after {} tries", request.method, tries));
     }
-    if (tries >= retries_.tries_max) return no_answer(request, why, tries);
+    if (was_last) return no_answer(request, why, tries);
     const int64_t pause_ms = pause_after(retries_, tries);
     if (retries_.pause) {
       retries_.pause(pause_ms);

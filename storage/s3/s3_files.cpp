@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -11,6 +12,9 @@ namespace shoal::storage {
 
 namespace {
 
+// Much less than abandoned-after-ms, the time after which an attempt that does not change counts as
+// abandoned.
+constexpr std::chrono::seconds kNoteInterval{2};
 constexpr uint64_t kFirstBytes = uint64_t{64} << 10;  // that come with the opening of an object
 constexpr uint64_t kGapBytes = uint64_t{64} << 10;    // between reads that follow each other
 constexpr size_t kStreams = 4;                        // of reads that follow each other, in one object
@@ -135,8 +139,15 @@ Status S3ReadFile::read_range(uint64_t offset, MutableByteView out) {
 
 S3WriteFile::~S3WriteFile() {
   for (Upload& upload : uploads_) upload.etag.wait();  // they read what the caller keeps
-  // A failure is ignored: a lifecycle rule of the bucket removes the parts.
-  if (!upload_.empty() && !is_published_) (void)storage_.abort_upload(key_, upload_);
+  end_upload();
+}
+
+// Failures are ignored: while the note exists, sweeps abort the upload and remove the note.
+void S3WriteFile::end_upload() {
+  if (upload_.empty()) return;
+  const Status aborted = is_published_ ? ok_status() : storage_.abort_upload(key_, upload_);
+  if (aborted.ok()) (void)storage_.remove_key(note_key_);
+  upload_.clear();
 }
 
 Status S3WriteFile::append(ByteView data) {
@@ -192,6 +203,8 @@ std::vector<ByteView> S3WriteFile::body_of(const Part& part) {
 Status S3WriteFile::start_upload(size_t number, std::shared_ptr<const Part> part) {
   if (upload_.empty()) {
     SHOAL_ASSIGN_OR_RETURN(upload_, storage_.begin_upload(key_, write_id_));
+    SHOAL_RETURN_IF_ERROR(storage_.write_upload_note(note_key_, upload_, 0));
+    noted_at_ = std::chrono::steady_clock::now();
   }
   if (uploads_.size() == kPartsInFlight) SHOAL_RETURN_IF_ERROR(finish_oldest());
   auto work = [this, number, part = std::move(part), upload = upload_] {
@@ -209,7 +222,11 @@ Status S3WriteFile::finish_oldest() {
   Upload oldest = std::move(uploads_.front());
   uploads_.pop_front();
   SHOAL_ASSIGN_OR_RETURN(etags_[oldest.number - 1], oldest.etag.get());
-  return ok_status();
+  ++parts_done_;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - noted_at_ < kNoteInterval) return ok_status();
+  noted_at_ = now;
+  return storage_.write_upload_note(note_key_, upload_, parts_done_);
 }
 
 Status S3WriteFile::patch(uint64_t offset, ByteView data) {
@@ -241,6 +258,7 @@ Result<bool> S3WriteFile::publish() {
   auto published = is_one_put ? storage_.put_exclusive(key_, body_of(held_.empty() ? part_ : *held_.front()))
                               : publish_parts();
   is_published_ = published.ok() && *published;
+  if (published.ok()) end_upload();
   return published;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <future>
 #include <list>
@@ -56,8 +57,11 @@ class S3ReadFile final : public ReadFile {
 
 class S3WriteFile final : public WriteFile {
  public:
-  S3WriteFile(S3Storage& storage, std::string key, uint64_t part_bytes)
-      : storage_(storage), key_(std::move(key)), part_bytes_(part_bytes) {}
+  S3WriteFile(S3Storage& storage, std::string key, const Nonce& nonce, uint64_t part_bytes)
+      : storage_(storage),
+        key_(std::move(key)),
+        note_key_(partial_name(key_, nonce)),
+        part_bytes_(part_bytes) {}
   ~S3WriteFile() override;
   Status append(ByteView data) override;
   Status append_kept(ByteView data) override;
@@ -83,15 +87,19 @@ class S3WriteFile final : public WriteFile {
   Status end_part();
   Status start_upload(size_t number, std::shared_ptr<const Part> part);
   Status finish_oldest();
+  void end_upload();
   Result<bool> publish_parts();
   static std::vector<ByteView> body_of(const Part& part);
 
   S3Storage& storage_;
   const std::string key_;
+  const std::string note_key_;  // of the object that notes the upload
   const uint64_t part_bytes_;
   const std::string write_id_ = random_128().to_hex();
   std::string upload_;  // "": not begun
-  Part part_;           // being filled
+  size_t parts_done_ = 0;
+  std::chrono::steady_clock::time_point noted_at_;
+  Part part_;  // being filled
   // Complete parts that publish uploads: those which patch may still change.
   std::vector<std::shared_ptr<Part>> held_;
   uint64_t patchable_bytes_ = 0;  // of the first append

@@ -135,6 +135,16 @@ Result<S3Settings> find_s3_settings(const std::string& root, const Variables& va
   const bool is_aws = out.endpoint.empty();
   const char* const top = out.region.starts_with("cn-") ? ".cn" : "";
   if (is_aws) out.endpoint = fmt::format("https://s3.{}.amazonaws.com{}", out.region, top);
+  const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
+  if (!std::all_of(out.region.begin(), out.region.end(), is_plain)) {
+    return Status(Code::invalid_argument,
+                  fmt::format("the region '{}' of root {} may have [a-z0-9-] only", out.region, root));
+  }
+  // An error names the endpoint, and must not show a password.
+  if (out.endpoint.find('@') != std::string::npos) {
+    return Status(Code::invalid_argument,
+                  fmt::format("the endpoint of root {} may not have a user or a password in it", root));
+  }
   while (out.endpoint.ends_with('/')) out.endpoint.pop_back();
   if (!out.endpoint.starts_with("https://") && !out.endpoint.starts_with("http://")) {
     return Status(

@@ -106,7 +106,7 @@ Status S3Storage::replace(const std::string& path, ByteView data) {
   return answer.ok() ? ok_status() : client_.error(request, answer, "replace");
 }
 
-Result<std::unique_ptr<WriteFile>> S3Storage::create(const std::string& path, const Nonce&,
+Result<std::unique_ptr<WriteFile>> S3Storage::create(const std::string& path, const Nonce& nonce,
                                                      uint64_t bytes_expected) {
   SHOAL_RETURN_IF_ERROR(validate_s3_object(path));
   if (bytes_expected > kS3ObjectBytesMax) {
@@ -115,7 +115,7 @@ Result<std::unique_ptr<WriteFile>> S3Storage::create(const std::string& path, co
                               human_bytes(bytes_expected), human_bytes(kS3ObjectBytesMax)));
   }
   return std::unique_ptr<WriteFile>(
-      std::make_unique<S3WriteFile>(*this, key_of(path), part_bytes_for(bytes_expected)));
+      std::make_unique<S3WriteFile>(*this, key_of(path), nonce, part_bytes_for(bytes_expected)));
 }
 
 Result<std::string> S3Storage::begin_upload(const std::string& key, const std::string& write_id) {
@@ -154,7 +154,12 @@ Status S3Storage::complete(const std::string& key, const std::string& upload,
   request.body = {as_view(body)};
   request.may_hold_error = true;
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
-  if (answer.ok()) return ok_status();
+  if (answer.ok()) {
+    const auto result = parse_xml(answer.body);
+    if (result.ok() && result->name == "CompleteMultipartUploadResult") return ok_status();
+    return Status(Code::corrupt, fmt::format("s3://{}/{}: the answer to the completion of an upload is none",
+                                             client_.settings().bucket, key));
+  }
   // An upload that was completed before is not found.
   if (answer.code == "NoSuchUpload" || answer.status == 412) {
     return Status(Code::already_exists, client_.error(request, answer, "complete the upload").message());
@@ -202,6 +207,11 @@ Result<S3Storage::Page> S3Storage::list_page(const std::string& folder, const st
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (!answer.ok()) return client_.error(request, answer, "list " + prefix);
   SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
+  const auto is_no_list = [&](std::string_view why) {
+    return Status(Code::corrupt, fmt::format("s3://{}/{}: the answer to a listing {}",
+                                             client_.settings().bucket, prefix, why));
+  };
+  if (body.name != "ListBucketResult") return is_no_list("is none");
   Page page;
   for (const XmlElement& each : body.children) {
     const bool is_folder = each.name == "CommonPrefixes";
@@ -213,7 +223,9 @@ Result<S3Storage::Page> S3Storage::list_page(const std::string& folder, const st
     const uint64_t bytes = is_folder ? 0 : std::strtoull(each.text_of("Size").c_str(), nullptr, 10);
     page.entries.push_back({std::move(name), bytes, is_folder});
   }
-  if (body.text_of("IsTruncated") == "true") page.next = body.text_of("NextContinuationToken");
+  if (body.text_of("IsTruncated") != "true") return page;
+  page.next = body.text_of("NextContinuationToken");
+  if (page.next.empty() || page.next == token) return is_no_list("ends before its last page");
   return page;
 }
 
@@ -240,63 +252,44 @@ Result<std::vector<ObjectInfo>> S3Storage::list(const std::string& folder) {
     }
     token = std::move(page.next);
   } while (!token.empty());
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<UnfinishedUpload> uploads, list_uploads(folder));
-  for (const UnfinishedUpload& each : uploads) out.push_back({each.name, 0, false});
-  exists = exists || !uploads.empty();
   if (!exists) return Status(Code::not_found, fmt::format("{}/{} does not exist", describe(), folder));
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return out;
 }
 
-Result<std::vector<S3Storage::UnfinishedUpload>> S3Storage::list_uploads(const std::string& folder) {
-  std::vector<UnfinishedUpload> out;
-  if (folder.find('/') == std::string::npos) return out;
-  const std::string prefix = key_of(folder) + "/";
-  std::string key_marker, upload_marker;
-  do {
-    S3Request request{.method = "GET", .key = "", .query = {{"uploads", ""}, {"prefix", prefix}}};
-    if (!key_marker.empty()) request.query.emplace_back("key-marker", key_marker);
-    if (!upload_marker.empty()) request.query.emplace_back("upload-id-marker", upload_marker);
-    SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
-    const bool may_not = answer.status == 403 || answer.status == 405 || answer.status == 501;
-    if (may_not) return out;  // whoever only reads needs no right to this
-    if (!answer.ok()) return client_.error(request, answer, "list the uploads of " + prefix);
-    SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
-    for (const XmlElement& each : body.children) {
-      const std::string &key = each.text_of("Key"), &upload = each.text_of("UploadId");
-      if (each.name != "Upload" || !key.starts_with(prefix)) continue;
-      const std::string name = key.substr(prefix.size());
-      if (!validate_component(name).ok()) continue;
-      out.push_back({partial_name(name, xxh3_128(as_view(upload))), upload});
-    }
-    const bool goes_on = body.text_of("IsTruncated") == "true" && out.size() < kMaxListed;
-    key_marker = goes_on ? body.text_of("NextKeyMarker") : "";
-    upload_marker = goes_on ? body.text_of("NextUploadIdMarker") : "";
-  } while (!key_marker.empty());
-  return out;
-}
-
 // --- removing ---
 
+// A note names the upload in its first line.
 Status S3Storage::remove_partial(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ok_status();
-  const std::string folder = path.substr(0, slash), partial = path.substr(slash + 1);
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<UnfinishedUpload> uploads, list_uploads(folder));
-  const std::string name = partial.substr(0, partial.size() - partial_name("", Nonce{}).size());
-  for (const UnfinishedUpload& each : uploads) {
-    if (each.name == partial) SHOAL_RETURN_IF_ERROR(abort_upload(key_of(folder + "/" + name), each.upload));
-  }
-  return ok_status();
+  auto note = read(path, kUploadNoteBytesMax);
+  if (note.status().code() == Code::not_found) return ok_status();
+  SHOAL_RETURN_IF_ERROR(note.status());
+  const std::string_view text = as_text(*note);
+  const std::string upload(text.substr(0, text.find('\n')));
+  const std::string object = path.substr(0, path.size() - partial_name("", Nonce{}).size());
+  if (!upload.empty()) SHOAL_RETURN_IF_ERROR(abort_upload(key_of(object), upload));
+  return remove_key(key_of(path));
+}
+
+Status S3Storage::write_upload_note(const std::string& note_key, const std::string& upload, size_t parts) {
+  const std::string text = upload + "\n" + std::string(parts, '.');
+  S3Request request{.method = "PUT", .key = note_key, .headers = {{kWriteIdHeader, random_128().to_hex()}}};
+  request.body = {as_view(text)};
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  return answer.ok() ? ok_status() : client_.error(request, answer, "note the upload");
+}
+
+Status S3Storage::remove_key(const std::string& key) {
+  const S3Request request{.method = "DELETE", .key = key};
+  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
+  if (answer.ok() || (answer.status == 404 && answer.code != "NoSuchBucket")) return ok_status();
+  return client_.error(request, answer, "remove");
 }
 
 Status S3Storage::remove(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(validate_s3_entry(path));
   if (is_partial(path.substr(path.rfind('/') + 1))) return remove_partial(path);
-  const S3Request request{.method = "DELETE", .key = key_of(path)};
-  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
-  if (answer.ok() || (answer.status == 404 && answer.code != "NoSuchBucket")) return ok_status();
-  return client_.error(request, answer, "remove");
+  return remove_key(key_of(path));
 }
 
 Status S3Storage::remove_folder(const std::string& path) {

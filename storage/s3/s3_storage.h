@@ -10,9 +10,10 @@
 // was lost. check_rules rejects a store that ignores the condition.
 //
 // An object larger than one part is uploaded in parts, several at once, from the bytes that append_kept was
-// given. The first part waits for publish, because patch may change it. An upload that has not ended appears
-// in the list of its folder as a partial object of size 0, and removing that aborts the upload. To save
-// requests this holds only for folders within folders: no other objects are written by create.
+// given. The first part waits for publish, because patch may change it. An upload itself shows in no listing
+// of objects, and some stores cannot list uploads by folder. So a small object notes it before its first part
+// comes: the partial object of this name, whose first line is the upload's id. It grows while parts come, so
+// that whoever watches the folder sees that somebody writes. Removing it aborts the upload.
 #pragma once
 
 #include <atomic>
@@ -29,6 +30,7 @@ namespace shoal::storage {
 inline constexpr uint64_t kS3PutBytesMax = uint64_t{5} << 30;  // of one PUT, and of one part
 inline constexpr uint64_t kS3PartBytesMin = uint64_t{5} << 20;
 inline constexpr uint64_t kS3PartsMax = 10'000;
+inline constexpr size_t kUploadNoteBytesMax = 64 << 10;
 inline constexpr uint64_t kS3ObjectBytesMax = uint64_t{5} << 40;
 
 inline constexpr uint64_t kPartBytesDefault = uint64_t{16} << 20;
@@ -88,11 +90,10 @@ class S3Storage final : public Storage {
   };
   Result<Page> list_page(const std::string& folder, const std::string& token, int keys_max, bool is_deep);
   Result<bool> has_folder(const std::string& folder);
-  struct UnfinishedUpload {
-    std::string name, upload;  // of the partial object, and of the upload
-  };
-  Result<std::vector<UnfinishedUpload>> list_uploads(const std::string& folder);
   Status remove_partial(const std::string& path);
+  Status remove_key(const std::string& key);
+  // Writes the note of an upload, of which so many parts have come. Each call changes its size.
+  Status write_upload_note(const std::string& note_key, const std::string& upload, size_t parts);
 
   S3Client client_;
   std::atomic<int64_t> ahead_bytes_left_{kAheadBytesMax};

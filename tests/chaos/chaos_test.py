@@ -94,6 +94,15 @@ class ChaosTest(unittest.TestCase):
         end = subprocess.run([PROGRAM, "chaos", "--kinds", "fire"], capture_output=True, text=True)
         self.assertEqual(end.returncode, 2)
         self.assertIn("no kind 'fire'; the kinds are kill-trainer, kill-node,", end.stderr)
+        self.assertEqual(end.stdout, "")
+
+    def test_prints_a_usage_error_as_json_where_json_is_wanted(self):
+        end = subprocess.run([PROGRAM, "chaos", "--json", "--kinds", "fire"], capture_output=True, text=True)
+        self.assertEqual(end.returncode, 2)
+        out = json.loads(end.stdout)
+        self.assertEqual((out["command"], out["json_version"]), ("chaos", 1))
+        self.assertEqual(out["error"]["code"], "invalid_argument")
+        self.assertIn("no kind 'fire'", out["error"]["message"])
 
 
 if __name__ == "__main__":

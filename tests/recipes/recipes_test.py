@@ -233,9 +233,11 @@ class Cron(RunTest):
     RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
     def lines(self) -> tuple[dict[str, str], list[tuple[list[str], str, str]]]:
-        """Returns the variables, and the five fields, the user and the command of each line."""
+        """Returns the variables, and the five fields, the user and the command of each line. Includes those
+        that the user enables: `#` and a digit."""
         variables, jobs = {}, []
         for line in (RECIPES / "cron/shoal.crontab").read_text().splitlines():
+            line = re.sub(r"^#(?=\d)", "", line)
             if not line or line.startswith("#"):
                 continue
             if assignment := re.fullmatch(r"([A-Z]+)=(\S+)", line):
@@ -262,6 +264,14 @@ class Cron(RunTest):
             for field, (low, high) in zip(fields, self.RANGES, strict=True):
                 if field != "*":
                     self.assertTrue(low <= int(field) <= high, f"{field} in {fields}")
+
+    def test_nothing_is_deleted_before_the_user_enables_it(self):
+        text = (RECIPES / "cron/shoal.crontab").read_text()
+        enabled = [line for line in text.splitlines() if line and not line.startswith("#")]
+        self.assertEqual([line for line in enabled if "shoal gc" in line], [])
+        dry = self.job("gc-run7").split("gc-run7 ", 1)[1] + " --dry-run"
+        self.assertIn("#   " + dry.replace(str(self.folder), "/checkpoints") + "\n", text)
+        self.assertEqual(self.cron(dry).returncode, 0)
 
     def test_a_command_that_succeeds_is_silent(self):
         for name in ("verify-run7", "verify-all-run7", "gc-run7"):
@@ -362,6 +372,17 @@ class Kubernetes(RunTest):
                 for volume in spec["volumes"]:
                     if "persistentVolumeClaim" in volume:
                         self.find("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
+
+    def test_nothing_is_deleted_before_the_user_enables_it(self):
+        self.assertIs(self.find("CronJob", "run7-gc")["spec"]["suspend"], True)
+        self.assertNotIn("suspend", self.find("CronJob", "run7-verify")["spec"])
+
+    def test_the_token_is_the_users_to_make(self):
+        secret = self.find("Secret", "run7-token")
+        self.assertNotIn("data", secret)
+        ((key, value),) = secret["stringData"].items()
+        self.assertNotRegex(key, r"^[-._a-zA-Z0-9]+$")  # Kubernetes permits no other key
+        self.assertEqual(value, "")
 
     def test_the_limit_of_memory_includes_what_saves_stage(self):
         pods = self.find("Job", "run7")["spec"]["template"]["spec"]

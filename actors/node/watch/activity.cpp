@@ -67,7 +67,7 @@ void Activity::from_client(TimeNs now, ClientId client, const local::LocalMessag
                  },
                  [&](const local::SaveReturned& returned) { save_returned(returned); },
                  [&](const local::LayoutUpdate& layout) {
-                   if (layout.options.mode == SaveMode::rank_local) job_.is_rank_local = true;
+                   if (layout.options.mode == SaveMode::rank_local) saves_rank_local();
                  },
                  // Shown nowhere.
                  [](const base::OneOf<local::Slab, local::Latest, local::List, local::Placed, local::Close,
@@ -215,7 +215,7 @@ void Activity::from_peer(TimeNs now, const WireBody& body) {
           [&](const wire::RanksEnded& ended) {
             place(ended.host, ended.here);
             place(ended.host, ended.expected);
-            if (ended.rank_local) job_.is_rank_local = true;
+            if (ended.rank_local) saves_rank_local();
           },
           [&](const wire::LayoutsStaged& staged) {
             Save* save = open(now, staged.key);
@@ -240,15 +240,35 @@ Rank rank_of(Rank rank) {
 }
 }  // namespace
 
+// A rank is of the host that claims it last: the one that had it before was replaced.
 template <class Ranks>
 void Activity::place(const std::string& host, const Ranks& ranks) {
-  auto& known = job_.ranks_of_hosts;
+  RanksOfHosts& known = job_.ranks_of_hosts;
   if (host.empty() || ranks.empty()) return;
-  if (!known.contains(host) && known.size() >= kMaxHostsOfRanks) return;
-  std::set<Rank>& placed = known[host];
-  for (const auto& rank : ranks) {
-    if (placed.size() < kMaxRanksPerNode) placed.insert(rank_of(rank));
+  if (known.size() >= kMaxHostsOfRanks && !replaced_.empty() && !known.contains(host)) {
+    known.erase(*replaced_.begin());
+    replaced_.erase(replaced_.begin());
   }
+  if (known.size() >= kMaxHostsOfRanks && !known.contains(host)) return;
+  const auto claimer = known.try_emplace(host).first;
+  for (const auto& each : ranks) {
+    const Rank rank = rank_of(each);
+    if (claimer->second.contains(rank) || claimer->second.size() >= kMaxRanksPerNode) continue;
+    const auto [holder, is_new] = holders_.try_emplace(rank, claimer);
+    if (!is_new) {
+      const auto before = std::exchange(holder->second, claimer);
+      before->second.erase(rank);
+      if (before->second.empty()) replaced_.insert(before->first);
+    }
+    claimer->second.insert(rank);
+    replaced_.erase(host);
+    job_copy_.reset();
+  }
+}
+
+void Activity::saves_rank_local() {
+  if (std::exchange(job_.is_rank_local, true)) return;
+  job_copy_.reset();
 }
 
 void Activity::reported(TimeNs now, const wire::ShardsWritten& report) {
@@ -491,9 +511,10 @@ std::vector<SaveRecord> Activity::save_records(TimeNs now) const {
   return out;
 }
 
-JobFacts Activity::job_facts() const {
+std::shared_ptr<const JobFacts> Activity::job_facts() const {
   std::lock_guard lock(mutex_);
-  return job_;
+  if (job_copy_ == nullptr) job_copy_ = std::make_shared<const JobFacts>(job_);
+  return job_copy_;
 }
 
 bool Activity::is_written(const RankProgress& progress) const {

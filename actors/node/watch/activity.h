@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -81,7 +82,7 @@ class Activity {
   void checkpoint_exists(const NewestCheckpoint& checkpoint);  // as a node finds it when it starts
 
   ActivityCounts counts() const;
-  JobFacts job_facts() const;
+  std::shared_ptr<const JobFacts> job_facts() const;       // the same one until hosts state something new
   std::vector<SaveRecord> save_records(TimeNs now) const;  // the newest decided ones, then those in flight
   // Ranks, saves, errors, counts and the last commit. `coordinates`: reports of other hosts count too.
   void describe(TimeNs now, bool coordinates, local::NodeStatus* status) const;
@@ -128,6 +129,7 @@ class Activity {
   void keep_record(SaveRecord record);
   template <class Ranks>
   void place(const std::string& host, const Ranks& ranks);
+  void saves_rank_local();
   void publish_ended(TimeNs now, const operation::PublishDecision& publish,
                      const Result<OperationResult>& result);
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
@@ -153,7 +155,11 @@ class Activity {
   std::map<AttemptKey, Save> saves_;
   std::set<AttemptKey> settled_;
   JobFacts job_;
-  std::deque<SaveRecord> records_;  // of decided saves, oldest first
+  mutable std::shared_ptr<const JobFacts> job_copy_;  // null: job_ has changed since it was made
+  using RanksOfHosts = std::map<std::string, std::set<Rank>>;
+  std::map<Rank, RanksOfHosts::iterator> holders_;  // of each rank of job_.ranks_of_hosts, its host
+  std::set<std::string> replaced_;                  // hosts there without a rank
+  std::deque<SaveRecord> records_;                  // of decided saves, oldest first
   ActivityCounts counts_;
   struct Error {
     TimeNs at;

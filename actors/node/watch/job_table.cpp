@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 namespace shoal::actors {
@@ -61,14 +65,58 @@ std::string detail_of(const HostStatus& host, const SaveStatus* save) {
   return save == nullptr ? "" : save->trouble;
 }
 
+// What a save waits for on a host, as the host itself sees it.
+std::optional<WaitReason> stated_reason(const HostStatus& host, const SaveStatus& save) {
+  switch (save.phase) {
+    case SavePhase::staging:
+      return WaitReason::staging;
+    case SavePhase::writing:
+      return WaitReason::writing;
+    case SavePhase::planning:  // other hosts delay the roster, unless something hangs here
+      if (!host.slow_calls.empty()) return WaitReason::writing;
+      if (!host.stopped_ranks.empty()) return WaitReason::staging;
+      break;
+    case SavePhase::waiting:
+    case SavePhase::committing:
+      break;
+  }
+  return std::nullopt;
+}
+
+bool is_planning(const HostStatus& host, const AttemptKey& key) {
+  const SaveStatus* save = save_of(host, key);
+  return save != nullptr && save->phase == SavePhase::planning;
+}
+
+// The order in which waits are shown: what a person has to mend comes first, what may end by itself last.
+int severity_order(const HostStatus& host, WaitReason reason) {
+  if (reason == WaitReason::silent) return 0;
+  if (reason == WaitReason::lost) return 1;
+  if (!host.slow_calls.empty()) return 2;
+  if (!host.stopped_ranks.empty()) return 3;
+  if (reason == WaitReason::staging) return 4;
+  return reason == WaitReason::writing ? 5 : 6;
+}
+
+bool is_lost(const HostStatus& host) {
+  return host.state == HostState::lost;
+}
+
+bool is_before_by_name(const HostStatus& a, const HostStatus& b) {
+  return a.host < b.host;
+}
+
 class JobTable {
  public:
   JobTable(const NodeStatus& own, std::vector<HostStatus> hosts, const JobFacts& facts)
       : own_(own), facts_(facts), hosts_(std::move(hosts)) {
-    std::sort(hosts_.begin(), hosts_.end(),
-              [](const HostStatus& a, const HostStatus& b) { return a.host < b.host; });
-    for (size_t i = 0; i < hosts_.size(); ++i) place_ranks(i);
+    std::sort(hosts_.begin(), hosts_.end(), [](const HostStatus& a, const HostStatus& b) {
+      return is_lost(a) != is_lost(b) ? is_lost(b) : is_before_by_name(a, b);
+    });
+    place_ranks();
   }
+
+  const std::vector<std::string>& replaced() const { return replaced_; }
 
   JobStatus make() && {
     JobStatus out;
@@ -77,7 +125,7 @@ class JobTable {
     out.hosts_count = hosts_.size();
     for (const HostStatus& host : hosts_) {
       out.hosts_silent += host.state == HostState::silent;
-      out.hosts_lost += host.state == HostState::lost;
+      out.hosts_lost += is_lost(host);
     }
     const std::set<AttemptKey> keys = keys_in_flight();
     out.saves_count = keys.size();
@@ -85,23 +133,74 @@ class JobTable {
       if (out.saves.size() == local::kMaxJobSaves) break;
       out.saves.push_back(describe(key));
     }
+    std::sort(hosts_.begin(), hosts_.end(), is_before_by_name);
     cut_hosts();
     out.hosts = std::move(hosts_);
     return out;
   }
 
  private:
-  void place_ranks(size_t host) {
-    HostStatus& status = hosts_[host];
-    if (const auto known = facts_.ranks_of_hosts.find(status.host);
-        known != facts_.ranks_of_hosts.end() && status.ranks.empty()) {
-      status.ranks_count = known->second.size();
-      for (Rank rank : known->second) {
-        host_of_.emplace(rank, host);
-        if (status.ranks.size() < local::kMaxHostRanks) status.ranks.push_back(rank);
-      }
+  // Each rank is of the host that knows best: one that has answered and states the rank, one that has
+  // answered, one with a session, a lost one.
+  void place_ranks() {
+    const size_t live =
+        static_cast<size_t>(std::find_if(hosts_.begin(), hosts_.end(), is_lost) - hosts_.begin());
+    for (size_t i = 0; i < live; ++i) {
+      if (hosts_[i].state != HostState::answered) continue;
+      for (Rank rank : hosts_[i].ranks) host_of_.emplace(rank, i);
     }
-    for (Rank rank : status.ranks) host_of_[rank] = host;
+    for (size_t i = 0; i < live; ++i) {
+      if (hosts_[i].state == HostState::answered && hosts_[i].ranks.empty()) fill_ranks(i);
+    }
+    for (size_t i = 0; i < live; ++i) {
+      if (hosts_[i].state == HostState::silent) fill_ranks(i);
+    }
+    leave_out_replaced(live);
+    for (size_t i = live; i < hosts_.size(); ++i) fill_ranks(i);
+  }
+
+  // Ranks that the host had when it answered, and those that its node stated later. Ascending.
+  std::vector<Rank> known_ranks(const HostStatus& host) const {
+    std::vector<Rank> out = host.ranks;
+    if (const auto known = facts_.ranks_of_hosts.find(host.host); known != facts_.ranks_of_hosts.end()) {
+      out.insert(out.end(), known->second.begin(), known->second.end());
+    }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+  }
+
+  // Leaves a host those of its ranks that no host before it has.
+  void fill_ranks(size_t index) {
+    HostStatus& host = hosts_[index];
+    const std::vector<Rank> known = known_ranks(host);
+    // Its answer counted these, and its list was too long to name them.
+    host.ranks_count -= std::min<uint64_t>(host.ranks_count, known.size());
+    host.ranks.clear();
+    for (Rank rank : known) {
+      if (!host_of_.emplace(rank, index).second) continue;
+      ++host.ranks_count;
+      if (host.ranks.size() < local::kMaxHostRanks) host.ranks.push_back(rank);
+    }
+  }
+
+  // REQUIRES: the live hosts have their ranks, and come first.
+  void leave_out_replaced(size_t live) {
+    const auto kept_end =
+        std::stable_partition(hosts_.begin() + static_cast<std::ptrdiff_t>(live), hosts_.end(),
+                              [&](const HostStatus& host) { return !is_replaced(host); });
+    for (auto host = kept_end; host != hosts_.end(); ++host) replaced_.push_back(host->host);
+    hosts_.erase(kept_end, hosts_.end());
+  }
+
+  bool is_replaced(const HostStatus& lost) const {
+    const std::vector<Rank> known = known_ranks(lost);
+    if (known.size() < lost.ranks_count) return false;  // it had ranks that have no name here
+    if (known.empty()) return facts_.ranks_of_hosts.contains(lost.host);  // others have claimed them all
+    return std::all_of(known.begin(), known.end(), [&](Rank rank) {
+      const auto holder = host_of_.find(rank);
+      return holder != host_of_.end() && hosts_[holder->second].state == HostState::answered;
+    });
   }
 
   std::set<AttemptKey> keys_in_flight() const {
@@ -124,10 +223,10 @@ class JobTable {
       if (save == nullptr) continue;
       is_anywhere = true;
       add_host(hosts_[i], *save, &out.save);
-      const bool stages = save->phase == SavePhase::staging, writes = save->phase == SavePhase::writing;
-      if (!stages && !writes) continue;
+      const std::optional<WaitReason> reason = stated_reason(hosts_[i], *save);
+      if (!reason) continue;
       HostWait& wait = waits[i];
-      wait.reason = stages ? WaitReason::staging : WaitReason::writing;
+      wait.reason = *reason;
       for (Rank rank : save->awaited) add_rank(&wait, rank);
       wait.ranks_count = std::max(wait.ranks_count, save->awaited_count);
     }
@@ -170,9 +269,11 @@ class JobTable {
         add_rank(unknown, rank);
         continue;
       }
+      // A host that plans waits for the roster, and so for other hosts.
+      if (is_planning(hosts_[host->second], key)) continue;
       const auto [wait, is_new] = waits->try_emplace(host->second);
       if (is_new) wait->second.reason = reason_of(hosts_[host->second], key);
-      // A host that stages or writes has named its ranks itself.
+      // A host that states what it does has named its ranks itself.
       if (!has_named.contains(host->second)) add_rank(&wait->second, rank);
     }
   }
@@ -201,14 +302,20 @@ class JobTable {
   void finish(const AttemptKey& key, std::map<size_t, HostWait> waits, HostWait unknown, JobSave* out) {
     if (unknown.ranks_count > 0) out->waits.push_back(std::move(unknown));
     out->waits_count = waits.size() + out->waits.size();
-    for (auto& [host, wait] : waits) {
+    std::vector<std::pair<int, size_t>> order;
+    for (const auto& [host, wait] : waits) {
+      order.emplace_back(severity_order(hosts_[host], wait.reason), host);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [severity, host] : order) {
       waited_for_.insert(hosts_[host].host);
       if (out->waits.size() == local::kMaxJobWaits) continue;
+      HostWait& wait = waits[host];
       wait.host = hosts_[host].host;
       wait.detail = detail_of(hosts_[host], save_of(hosts_[host], key));
       out->waits.push_back(std::move(wait));
     }
-    if (!out->waits.empty() || !own_.coordinates) return;
+    if (!out->waits.empty() || !own_.coordinates || out->save.phase == SavePhase::planning) return;
     HostWait decision{own_.host, WaitReason::deciding, {}, 0, ""};
     for (const HostStatus& host : hosts_) {
       if (host.coordinates) decision.detail = detail_of(host, save_of(host, key));
@@ -217,27 +324,33 @@ class JobTable {
     out->waits_count = 1;
   }
 
-  // Keeps the hosts that an operator should look at, then the first ones by name.
+  // Keeps the hosts that an operator should look at, then those that a save waits for, then the first ones by
+  // name.
   void cut_hosts() {
     if (hosts_.size() <= local::kMaxStatusHosts) return;
-    std::stable_partition(hosts_.begin(), hosts_.end(), [&](const HostStatus& host) {
-      return host.state != HostState::answered || !host.slow_calls.empty() || host.coordinates ||
-             waited_for_.contains(host.host);
+    const auto others = std::stable_partition(hosts_.begin(), hosts_.end(), [](const HostStatus& host) {
+      return host.state != HostState::answered || !host.slow_calls.empty() || host.coordinates;
     });
+    std::stable_partition(others, hosts_.end(),
+                          [&](const HostStatus& host) { return waited_for_.contains(host.host); });
     hosts_.resize(local::kMaxStatusHosts);
   }
 
   const NodeStatus& own_;
   const JobFacts& facts_;
   std::vector<HostStatus> hosts_;
-  std::map<Rank, size_t> host_of_;
+  std::map<Rank, size_t> host_of_;  // the index in hosts_
+  std::vector<std::string> replaced_;
   std::set<std::string> waited_for_;
 };
 
 }  // namespace
 
-JobStatus job_status_of(const NodeStatus& own, std::vector<HostStatus> hosts, const JobFacts& facts) {
-  return JobTable(own, std::move(hosts), facts).make();
+JobStatus job_status_of(const NodeStatus& own, std::vector<HostStatus> hosts, const JobFacts& facts,
+                        std::vector<std::string>* replaced) {
+  JobTable table(own, std::move(hosts), facts);
+  if (replaced != nullptr) *replaced = table.replaced();
+  return std::move(table).make();
 }
 
 }  // namespace shoal::actors

@@ -252,16 +252,27 @@ void JobWatch::finish_gathering(std::map<NodeId, Bytes> answers) {
   std::vector<local::HostStatus> hosts = take_answers(std::move(answers));
   const local::NodeStatus own = surroundings_.status();
   hosts.push_back(local::host_status_of(own));
+  const std::shared_ptr<const JobFacts> facts = surroundings_.facts();
+  std::vector<std::string> replaced;
   auto table =
-      std::make_shared<const local::JobStatus>(job_status_of(own, std::move(hosts), surroundings_.facts()));
+      std::make_shared<const local::JobStatus>(job_status_of(own, std::move(hosts), *facts, &replaced));
   {
     std::lock_guard lock(mutex_);
+    forget(replaced);
     gathering_.reset();
     newest_ = std::move(table);
     gathered_at_ = surroundings_.now();
     ++tables_;
   }
   changed_.notify_all();
+}
+
+// REQUIRES: mutex_ is held. A host that has connected again meanwhile stays.
+void JobWatch::forget(const std::vector<std::string>& replaced) {
+  for (const std::string& name : replaced) {
+    const auto found = hosts_.find(name);
+    if (found != hosts_.end() && !found->second.node) hosts_.erase(found);
+  }
 }
 
 void JobWatch::send_tables() {

@@ -42,8 +42,8 @@ class JobWatch final : public StatusEvents {
   struct Surroundings {
     bool coordinates = false;
     std::function<TimeNs()> now;
-    std::function<local::NodeStatus()> status;  // of this node; does not wait for storage
-    std::function<JobFacts()> facts;
+    std::function<local::NodeStatus()> status;               // of this node; does not wait for storage
+    std::function<std::shared_ptr<const JobFacts>()> facts;  // never null
     std::function<void(NodeId to, const LinkMessage& message)> send;  // drops what cannot be sent
   };
   explicit JobWatch(Surroundings surroundings);
@@ -86,6 +86,7 @@ class JobWatch final : public StatusEvents {
   std::vector<local::HostStatus> take_answers(std::map<NodeId, Bytes> answers);
   local::HostStatus describe(const std::string& name, const Host& host, bool has_answered) const;
   void finish_gathering(std::map<NodeId, Bytes> answers);
+  void forget(const std::vector<std::string>& replaced);
   void send_tables();
   local::JobStatus alone(const std::string& why) const;
   local::JobStatus with_age(local::JobStatus status) const;

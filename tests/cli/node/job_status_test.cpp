@@ -211,7 +211,7 @@ std::string page_of(const Process& node, const std::string& path) {
   const size_t at = errors.find(before) + before.size();
   const std::string address = errors.substr(at, errors.find('/', at) - at);
   const base::OwnedFd fd = connect_to_loopback(base::parse_host_port(address)->port);
-  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
   EXPECT_EQ(send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(request.size()));
   const std::string answer = read_all(fd);

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/process.h"
@@ -19,10 +21,27 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-std::vector<std::string> small_plan(std::vector<std::string> more) {
-  std::vector<std::string> all = {"plan", "--ranks", "16", "--model", "gpt2", "--mtbf-host-hours",
-                                  "50",   "--days",  "10", "--seeds", "8"};
+bool has_option(const std::vector<std::string>& options, const std::string& flag) {
+  return std::find(options.begin(), options.end(), flag) != options.end();
+}
+// An option of `more` replaces that of the plan, because an option that is given twice is an error.
+std::vector<std::string> small_job(const std::vector<std::string>& more) {
+  const std::vector<std::pair<std::string, std::string>> job = {
+      {"--ranks", "16"}, {"--model", "gpt2"}, {"--days", "10"}, {"--seeds", "8"}};
+  std::vector<std::string> all = {"plan"};
+  for (const auto& [flag, value] : job) {
+    if (has_option(more, flag)) continue;
+    all.push_back(flag);
+    all.push_back(value);
+  }
   all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+std::vector<std::string> small_plan(const std::vector<std::string>& more) {
+  std::vector<std::string> all = small_job(more);
+  if (has_option(more, "--mtbf-host-hours")) return all;
+  all.push_back("--mtbf-host-hours");
+  all.push_back("50");
   return all;
 }
 
@@ -74,7 +93,7 @@ TEST(Plan, TakesRecordedFailures) {
   const TemporaryFolder folder;
   const std::string record = folder.path() + "/past.csv";
   std::ofstream(record) << "hours,what\n1,gpu\n3,nic\n";
-  const ProcessEnd end = run_shoal(small_plan(
+  const ProcessEnd end = run_shoal(small_job(
       {"--csv", "--no-sensitivity", "--no-baselines", "--failures", record, "--interval", "10min"}));
   ASSERT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.out, StartsWith("profile,saver,interval_s,chosen,ettr_p10"));
@@ -107,7 +126,8 @@ TEST(Plan, RefusesBadOptionsInOneLine) {
                                              {"--seeds", "0"},
                                              {"--hosts-min", "9"},
                                              {"--mtbf-host-hours", "-1"},
-                                             {"--mtbf-host-hours", "0.000001"},
+                                             {"--mtbf-host-hours", "0.000001", "--no-baselines"},
+                                             {"--mtbf-host-hours", "1e-13", "--no-baselines"},
                                              {"--compare", "planets"},
                                              {"--profile", "abacus"},
                                              {"--html", "/nowhere/plan.html"}}) {
@@ -116,6 +136,65 @@ TEST(Plan, RefusesBadOptionsInOneLine) {
     EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
     EXPECT_EQ(end.out, "");
   }
+}
+
+// A division by zero ended the process.
+TEST(Plan, RefusesHostsThatFailWithinANanosecond) {
+  const ProcessEnd end =
+      run_shoal(small_plan({"--mtbf-host-hours", "1e-12", "--ranks-per-host", "1", "--no-baselines"}));
+  EXPECT_EQ(end.status, 2) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("raise the mean time between failures"));
+}
+
+TEST(Plan, RefusesAMeanOfHostsBesideTheirRecord) {
+  const TemporaryFolder folder;
+  const std::string record = folder.path() + "/past.csv";
+  std::ofstream(record) << "hours\n1\n3\n";
+  const ProcessEnd end = run_shoal(small_plan({"--failures", record}));
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("--mtbf-host-hours: --failures " + record));
+  EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  EXPECT_EQ(end.out, "");
+}
+
+// A repair was refused after all measurements, and half of the longest one when the sensitivity doubled it.
+TEST(Plan, TakesRepairsOfUpToTenYears) {
+  const ProcessEnd refused = run_shoal(small_plan({"--repair-hours", "90000"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--repair-hours 90000"));
+  for (const char* hours : {"50000", "87840"}) {
+    const ProcessEnd end =
+        run_shoal(small_plan({"--json", "--repair-hours", hours, "--no-baselines", "--interval", "10min"}));
+    ASSERT_EQ(end.status, 0) << end.err;
+    const auto plan = nlohmann::json::parse(end.out);
+    bool has_repair = false;
+    for (const auto& each : plan.at("sensitivity")) {
+      if (each.at("number").get<std::string>() != "repair-hours") continue;
+      has_repair = true;
+      EXPECT_FALSE(each.at("halved").is_null());
+      EXPECT_TRUE(each.at("doubled").is_null());
+    }
+    EXPECT_TRUE(has_repair);
+  }
+}
+
+// Its months take seconds, so that the signal comes before their end.
+TEST(Plan, IsAnErrorInJsonWhenInterrupted) {
+  const std::vector<std::string> plan =
+      small_plan({"--json", "--progress", "--no-baselines", "--jobs", "1", "--interval", "10min", "--days",
+                  "365", "--seeds", "600"});
+  std::vector<std::string> arguments = {SHOAL_PROGRAM};
+  arguments.insert(arguments.end(), plan.begin(), plan.end());
+  Process process(arguments);
+  ASSERT_TRUE(process.wait_for_errors("plan: ")) << process.errors();
+  process.send_signal(SIGINT);
+  const ProcessEnd end = process.wait();
+  EXPECT_EQ(end.status, 130) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("interrupted"));
+  const auto report = nlohmann::json::parse(end.out, nullptr, false);
+  ASSERT_FALSE(report.is_discarded()) << end.out;
+  EXPECT_EQ(report.at("error").at("code"), "aborted");
+  EXPECT_THAT(report.at("error").at("message").get<std::string>(), HasSubstr("interrupted"));
 }
 
 }  // namespace

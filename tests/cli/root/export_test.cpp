@@ -133,6 +133,18 @@ TEST_F(ExportTest, RejectsWhatItCannotDo) {
   EXPECT_FALSE(fs::exists(to() + "/model.safetensors.index.json"));
 }
 
+// It wrote into ./s3:/bucket.
+TEST_F(ExportTest, RejectsAnAddressAsTheFolderToWriteTo) {
+  for (const char* address : {"s3://bucket/out", "s3:/bucket/out", "gs://bucket/out"}) {
+    ProcessEnd end = run_shoal({"export", root(), "--to", address});
+    EXPECT_EQ(end.status, 2) << address;
+    EXPECT_THAT(end.err, HasSubstr(std::string(address) +
+                                   " is no local path: shoal export writes to folders of this machine"));
+  }
+  EXPECT_FALSE(fs::exists("s3:"));
+  EXPECT_FALSE(fs::exists("gs:"));
+}
+
 TEST(ExportOfGoldenRoot, NamesTheDamagedFileAndTensor) {
   GoldenCopy golden;
   const std::string to = golden.beside("out");

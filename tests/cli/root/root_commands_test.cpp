@@ -173,6 +173,16 @@ TEST(Json, OfACommandThatCannotBeginNamesTheError) {
   EXPECT_EQ(run_shoal({"ls", copy.beside("no-such-root")}, with).out, "") << "without --json";
 }
 
+// Regression: what stood after "--" was ignored, so that this deleted.
+TEST(Json, AndEveryOtherOptionMustStandBeforeTheTwoDashes) {
+  GoldenCopy copy;
+  const ProcessEnd end = run_shoal({"gc", copy.root(), "--keep-last", "1", "--json", "--", "--dry-run"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_EQ(json::parse(end.out)["error"]["code"], "invalid_argument");
+  EXPECT_THAT(end.err, HasSubstr("'--dry-run' would be ignored"));
+  EXPECT_TRUE(fs::exists(copy.path("step-00000001/g1a1/manifest.shoal")));
+}
+
 // A damaged root is a result, and stays the only value.
 TEST(Json, IsOneValueWhereTheNewestManifestIsDamaged) {
   GoldenCopy copy;

@@ -83,6 +83,13 @@ TEST(FailureTimes, OfAFileAreRefusedByLineAndReason) {
   EXPECT_THAT(refusal("hours\n2\n1\n"), HasSubstr("p.csv:3: this failure is earlier"));
   EXPECT_THAT(refusal("hours\n2\n"), HasSubstr("at least two failures"));
   EXPECT_THAT(refusal("hours\n0\n0\n"), HasSubstr("at least two failures at different times"));
+  EXPECT_THAT(refusal("hours\n5\n5\n"), HasSubstr("at least two failures at different times"));
+}
+
+TEST(FailureTimes, MayMeetInTheFile) {
+  const auto shape = parse_recorded_failures("hours\n5\n5\n7\n", "past.csv");
+  ASSERT_TRUE(shape.ok()) << shape.status().to_string();
+  EXPECT_THAT(shape->gaps, ::testing::ElementsAre(0, 2 * kHour));
 }
 
 TEST(FailureTimes, OutagesDoNotOverlap) {
@@ -92,6 +99,18 @@ TEST(FailureTimes, OutagesDoNotOverlap) {
   const auto outages = draw_failure_times(model, 1, kYear, 1)->outages;
   EXPECT_GT(outages.size(), 500u);
   for (size_t i = 1; i < outages.size(); ++i) EXPECT_LE(outages[i - 1].end, outages[i].begin);
+}
+
+// A mean below a nanosecond was 0, by which draw_failure_times divided.
+TEST(FailureTimes, HaveAMeanOfAtLeastANanosecond) {
+  FailureModel model;
+  model.host_mtbf = 4;
+  EXPECT_EQ(mean_time_to_interruption(model, 64), 1);
+  EXPECT_EQ(draw_failure_times(model, 64, kYear, 1).status().code(), Code::too_large);
+  model.shape.kind = GapShape::Kind::recorded;
+  model.shape.gaps = {0};
+  EXPECT_EQ(mean_time_to_interruption(model, 64), 1);
+  EXPECT_EQ(draw_failure_times(model, 64, kYear, 1).status().code(), Code::too_large);
 }
 
 TEST(FailureTimes, OfAbsurdNumberAreRefused) {

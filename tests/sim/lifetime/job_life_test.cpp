@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "sim/lifetime/best_interval.h"
+#include "sim/lifetime/plan_sensitivity.h"
 
 namespace shoal::sim {
 namespace {
@@ -206,6 +207,28 @@ TEST(JobLife, NoSaveIsCommittedInAnOutage) {
   expect_parts_sum(life, plan);
 }
 
+// Time went back to the commit, and the stall was ten seconds shorter.
+TEST(JobLife, TakesACommitOfTheStallOfASaveThatAnOutageMeets) {
+  JobPlan plan = plan_of(s(400));
+  plan.spares = 0;
+  plan.hosts_min = 2;
+  plan.repair = s(325);
+  JobCosts costs = costs_of_test();
+  costs.saves = {{s(20), s(150)}};
+  // The job starts on three hosts at 60 s, and an interval of 90 s takes 120 s. Saves begin at 180 and 320 s.
+  // The first is committed at 330 s, in the stall of the second, which meets the outage. The host that failed
+  // is back at 335 s, so at 340 s the job looks for a commit after which it may grow.
+  DrawnFailures failures = at({{s(10), Kind::host}});
+  failures.outages = {{s(400), s(410)}};
+  const Life life = live(plan, costs, s(90), failures, 1);
+  EXPECT_EQ(life.saves, 2u);
+  EXPECT_EQ(life.commits, 1u);
+  EXPECT_EQ(life.parts.stall, s(20 + 20));
+  EXPECT_EQ(life.parts.training, s(90 + 90 + 45));
+  EXPECT_EQ(life.parts.fewer_hosts, s(30 + 30 + 15));
+  expect_parts_sum(life, plan);
+}
+
 TEST(JobLife, ASaveWaitsForThoseInFlight) {
   JobCosts costs = costs_of_test();
   costs.saves = {{s(1), s(250)}};
@@ -344,6 +367,42 @@ TEST(JobLife, TheBestIntervalOfAFlatCurveIsTheLongestOfIt) {
   EXPECT_LE(curve->at_best().interval, curve->at_chosen().interval);
   EXPECT_GE(curve->at_chosen().goodput.median, curve->at_best().goodput.median - kFlatGoodput);
   EXPECT_GT(curve->points.size(), 10u);
+}
+
+TEST(JobLife, AnIntervalBeyondAWorseOneIsNotChosen) {
+  JobPlan plan = plan_of(s(1'000'000));
+  plan.hosts = 1;
+  plan.repair = plan.detection = plan.restart = 0;
+  plan.failures.shape.kind = GapShape::Kind::recorded;
+  plan.failures.shape.gaps = {s(10'000)};
+  JobCosts costs;
+  costs.saves = {{s(1), s(1)}};
+  // Of 10,000 s, 9,996, 8,000 and 9,994 s of training are in committed saves.
+  const auto curve = find_best_interval(plan, costs, {{s(3332), s(4000), s(4997)}, 1, 1, 1});
+  ASSERT_TRUE(curve.ok()) << curve.status().to_string();
+  EXPECT_LT(curve->points[1].goodput.median, curve->at_best().goodput.median - kFlatGoodput);
+  EXPECT_GT(curve->points[2].goodput.median, curve->at_best().goodput.median - kFlatGoodput);
+  EXPECT_EQ(curve->at_best().interval, s(3332));
+  EXPECT_EQ(curve->at_chosen().interval, s(3332));
+}
+
+// The error of one number was the error of the whole plan.
+TEST(JobLife, ANumberThatCannotBeDoubledHidesNoOther) {
+  JobPlan plan = plan_of(s(10'000));
+  plan.failures.host_mtbf = kHour;
+  plan.repair = kMaxLife / 3 * 2;
+  plan.spares = kMaxSpares;
+  const auto found = find_plan_sensitivity(plan, costs_of_test(), s(100), {{s(100)}, 4, 1, 1});
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  size_t not_doubled = 0;
+  for (const PlanSensitivity& each : found->numbers) {
+    const bool is_greatest = each.key == "repair-hours" || each.key == "spares";
+    EXPECT_TRUE(each.halved.has_run) << each.key;
+    EXPECT_EQ(each.doubled.has_run, !is_greatest) << each.key;
+    not_doubled += is_greatest ? 1 : 0;
+  }
+  EXPECT_EQ(not_doubled, 2u);
+  EXPECT_GT(found->numbers.size(), 6u);
 }
 
 }  // namespace

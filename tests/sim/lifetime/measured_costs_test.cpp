@@ -56,10 +56,12 @@ TEST(MeasuredCosts, DependOnTheSaver) {
   MeasuredCosts measured;
   measured.saves = {{3, 5, 20, 30}};
   measured.loads = {{1, 7}};
+  measured.loads_after_save = {{8, 14}};
   const JobCosts shoal = costs_of(measured, Saver::shoal);
   EXPECT_EQ(shoal.saves[0].stall, 5);
   EXPECT_EQ(shoal.saves[0].commit, 30);
   EXPECT_EQ(shoal.loads[0], 7);
+  EXPECT_THAT(shoal.loads_after_save, ::testing::ElementsAre(14));
   EXPECT_TRUE(shoal.outlives_trainers);
   const JobCosts synchronous = costs_of(measured, Saver::synchronous);
   EXPECT_EQ(synchronous.saves[0].stall, 30);
@@ -68,6 +70,14 @@ TEST(MeasuredCosts, DependOnTheSaver) {
   EXPECT_EQ(background.saves[0].stall, 2);
   EXPECT_EQ(background.saves[0].commit, 30);
   EXPECT_FALSE(background.outlives_trainers);
+  // Nobody decides what these leave, whether the trainers wait or not.
+  for (const JobCosts* other : {&synchronous, &background}) {
+    EXPECT_THAT(other->loads, ::testing::ElementsAre(7));
+    EXPECT_THAT(other->loads_after_save, ::testing::IsEmpty());
+  }
+  // Of large jobs only loads after a kill in a save are measured.
+  measured.loads.clear();
+  EXPECT_THAT(costs_of(measured, Saver::synchronous).loads, ::testing::ElementsAre(14));
 }
 
 TEST(MeasuredCosts, OfASaveThatCannotBeCommittedAreAnError) {

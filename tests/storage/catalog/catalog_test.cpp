@@ -185,7 +185,9 @@ TEST(CatchUp, ForgetsDeletedAttemptsOfWhichNothingIsLeft) {
   for (uint64_t step : {10u, 20u}) {
     const auto deleted = sample_tombstone({1, step, 1}, 1, Tombstone::Reason::deleted);
     ASSERT_OK(catalog->record(deleted));
-    if (step == 20) ASSERT_OK(publish_decision(*memory, deleted).status());
+    if (step == 20) {
+      ASSERT_OK(publish_decision(*memory, deleted).status());
+    }
   }
   EXPECT_EQ(*catch_up(*catalog, *memory), 1u);
   ASSERT_EQ(catalog->list()->size(), 1u);

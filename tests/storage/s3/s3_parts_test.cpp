@@ -71,6 +71,18 @@ TEST(S3Settings, OfAnotherStoreHaveTheBucketInThePath) {
   EXPECT_TRUE(settings->is_path_style);
 }
 
+// Regression: an error showed the password.
+TEST(S3Settings, RejectAnEndpointWithAPasswordAndARegionThatIsNone) {
+  const Status with_password =
+      find_s3_settings("s3://bucket", variables_of({{"AWS_ENDPOINT_URL", "http://joe:secret@host"}}))
+          .status();
+  EXPECT_EQ(with_password.code(), Code::invalid_argument);
+  EXPECT_THAT(with_password.message(), ::testing::Not(HasSubstr("secret")));
+  const Status no_region =
+      find_s3_settings("s3://bucket", variables_of({{"AWS_REGION", "x.example.com/"}})).status();
+  EXPECT_EQ(no_region.code(), Code::invalid_argument);
+}
+
 TEST(S3Settings, ComeFromTheProfileThatIsNamed) {
   const TemporaryFolder folder;
   const std::string credentials = folder.path() + "/credentials", config = folder.path() + "/config";

@@ -199,6 +199,25 @@ TEST_F(OnObjectStore, ShowsAnUnfinishedUploadAsAPartialObjectThatCanBeRemoved) {
   EXPECT_EQ(storage_->open("step/g1a1/shard").status().code(), Code::not_found);
 }
 
+// Regression: an attempt of which only an upload existed was in no listing, so that a load chose an older
+// checkpoint, and the attempt was committed after it. And a folder in which somebody uploads did not change.
+TEST_F(OnObjectStore, ShowsAnUploadFromItsBeginningAndThatItGoesOn) {
+  START_STORE();
+  const Bytes data = random_bytes(size_t{33} << 20, 3);
+  auto file = storage_->create("step-00000100/g1a1/shard", nonce_of(1), data.size());
+  ASSERT_OK(file.status());
+  ASSERT_OK((*file)->append_kept(ByteView(data).first(size_t{32} << 20)));
+  EXPECT_EQ(names(""), std::vector<std::string>{"step-00000100"});
+  EXPECT_EQ(names("step-00000100"), std::vector<std::string>{"g1a1"});
+  const std::string note = names("step-00000100/g1a1").at(0);
+  EXPECT_EQ(note, partial_name("shard", nonce_of(1)));
+  ASSERT_OK((*file)->append_kept(ByteView(data).subspan(size_t{32} << 20)));
+  auto published = (*file)->publish();
+  ASSERT_OK(published.status());
+  EXPECT_TRUE(*published);
+  EXPECT_EQ(names("step-00000100/g1a1"), std::vector<std::string>{"shard"}) << "the note is gone";
+}
+
 TEST_F(OnObjectStore, LetsExactlyOneOfTwoCommittersWinEachRace) {
   START_STORE();
   constexpr int kRaces = 1000;

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace shoal::actors {
 namespace {
 
@@ -53,6 +56,13 @@ class ActivityTest : public ::testing::Test {
   }
   void decide(bool committed, const std::string& cause = "") {
     activity_.from_peer(now_, wire::Decided{kKey, committed, cause});
+  }
+  void join(const std::string& host, const std::vector<Rank>& ranks) {
+    wire::JoinRanks join;
+    join.host = host;
+    join.world_size = 4;
+    for (Rank rank : ranks) join.ranks.push_back({rank, {}});
+    activity_.from_peer(now_, join);
   }
   local::NodeStatus status(bool coordinates = false) const {
     local::NodeStatus out;
@@ -296,6 +306,43 @@ TEST_F(ActivityTest, KnowsTheProcessesOfTheTrainers) {
   EXPECT_THAT(status().trainers, ElementsAre(local::TrainerStatus{2, 4711, false}));
   activity_.client_lost(7);
   EXPECT_THAT(status().trainers, IsEmpty());
+}
+
+TEST_F(ActivityTest, GivesARankToTheHostThatClaimsItLast) {
+  for (const char* dead : {"b", "f9"}) {
+    join(dead, {1, 2});
+    join("c", {2});
+    EXPECT_THAT(activity_.job_facts()->ranks_of_hosts.at(dead), ElementsAre(1));
+    join("c", {1, 2, 3});
+    EXPECT_THAT(activity_.job_facts()->ranks_of_hosts.at(dead), IsEmpty());
+    EXPECT_THAT(activity_.job_facts()->ranks_of_hosts.at("c"), ElementsAre(1, 2, 3));
+  }
+}
+
+TEST_F(ActivityTest, CopiesWhichHostHasWhichRanksOnlyIfThatHasChanged) {
+  join("b", {1, 2});
+  const auto before = activity_.job_facts();
+  join("b", {1, 2});
+  attach(1, 0);
+  stage(1, 1000);
+  EXPECT_EQ(activity_.job_facts().get(), before.get());
+  join("c", {2});
+  EXPECT_NE(activity_.job_facts().get(), before.get());
+  EXPECT_THAT(before->ranks_of_hosts.at("b"), ElementsAre(1, 2)) << "who asked earlier keeps it";
+  const auto placed = activity_.job_facts();
+  wire::RanksEnded ended;
+  ended.rank_local = true;
+  activity_.from_peer(now_, ended);
+  EXPECT_TRUE(activity_.job_facts()->is_rank_local);
+  EXPECT_FALSE(placed->is_rank_local);
+}
+
+TEST_F(ActivityTest, ForgetsReplacedHostsIfThereAreTooMany) {
+  const size_t hosts = kMaxHostsOfRanks + 10;
+  for (size_t i = 0; i < hosts; ++i) join("h" + std::to_string(i), {3});
+  const auto facts = activity_.job_facts();
+  EXPECT_EQ(facts->ranks_of_hosts.size(), kMaxHostsOfRanks);
+  EXPECT_THAT(facts->ranks_of_hosts.at("h" + std::to_string(hosts - 1)), ElementsAre(3));
 }
 
 TEST_F(ActivityTest, IsBoundedWhateverPassesBy) {

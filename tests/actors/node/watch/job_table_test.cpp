@@ -5,6 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace shoal::actors {
 namespace {
 
@@ -81,6 +86,72 @@ TEST(JobTable, NamesAHostWithoutAnAnswerByTheRanksThatItStatedBefore) {
   }
 }
 
+HostStatus without_answer(const std::string& name, HostState state, std::vector<Rank> ranks) {
+  HostStatus host = host_of(name, std::move(ranks), {});
+  host.state = state;
+  return host;
+}
+
+// Regression: of two hosts with the same ranks, the last one by name got them, although it was dead.
+TEST(JobTable, LeavesOutALostHostWhoseRanksAnotherOneHas) {
+  for (const char* dead : {"b", "f9"}) {
+    const HostStatus live = host_of("c", {2, 3}, {save_in(SavePhase::waiting)});
+    JobFacts stated, claimed;
+    stated.ranks_of_hosts[dead] = {2, 3};
+    claimed.ranks_of_hosts[dead] = {};
+    const std::vector<Rank> answered_before = {2, 3}, never_answered = {};
+    const std::vector<std::pair<std::vector<Rank>, JobFacts>> cases = {
+        {answered_before, JobFacts{}}, {never_answered, stated}, {never_answered, claimed}};
+    for (const auto& [ranks, facts] : cases) {
+      const local::NodeStatus own = coordinator({2, 3});
+      std::vector<std::string> replaced;
+      const auto job =
+          job_status_of(own, {without_answer(dead, HostState::lost, ranks), live, local::host_status_of(own)},
+                        facts, &replaced);
+      EXPECT_THAT(replaced, ElementsAre(dead));
+      EXPECT_EQ(job.hosts_lost, 0u);
+      EXPECT_EQ(job.hosts_count, 2u);
+      ASSERT_EQ(job.hosts.size(), 2u);
+      EXPECT_EQ(job.hosts[1].host, "c");
+      ASSERT_EQ(job.saves[0].waits.size(), 1u);
+      EXPECT_EQ(job.saves[0].waits[0].host, "c");
+      EXPECT_EQ(job.saves[0].waits[0].reason, WaitReason::reporting);
+      EXPECT_THAT(job.saves[0].waits[0].ranks, ElementsAre(2, 3));
+    }
+  }
+}
+
+TEST(JobTable, AHostWithoutAnAnswerHasOnlyRanksThatNobodyElseHas) {
+  for (const char* dead : {"b", "f9"}) {
+    for (HostState state : {HostState::silent, HostState::lost}) {
+      const auto job = table_of(coordinator({2, 3}), {without_answer(dead, state, {2, 3}),
+                                                      host_of("c", {2}, {save_in(SavePhase::waiting)})});
+      EXPECT_EQ(job.hosts_silent + job.hosts_lost, 1u) << "nobody else has rank 3";
+      ASSERT_EQ(job.saves[0].waits.size(), 2u);
+      EXPECT_EQ(job.saves[0].waits[0].host, dead);
+      EXPECT_THAT(job.saves[0].waits[0].ranks, ElementsAre(3));
+      EXPECT_EQ(job.saves[0].waits[1].host, "c");
+      EXPECT_THAT(job.saves[0].waits[1].ranks, ElementsAre(2));
+    }
+  }
+}
+
+TEST(JobTable, DoesNotWaitForASilentHostWhoseRanksAnotherOneHas) {
+  for (const char* silent : {"b", "f9"}) {
+    const auto job = table_of(coordinator({2, 3}), {without_answer(silent, HostState::silent, {2, 3}),
+                                                    host_of("c", {2, 3}, {save_in(SavePhase::waiting)})});
+    EXPECT_EQ(job.hosts_silent, 1u) << "it is connected";
+    ASSERT_EQ(job.saves[0].waits.size(), 1u);
+    EXPECT_EQ(job.saves[0].waits[0].host, "c");
+  }
+}
+
+TEST(JobTable, ShowsALostHostOfWhichNoRanksAreKnown) {
+  const auto job = table_of(coordinator({}), {without_answer("b", HostState::lost, {})});
+  EXPECT_EQ(job.hosts_lost, 1u);
+  EXPECT_EQ(job.hosts.size(), 2u);
+}
+
 TEST(JobTable, SaysWhichCallOfAHostHangs) {
   HostStatus slow = host_of("b", {2, 3}, {save_in(SavePhase::writing, {2})});
   slow.slow_calls = {{"fsync of /root/step-00000007", 9'400}};
@@ -92,6 +163,60 @@ TEST(JobTable, SaysWhichCallOfAHostHangs) {
 TEST(JobTable, AHostThatHasWrittenAndIsAwaitedHasNotReported) {
   const auto job = table_of(coordinator({2, 3}), {host_of("b", {2, 3}, {save_in(SavePhase::waiting)})});
   EXPECT_EQ(job.saves[0].waits[0].reason, WaitReason::reporting);
+}
+
+// Regression: a host that waited for the roster was said to have written and not reported.
+TEST(JobTable, DoesNotWaitForAHostThatWaitsForTheRoster) {
+  const HostStatus plans = host_of("b", {2}, {save_in(SavePhase::planning, {2})});
+  auto job = table_of(coordinator({2, 3}), {plans, host_of("c", {3}, {save_in(SavePhase::staging, {3})})});
+  ASSERT_EQ(job.saves[0].waits.size(), 1u);
+  EXPECT_EQ(job.saves[0].waits[0].host, "c");
+  job = table_of(coordinator({2}), {plans});
+  EXPECT_EQ(job.saves[0].save.phase, SavePhase::planning);
+  EXPECT_THAT(job.saves[0].waits, IsEmpty()) << "nor does the coordinator decide yet";
+  EXPECT_EQ(job.saves[0].waits_count, 0u);
+}
+
+TEST(JobTable, NamesAHostThatWaitsForTheRosterIfSomethingHangsThere) {
+  HostStatus slow = host_of("b", {2}, {save_in(SavePhase::planning, {2})});
+  slow.slow_calls = {{"open of /root", 6'000}};
+  HostStatus stopped = host_of("c", {3}, {save_in(SavePhase::planning, {3})});
+  stopped.stopped_ranks = {3};
+  const auto job = table_of(coordinator({2, 3}), {slow, stopped});
+  ASSERT_EQ(job.saves[0].waits.size(), 2u);
+  EXPECT_EQ(job.saves[0].waits[0].host, "b");
+  EXPECT_EQ(job.saves[0].waits[0].reason, WaitReason::writing);
+  EXPECT_EQ(job.saves[0].waits[1].host, "c");
+  EXPECT_EQ(job.saves[0].waits[1].reason, WaitReason::staging);
+  EXPECT_THAT(job.saves[0].waits[1].ranks, ElementsAre(3));
+}
+
+// Regression: the first hosts by name were shown, and the one that held up the save was cut.
+TEST(JobTable, ShowsTheWorstWaitsFirst) {
+  std::vector<HostStatus> hosts;
+  std::vector<Rank> awaited;
+  const auto add = [&](const std::string& name, std::optional<SavePhase> phase) {
+    const Rank rank = static_cast<Rank>(2 + hosts.size());
+    awaited.push_back(rank);
+    std::vector<local::SaveStatus> saves;
+    if (phase) saves.push_back(save_in(*phase, {rank}));
+    hosts.push_back(host_of(name, {rank}, std::move(saves)));
+    return &hosts.back();
+  };
+  for (size_t i = 0; i < local::kMaxJobWaits; ++i) add(fmt::format("h{:03}", i), SavePhase::waiting);
+  add("t", SavePhase::writing);
+  add("u", SavePhase::staging);
+  add("v", SavePhase::staging)->stopped_ranks = {9};
+  add("w", SavePhase::writing)->slow_calls = {{"fsync of /root", 6'000}};
+  add("x", std::nullopt)->state = HostState::lost;
+  add("y", std::nullopt)->state = HostState::silent;
+  const auto job = table_of(coordinator(awaited), hosts);
+  const std::vector<local::HostWait>& waits = job.saves[0].waits;
+  ASSERT_EQ(waits.size(), local::kMaxJobWaits);
+  EXPECT_EQ(job.saves[0].waits_count, hosts.size());
+  std::vector<std::string> first;
+  for (size_t i = 0; i < 7; ++i) first.push_back(waits[i].host);
+  EXPECT_THAT(first, ElementsAre("y", "x", "w", "v", "u", "t", "h000"));
 }
 
 TEST(JobTable, AHostThatDoesNotKnowTheSaveHasNotStaged) {

@@ -6,11 +6,15 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace shoal::actors {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -33,7 +37,7 @@ class WatchedNode {
                       own.coordinates = coordinates;
                       return own;
                     },
-                .facts = [] { return JobFacts{}; },
+                .facts = [] { return std::make_shared<const JobFacts>(); },
                 .send =
                     [this](NodeId to, const LinkMessage& message) {
                       std::lock_guard lock(mutex_);
@@ -55,9 +59,11 @@ class WatchedNode {
     }
     return answer.get();
   }
-  void has(NodeId from, const std::string& host) {
+  void has(NodeId from, const std::string& host, std::vector<Rank> ranks = {}) {
     local::HostStatus status;
     status.host = host;
+    status.ranks_count = ranks.size();
+    status.ranks = std::move(ranks);
     status.bytes_written = 7;
     watch_.host_status_received(from, local::encode_host_status(status));
   }
@@ -136,6 +142,41 @@ TEST(JobWatch, CountsTheNodesThatAHostHadBefore) {
   const auto job = node.watch().newest();
   EXPECT_EQ(job->hosts[1].restarts, 1u);
   EXPECT_EQ(job->hosts[1].pid, 2);
+}
+
+// Regression: a host that was replaced stayed lost until the job ended.
+TEST(JobWatch, ForgetsALostHostWhoseRanksAnotherOneHas) {
+  for (const std::string& dead : {std::string("b"), std::string("f9")}) {
+    WatchedNode node("a", true);
+    node.watch().peer_up(kB, named(dead + ":1"));
+    node.watch().newest();
+    node.watch().tick();
+    node.has(kB, dead, {1});
+    node.watch().tick();
+    node.watch().peer_lost(kB);
+    node.watch().peer_up(kC, named("c:1"));
+    node.pass_ms(kGatherPauseMs);
+    node.watch().newest();
+    node.watch().tick();
+    node.has(kC, "c", {1});
+    node.watch().tick();
+    auto job = node.watch().newest();
+    EXPECT_EQ(job->hosts_lost, 0u);
+    ASSERT_EQ(job->hosts.size(), 2u);
+    EXPECT_EQ(job->hosts[1].host, "c");
+    EXPECT_THAT(job->hosts[1].ranks, ElementsAre(1));
+
+    node.watch().peer_up(kC + 1, named(dead + ":2", 2));
+    node.pass_ms(kGatherPauseMs);
+    node.watch().newest();
+    node.watch().tick();
+    node.has(kC, "c", {1});
+    node.has(kC + 1, dead);
+    node.watch().tick();
+    job = node.watch().newest();
+    ASSERT_EQ(job->hosts.size(), 3u) << "it came back";
+    for (const local::HostStatus& host : job->hosts) EXPECT_EQ(host.restarts, 0u) << "a new host";
+  }
 }
 
 TEST(JobWatch, ManyWhoAskAtOnceCostOneGathering) {

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "actors/node/bootstrap.h"
 #include "actors/node/watch/metrics_server.h"
 #include "actors/node/watch/metrics_text.h"
 #include "base/host_port.h"
@@ -156,6 +158,39 @@ TEST_F(MetricsServerTest, AnswersEachOfItsPaths) {
   EXPECT_THAT(answer, HasSubstr("Content-Type: text/html\r\n"));
   EXPECT_THAT(answer, HasSubstr("X-Other: 1\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\n<p>"));
+}
+
+// Regression: a foreign site that had its name resolved to the loopback read the status page.
+TEST_F(MetricsServerTest, ServesThePageOnlyUnderANameOfThisHost) {
+  const auto ask_as = [&](const std::string& path, const std::string& host) {
+    return ask("GET " + path + " HTTP/1.1\r\nA: b\r\nhOsT:" + host + "\r\n\r\n");
+  };
+  for (const std::string& host :
+       {server_->address(), std::string("10.0.0.7"), std::string(" [::1]:9180 "), std::string("LocalHost:80"),
+        std::string("localhost."), own_host_name(), own_host_name() + ":9180"}) {
+    EXPECT_THAT(ask_as("/other", host), StartsWith("HTTP/1.1 200 ")) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:9180", "127.0.0.1.evil.example",
+                           "[::1].evil.example", "localhost.evil.example", "[::1", "[]", "127.0.0.1:x",
+                           "127.1", "", ":80", "localhost\r\nHost: evil.example"}) {
+    const std::string answer = ask_as("/other?x=1", host);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 421 Misdirected Request\r\n")) << host;
+    EXPECT_THAT(answer, ::testing::Not(HasSubstr("<p>"))) << host;
+    EXPECT_THAT(ask_as("/metrics", host), StartsWith("HTTP/1.1 200 ")) << "a scraper uses any name";
+  }
+}
+
+TEST(MetricsServer, WarnsOfAPageOnAllAddresses) {
+  const HttpRoute metrics = {"/metrics", kMetricsContentType, "", [] { return std::string(); }};
+  const HttpRoute page = {"/", "text/html", "", [] { return std::string(); }};
+  const auto warning_of = [](const char* address, std::vector<HttpRoute> routes) {
+    const auto server = MetricsServer::start(address, "status page", std::move(routes));
+    EXPECT_TRUE(server.ok()) << server.status().to_string();
+    return server.ok() ? (*server)->warning().value_or("") : "it does not serve";
+  };
+  EXPECT_THAT(warning_of("0.0.0.0:0", {metrics, page}), HasSubstr("the status page at 0.0.0.0:"));
+  EXPECT_EQ(warning_of("0.0.0.0:0", {metrics}), "");
+  EXPECT_EQ(warning_of("127.0.0.1:0", {page}), "");
 }
 
 TEST_F(MetricsServerTest, RefusesAnythingElse) {
