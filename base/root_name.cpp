@@ -48,6 +48,14 @@ bool is_in_object_store(std::string_view root) {
   return root.starts_with(kS3Scheme);
 }
 
+bool looks_like_url(std::string_view path) {
+  const size_t colon = path.find(':');
+  if (colon == 0 || colon == std::string_view::npos || !path.substr(colon + 1).starts_with('/')) return false;
+  return std::ranges::all_of(path.substr(0, colon), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  });
+}
+
 Result<std::string> normal_root(const std::string& root) {
   if (root.empty()) return Status(Code::invalid_argument, "the name of the root is empty");
   if (root.find('\0') != std::string::npos)

@@ -435,9 +435,8 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if os.geteuid() != 0:
-        return print_error(
-            options.json, "refused", "it makes hosts out of namespaces, and mounts a file system: run it as root"
-        )
+        why = "it makes hosts out of namespaces, and mounts a file system: run it as root"
+        return print_error(options.json, "refused", why)
     if not os.access(options.trainer[0], os.X_OK):
         return print_error(options.json, "not_found", f"{options.trainer[0]}: this installation lacks it")
     folder = tempfile.mkdtemp(prefix="shoal-chaos-")

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/host_port.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/node/node_settings.h"
 #include "local/job/job_token.h"
@@ -158,7 +159,8 @@ Status complete(NodeFlags* flags) {
   if (node.coordinator.empty()) node.coordinate = true;
   if (node.coordinate && node.listen.empty()) node.listen = "127.0.0.1:0";
   if (node.coordinate) SHOAL_RETURN_IF_ERROR(narrow_listen_address(&node));
-  if (flags->create_root && mkdir(node.root.c_str(), 0777) != 0 && errno != EEXIST) {
+  const bool makes_folder = flags->create_root && !base::is_in_object_store(node.root);
+  if (makes_folder && mkdir(node.root.c_str(), 0777) != 0 && errno != EEXIST) {
     return Status(Code::refused, fmt::format("cannot create root {}: {}", node.root, std::strerror(errno)));
   }
   return ok_status();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "admin/pinned_checkpoint.h"
 #include "admin/root_reader.h"
 #include "admin/tensor_export.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "cli/progress.h"
@@ -61,14 +61,6 @@ constexpr const char* kExportFooter =
     "\n"
     "Exit status: 0 success; 1 the checkpoint is damaged; 2 it does not exist, or the folder cannot be\n"
     "written.";
-
-// "s3://bucket/x", and "s3:/bucket/x", which pathlib makes of it. A folder of this name would be below the
-// working folder.
-bool is_url(std::string_view path) {
-  const size_t colon = path.find(':');
-  if (colon == 0 || colon == std::string_view::npos || !path.substr(colon + 1).starts_with('/')) return false;
-  return std::ranges::all_of(path.substr(0, colon), [](unsigned char c) { return std::isalnum(c) != 0; });
-}
 
 static_assert(admin::kPinRenewal.count() == actors::Timeouts().lease_renew_ms);
 
@@ -150,7 +142,7 @@ nlohmann::ordered_json exported_json(const ExportCommand& command, const admin::
 }
 
 int export_command(const ExportCommand& command) {
-  if (is_url(command.folder)) {
+  if (base::looks_like_url(command.folder)) {
     return report_unusable(
         Status(Code::invalid_argument,
                fmt::format("--to {} is no local path: shoal export writes to folders of this machine",

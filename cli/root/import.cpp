@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -66,23 +65,15 @@ constexpr const char* kImportFooter =
     "Exit status: 0 success; 1 the folder is damaged; 2 it cannot be imported, or the root cannot be "
     "written.";
 
-// "s3://bucket/x", and "s3:/bucket/x", which pathlib makes of it. A folder of this name would be below the
-// working folder.
-bool is_url(std::string_view path) {
-  const size_t colon = path.find(':');
-  if (colon == 0 || colon == std::string_view::npos || !path.substr(colon + 1).starts_with('/')) return false;
-  return std::ranges::all_of(path.substr(0, colon), [](unsigned char c) { return std::isalnum(c) != 0; });
-}
-
 // What can be rejected before the folder is read.
 Status check_places(const ImportCommand& command) {
-  if (is_url(command.folder)) {
+  if (base::looks_like_url(command.folder)) {
     return Status(Code::invalid_argument,
                   fmt::format("FOLDER {} is no local path: shoal import reads folders of this machine",
                               command.folder));
   }
   if (!base::is_in_object_store(command.root)) {
-    if (!is_url(command.root)) return ok_status();
+    if (!base::looks_like_url(command.root)) return ok_status();
     return Status(Code::invalid_argument,
                   fmt::format("ROOT {} is neither a local path nor s3://BUCKET/PREFIX", command.root));
   }
@@ -247,10 +238,12 @@ void add_import_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("import", "Save a checkpoint of PyTorch DCP as one of a root");
   auto options = std::make_shared<ImportCommand>();
   command->add_option("FOLDER", options->folder, "Folder that DCP has written")->required();
-  command->add_option("ROOT", options->root, "Folder of the run to save to, or s3://BUCKET/PREFIX")->required();
+  command->add_option("ROOT", options->root, "Root of the run to save to: a folder, or s3://BUCKET/PREFIX")
+      ->required();
   command->add_option("--step", options->step,
                       "Step of the new checkpoint; default: the number at the end of the name of FOLDER");
-  command->add_flag("--create", options->create, "Create the folder ROOT if its parent exists, or begin a new root at the prefix");
+  command->add_flag("--create", options->create,
+                    "Create the folder ROOT if its parent exists, or begin a new prefix");
   command->add_flag("--allow-pickle", options->allow_pickle,
                     "Keep objects that name other classes or functions. To load them can run code");
   command

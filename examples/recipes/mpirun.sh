@@ -37,7 +37,11 @@ mpirun "${options[@]}" --map-by ppr:1:node -np "$hosts" bash -c "$check" "${rank
 # command in the foreground has ended.
 launcher=
 trap '[[ -z $launcher ]] || wait "$launcher" || true; exit 130' INT
-trap '[[ -z $launcher ]] || { kill -TERM "$launcher" 2>/dev/null && wait "$launcher"; } || true; exit 143' TERM
+end_launcher() {
+  [[ -z $launcher ]] || { kill -TERM "$launcher" 2>/dev/null && wait "$launcher"; } || true
+  exit 143
+}
+trap end_launcher TERM
 for ((restarts = 0; ; ++restarts)); do
   status=0
   mpirun "${options[@]}" "$@" <&0 &

@@ -83,6 +83,7 @@ def _check_root(options: typing.Any) -> None:
     """Finds what would otherwise be the end of a wait for the node."""
     root = str(options.root)
     if not _arguments.is_in_object_store(root) and not os.path.lexists(root):
+        _arguments.root(root, "the root")  # of SHOAL_ROOT: an address in the wrong form
         raise NotFound(f"the root {root} does not exist: create this folder first, on storage of all hosts")
     for other in list(_open):
         if other._pid != os.getpid() or options.read_only or other._client.options.read_only:

@@ -63,6 +63,12 @@ def test_a_root_that_a_path_has_shortened_is_rejected(root):
         shoal.Checkpointer(root)
 
 
+def test_a_variable_with_a_shortened_root_is_rejected(monkeypatch):
+    monkeypatch.setenv("SHOAL_ROOT", "s3:/b/x")
+    with pytest.raises(shoal.InvalidArgument, match="which lacks a '/'"):
+        shoal.Checkpointer()
+
+
 @pytest.mark.parametrize("root", ["gs://b/x", pathlib.Path("hdfs://b/x")])
 def test_a_root_of_another_kind_is_rejected(root):
     with pytest.raises(shoal.InvalidArgument, match="s3://BUCKET/PREFIX, is needed"):
