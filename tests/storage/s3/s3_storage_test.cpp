@@ -207,8 +207,8 @@ TEST_F(OnObjectStore, ShowsAnUploadFromItsBeginningAndThatItGoesOn) {
   auto file = storage_->create("step-00000100/g1a1/shard", nonce_of(1), data.size());
   ASSERT_OK(file.status());
   ASSERT_OK((*file)->append_kept(ByteView(data).first(size_t{32} << 20)));
-  EXPECT_EQ(names(""), std::vector<std::string>{"step-00000100"});
-  EXPECT_EQ(names("step-00000100"), std::vector<std::string>{"g1a1"});
+  EXPECT_EQ(names(""), std::vector<std::string>{"step-00000100/"});
+  EXPECT_EQ(names("step-00000100"), std::vector<std::string>{"g1a1/"});
   const std::string note = names("step-00000100/g1a1").at(0);
   EXPECT_EQ(note, partial_name("shard", nonce_of(1)));
   ASSERT_OK((*file)->append_kept(ByteView(data).subspan(size_t{32} << 20)));
