@@ -169,7 +169,7 @@ void JobWatch::tick() {
 
 void JobWatch::begin_gathering() {
   is_wanted_ = false;
-  gathering_.emplace();
+  gathering_ = Gathering{};
   gathering_->asked_at = surroundings_.now();
   for (const auto& [node, name] : names_) gathering_->to_ask.push_back(node);
 }
