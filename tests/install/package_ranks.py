@@ -20,7 +20,7 @@ HOSTS = 2
 DEADLINE_S = 90
 # Libraries that a rank or a node may have beside its own: of any Linux, and of Python.
 SYSTEM_LIBRARIES = re.compile(
-    r"/(ld-linux-x86-64|libc|libm|libdl|librt|libutil|libpthread|libstdc\+\+|libgcc_s|libz"
+    r"/(ld-linux-x86-64|libc|libm|libdl|libresolv|librt|libutil|libpthread|libstdc\+\+|libgcc_s|libz"
     r"|libpython3|libffi|liblzma|libuuid|libexpat)[.\d-]"
 )
 
