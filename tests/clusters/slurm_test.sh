@@ -42,7 +42,7 @@ SlurmdLogFile=$dir/slurmd-%n.log
 NodeName=h0 NodeAddr=$network.1 CPUs=4 State=UNKNOWN
 NodeName=h1 NodeAddr=$network.2 CPUs=4 State=UNKNOWN
 NodeName=h2 NodeAddr=$network.3 CPUs=4 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
+PartitionName=all Nodes=ALL Default=YES MaxTime=30 State=UP
 CONF
 # slurmd wants a cgroup plugin even where nothing uses it; that of version 1 asks for nothing when it starts.
 echo CgroupPlugin=cgroup/v1 >"$dir/cgroup.conf"
@@ -119,7 +119,8 @@ fi
 exec "$trainer" --load latest --save-steps 7 --layers 2 --sharding tp
 WORKER
 chmod +x "$dir/dies-once"
-on h0 sbatch --parsable -w h0,h2 -N 2 --ntasks-per-node=2 --time=5 -o "$dir/recipe.log" \
+# The script wants SIGTERM 300 s before its time ends, so it needs more time than that.
+on h0 sbatch --parsable -w h0,h2 -N 2 --ntasks-per-node=2 --time=20 -o "$dir/recipe.log" \
   "$recipes/slurm.sbatch" "$dir/dies-once" >"$dir/job-id" || fail "sbatch of the recipe"
 expect_requeued_once
 grep -q 'restart 1 of 3' "$dir/recipe.log" || fail "slurm.sbatch does not report its restart"
