@@ -78,7 +78,7 @@ enum class Theme : uint8_t {
   all,       // any
   some,      // a group of kinds, or one to three: such a job shows what other failures would excuse
   harmless,  // brief failures that a save must survive
-  replicas,  // bits that flip in one of several copies in memory, and nothing that could hide them
+  replicas,  // bits that flip in one of several copies in memory; no other failure hides them
 };
 
 constexpr std::array kHarmless = {
@@ -120,7 +120,7 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
   Scenario job = draw_job(seed, mode, random);
   const auto failures = static_cast<uint32_t>(random.below(limits.most_failures + 1));
   Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::some, Theme::harmless}, random);
-  if (job.has_planners && random.below(2) == 0) theme = Theme::harmless;  // else its saves just abort
+  if (job.has_planners && random.below(2) == 0) theme = Theme::harmless;  // other failures abort its saves
   if (job.replica_check != ReplicaCheck::off && random.below(2) == 0) theme = Theme::replicas;
   const uint32_t by_clock = theme == Theme::all && random.below(3) == 0 ? failures / 2 : 0;
   if (by_clock != 0) {

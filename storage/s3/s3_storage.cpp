@@ -98,12 +98,14 @@ Result<bool> S3Storage::create_in_folder(const std::string& path, ByteView data)
 
 Status S3Storage::replace(const std::string& path, ByteView data) {
   SHOAL_RETURN_IF_ERROR(validate_s3_object(path));
-  const S3Request request{.method = "PUT",
-                          .key = key_of(path),
-                          .headers = {{kWriteIdHeader, random_128().to_hex()}},
-                          .body = {data}};
+  return put(key_of(path), data, "replace");
+}
+
+Status S3Storage::put(const std::string& key, ByteView data, std::string_view action) {
+  const S3Request request{
+      .method = "PUT", .key = key, .headers = {{kWriteIdHeader, random_128().to_hex()}}, .body = {data}};
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
-  return answer.ok() ? ok_status() : client_.error(request, answer, "replace");
+  return answer.ok() ? ok_status() : client_.error(request, answer, action);
 }
 
 Result<std::unique_ptr<WriteFile>> S3Storage::create(const std::string& path, const Nonce& nonce,
@@ -126,7 +128,7 @@ Result<std::string> S3Storage::begin_upload(const std::string& key, const std::s
   SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
   const std::string& upload = body.text_of("UploadId");
   if (!upload.empty()) return upload;
-  return Status(Code::corrupt, fmt::format("s3://{}/{}: the store began an upload without a number",
+  return Status(Code::corrupt, fmt::format("s3://{}/{}: the store began an upload without an id",
                                            client_.settings().bucket, key));
 }
 
@@ -157,8 +159,10 @@ Status S3Storage::complete(const std::string& key, const std::string& upload,
   if (answer.ok()) {
     const auto result = parse_xml(answer.body);
     if (result.ok() && result->name == "CompleteMultipartUploadResult") return ok_status();
-    return Status(Code::corrupt, fmt::format("s3://{}/{}: the answer to the completion of an upload is none",
-                                             client_.settings().bucket, key));
+    return Status(
+        Code::corrupt,
+        fmt::format("s3://{}/{}: the store answered the completion of an upload with something else",
+                    client_.settings().bucket, key));
   }
   // An upload that was completed before is not found.
   if (answer.code == "NoSuchUpload" || answer.status == 412) {
@@ -208,10 +212,10 @@ Result<S3Storage::Page> S3Storage::list_page(const std::string& folder, const st
   if (!answer.ok()) return client_.error(request, answer, "list " + prefix);
   SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
   const auto is_no_list = [&](std::string_view why) {
-    return Status(Code::corrupt, fmt::format("s3://{}/{}: the answer to a listing {}",
+    return Status(Code::corrupt, fmt::format("s3://{}/{}: the store answered a listing with {}",
                                              client_.settings().bucket, prefix, why));
   };
-  if (body.name != "ListBucketResult") return is_no_list("is none");
+  if (body.name != "ListBucketResult") return is_no_list("something else");
   Page page;
   for (const XmlElement& each : body.children) {
     const bool is_folder = each.name == "CommonPrefixes";
@@ -225,7 +229,7 @@ Result<S3Storage::Page> S3Storage::list_page(const std::string& folder, const st
   }
   if (body.text_of("IsTruncated") != "true") return page;
   page.next = body.text_of("NextContinuationToken");
-  if (page.next.empty() || page.next == token) return is_no_list("ends before its last page");
+  if (page.next.empty() || page.next == token) return is_no_list("pages that end before the last one");
   return page;
 }
 
@@ -273,10 +277,7 @@ Status S3Storage::remove_partial(const std::string& path) {
 
 Status S3Storage::write_upload_note(const std::string& note_key, const std::string& upload, size_t parts) {
   const std::string text = upload + "\n" + std::string(parts, '.');
-  S3Request request{.method = "PUT", .key = note_key, .headers = {{kWriteIdHeader, random_128().to_hex()}}};
-  request.body = {as_view(text)};
-  SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
-  return answer.ok() ? ok_status() : client_.error(request, answer, "note the upload");
+  return put(note_key, as_view(text), "note the upload");
 }
 
 Status S3Storage::remove_key(const std::string& key) {

@@ -30,11 +30,13 @@ namespace shoal::storage {
 inline constexpr uint64_t kS3PutBytesMax = uint64_t{5} << 30;  // of one PUT, and of one part
 inline constexpr uint64_t kS3PartBytesMin = uint64_t{5} << 20;
 inline constexpr uint64_t kS3PartsMax = 10'000;
-inline constexpr size_t kUploadNoteBytesMax = 64 << 10;
 inline constexpr uint64_t kS3ObjectBytesMax = uint64_t{5} << 40;
 
 inline constexpr uint64_t kPartBytesDefault = uint64_t{16} << 20;
 inline constexpr size_t kPartsInFlight = 4;  // of one object
+// Of the object that notes an upload: an id, and a byte for each part.
+inline constexpr size_t kUploadNoteBytesMax = 64 << 10;
+static_assert(kUploadNoteBytesMax > kS3PartsMax);
 static_assert(kPartBytesDefault >= kS3PartBytesMin);
 
 // Bytes that one request reads ahead where reads follow each other, and all that a storage holds of them.
@@ -73,6 +75,8 @@ class S3Storage final : public Storage {
       : client_(std::move(settings), std::move(retries), watch) {}
 
   std::string key_of(const std::string& path) const;
+  // One PUT without a condition. `action`: for an error.
+  Status put(const std::string& key, ByteView data, std::string_view action);
   // One PUT with the condition. false: another write has the name.
   Result<bool> put_exclusive(const std::string& key, const std::vector<ByteView>& body);
   // After the store rejected the condition: whether the object is the one that this write made.
