@@ -8,6 +8,8 @@ SHELL := /bin/bash
 
 # Compile and test jobs at once.
 JOBS ?= $(shell nproc)
+# Tests at once. Many wait for nodes and trainers, and for time that passes, more than they compute.
+TEST_JOBS ?= $(shell echo $$((2 * $(JOBS))))
 # Warnings stop the build where CI is set.
 WERROR ?= $(if $(CI),ON,OFF)
 # Of make asan and make tsan: unit, or all for the tests that start nodes and trainers too.
@@ -58,7 +60,8 @@ help:
 	@echo 'make lint          check the house rules: who includes whom, length of lines'
 	@echo 'make clean         remove build/'
 	@echo
-	@echo 'Variables: JOBS=$(JOBS) WERROR=$(WERROR) SCOPE=$(SCOPE) PYTORCH=$(PYTORCH) CMAKE_ARGS=$(CMAKE_ARGS)'
+	@echo 'Variables: JOBS=$(JOBS) TEST_JOBS=$(TEST_JOBS) WERROR=$(WERROR) SCOPE=$(SCOPE)'
+	@echo '           PYTORCH=$(PYTORCH) CMAKE_ARGS=$(CMAKE_ARGS)'
 
 deps:
 	@tools/timed --begin
@@ -82,7 +85,7 @@ demo-torch: python
 	@tools/timed demo examples/demo_torch.sh build/release $(PARALLEL)
 
 test-python: python
-	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q
+	@PYTHONPATH=build/release/python build/venv/bin/python -m pytest -q -n auto
 
 # Debian packages, in build/release/packages.
 deb: build
@@ -119,7 +122,7 @@ test: test-environment
 	@tools/timed configure $(CONFIGURE_RELEASE)
 	@tools/timed build $(COMPILE) release
 	@tools/timed --summary
-	@ctest --preset release -j $(JOBS)
+	@ctest --preset release -j $(TEST_JOBS)
 
 # On a quiet machine. The page is standard output; what happens goes to standard error.
 bench:

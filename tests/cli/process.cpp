@@ -22,7 +22,7 @@ namespace shoal::cli {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kPatience{180};  // against hanging alone: a loaded machine takes long
 constexpr uid_t kNoHolder = 65534;
 
 std::vector<std::string> environment_of(const ProcessOptions& options) {
@@ -143,7 +143,7 @@ ProcessEnd Process::wait() {
 }
 
 pid_t wait_for_child(pid_t parent, const std::string& command, pid_t not_this) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
   const std::string name = std::to_string(parent);
   while (std::chrono::steady_clock::now() < deadline) {
     std::ifstream children("/proc/" + name + "/task/" + name + "/children");
