@@ -225,7 +225,8 @@ TEST_F(LaunchTest, TrainersThatEndWellBeforeTheNextNodeHaveEndedWell) {
   ASSERT_TRUE(process.wait_for_output("up"));
   const pid_t first = wait_for_child(process.pid(), "node");
   ASSERT_EQ(kill(first, SIGKILL), 0);
-  ASSERT_EQ(kill(wait_for_child(process.pid(), "node", first), SIGKILL), 0);  // the next node starts in 1 s
+  ASSERT_EQ(kill(wait_for_child(process.pid(), "node", first), SIGKILL), 0);
+  ASSERT_TRUE(process.wait_for_errors("starting it again", 2));  // in 1 s
   std::ofstream(end_now).flush();
   ProcessEnd end = process.wait();
   EXPECT_EQ(end.status, 0) << end.err;
