@@ -7,18 +7,11 @@
 
 #include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
 namespace shoal::sim {
 namespace {
-
-constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
-
-SaveOptions in_small_units(SaveMode mode) {
-  SaveOptions options = in_mode(mode);
-  options.unit_bytes = 1024;
-  return options;
-}
 
 class EachMode : public SixteenRanks, public ::testing::WithParamInterface<SaveMode> {
  protected:

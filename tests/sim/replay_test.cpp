@@ -23,7 +23,7 @@ Profile nvme() {
   return *profile;
 }
 
-Scenario small_job() {
+Scenario job_to_replay() {
   Scenario scenario;
   scenario.ranks = 16;
   scenario.ranks_per_host = 4;
@@ -150,7 +150,7 @@ TEST(AScenario, TakesItsKeysFromTheCommandLine) {
 }
 
 TEST(ARun, DoesTheSameWithItsDrawnFailuresInAList) {
-  Scenario scenario = small_job();
+  Scenario scenario = job_to_replay();
   scenario.failure_draws = "mixed:count=6";
   scenario.seed = 3;
   auto drawn_run = simulate(scenario, nvme());
@@ -169,7 +169,7 @@ TEST(ARun, DoesTheSameWithItsDrawnFailuresInAList) {
 }
 
 TEST(AReplay, SaysWhetherARunDidTheSameAgain) {
-  Scenario scenario = small_job();
+  Scenario scenario = job_to_replay();
   scenario.failures = {{Failure::Kind::restarts, 2'010, 1, 300}};
   const SimulationReport report = *simulate(scenario, nvme());
   const std::string text = replay_text(replay_of(report, nvme(), "0.1.0"));
@@ -199,7 +199,7 @@ TEST(AReplay, IsRefusedByFileLineAndReason) {
 }
 
 TEST(AReplay, HasALineForEachEventFailureAndAnswer) {
-  Scenario scenario = small_job();
+  Scenario scenario = job_to_replay();
   scenario.failures = {{Failure::Kind::restarts, 2'010, 1, 300}};
   std::vector<std::string> lines;
   SimulationListeners listeners;

@@ -382,15 +382,6 @@ TEST(Sensitivity, RanksAssumedNumbersByWhatTheyChange) {
 
 // --- failures ---
 
-Scenario of_eight_hosts() {
-  Scenario scenario;
-  scenario.ranks = 64;
-  scenario.model = "llama3-8b";
-  scenario.profile = "nvme";
-  scenario.interval_ms = 10'000;
-  return scenario;
-}
-
 TEST(ASimulation, TellsThoseThatLiveWhichRanksASaveLacks) {
   Scenario scenario = of_eight_hosts();
   scenario.failures = {{Failure::Kind::dies, 20'150, 3, 0}};  // while the second save is written

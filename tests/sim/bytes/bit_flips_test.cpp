@@ -12,8 +12,8 @@
 #include "storage/retention/marks.h"
 #include "storage/root/run_root.h"
 #include "storage/shards/shard_file.h"
-#include "tests/sim/bytes/patience.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
 namespace shoal::sim {
@@ -22,13 +22,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kStep = 2;
-constexpr uint32_t kRanks = 4, kReaders = 3;
-const AttemptKey kKey{1, kStep, 1};
-
 // A job of four ranks on two nodes that has saved steps 1 and 2; three others load, each all that it wants.
 class BitFlips : public ::testing::TestWithParam<SaveMode> {
  protected:
+  static constexpr uint64_t kStep = 2;
+  static constexpr uint32_t kRanks = 4, kReaders = 3;
+  static constexpr AttemptKey kKey{1, kStep, 1};
+
   void SetUp() override {
     VirtualJob job = VirtualJob::start(host_, facts_of(1), 2, kRanks, pipeline_job(kRanks, 1, 2));
     SaveOptions options = in_mode(GetParam());

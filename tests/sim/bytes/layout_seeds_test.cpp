@@ -4,12 +4,12 @@
 
 #include <random>
 
+#include "sim/lifetime/failure_times.h"
 #include "tests/sim/support/changing_job.h"
 
 namespace shoal::sim {
 namespace {
 
-constexpr actors::TimeNs kSecond = 1'000 * actors::kMillisecond;
 using Holdings = std::array<Holding, ChangingJob::kRanks>;
 
 struct Seed {

@@ -12,15 +12,15 @@
 
 #include "base/digest/digest.h"
 #include "storage/root/run_root.h"
-#include "tests/sim/bytes/patience.h"
 #include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
 namespace shoal::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 60;
+constexpr uint64_t kReshardSeeds = 60;
 constexpr uint64_t kSeedsAtLeast = 6;  // however slow the machine is
 constexpr std::chrono::seconds kTimeMost{20};
 
@@ -92,12 +92,6 @@ class StoredElements {
   }
   std::map<std::string, std::vector<Piece>> pieces_;
 };
-
-SaveOptions in_small_units(SaveMode mode) {
-  SaveOptions options = in_mode(mode);
-  options.unit_bytes = 1024;
-  return options;
-}
 
 class Resharding : public ::testing::Test {
  protected:
@@ -203,10 +197,10 @@ TEST_F(Resharding, IsBitForBitAndReadsWhatItTouchesWhateverTheLayouts) {
   if (const uint64_t alone = number_in("SHOAL_SEED"); alone != 0) return run_seed(alone);
   const uint64_t wanted = number_in("SHOAL_SEEDS");
   const auto begun = std::chrono::steady_clock::now();
-  for (uint64_t seed = 1; seed <= (wanted != 0 ? wanted : kSeeds); ++seed) {
+  for (uint64_t seed = 1; seed <= (wanted != 0 ? wanted : kReshardSeeds); ++seed) {
     if (wanted == 0 && seed > kSeedsAtLeast && std::chrono::steady_clock::now() - begun > kTimeMost) {
       std::printf("%llu of %llu seeds in the time there is\n", static_cast<unsigned long long>(seed - 1),
-                  static_cast<unsigned long long>(kSeeds));
+                  static_cast<unsigned long long>(kReshardSeeds));
       return;
     }
     SCOPED_TRACE("seed " + std::to_string(seed) + " (SHOAL_SEED runs it alone)");

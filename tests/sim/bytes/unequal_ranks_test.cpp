@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "storage/root/run_root.h"
-#include "tests/sim/bytes/patience.h"
 #include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/sixteen_ranks.h"
 #include "tests/sim/support/unequal_jobs.h"
 

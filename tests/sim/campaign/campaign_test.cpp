@@ -24,7 +24,7 @@ const Profile& profile_of(const std::string& name) {
   return profiles.at(name);
 }
 
-Scenario small_job() {
+Scenario tiny_job() {
   Scenario job;
   job.ranks = 8;
   job.ranks_per_host = 2;
@@ -136,7 +136,7 @@ TEST(Swarm, HasRanksThatWriteSeveralFiles) {
 TEST(AimedFailures, FitTheEventsThatTheyAreAimedAt) {
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    ASSERT_TRUE(aim_failures(small_job(), profile_of("nvme"), {Aim{}}, seed, &counts).ok());
+    ASSERT_TRUE(aim_failures(tiny_job(), profile_of("nvme"), {Aim{}}, seed, &counts).ok());
   }
   uint64_t disks = 0, operations = 0;
   for (const auto& [cell, times] : counts) {
@@ -151,7 +151,7 @@ TEST(AimedFailures, FitTheEventsThatTheyAreAimedAt) {
 TEST(AimedFailures, HitRareEventsAsOftenAsCommonOnes) {
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    auto aimed = aim_failures(small_job(), profile_of("nvme"), {Aim{}, Aim{}}, seed, &counts);
+    auto aimed = aim_failures(tiny_job(), profile_of("nvme"), {Aim{}, Aim{}}, seed, &counts);
     ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
     EXPECT_EQ(aimed->failures.size(), 2u);
   }
@@ -169,7 +169,7 @@ TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
   size_t at_an_event = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     AimCounts counts;
-    auto aimed = aim_failures(small_job(), profile_of("nvme"), {Aim{}}, seed, &counts);
+    auto aimed = aim_failures(tiny_job(), profile_of("nvme"), {Aim{}}, seed, &counts);
     ASSERT_TRUE(aimed.ok()) << aimed.status().to_string();
     const Failure& failure = aimed->failures.at(0);
     const actors::TimeNs at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
@@ -188,7 +188,7 @@ TEST(AimedFailures, BeginAtTheEventThatTheyAreAimedAt) {
 }
 
 TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
-  Scenario dead = small_job();
+  Scenario dead = tiny_job();
   for (uint64_t host = 0; host < dead.hosts(); ++host) {
     Failure failure{Failure::Kind::dies, 0, host};
     dead.failures.push_back(failure);
@@ -202,7 +202,7 @@ TEST(AimedFailures, StopWhereNothingHappensAnyMore) {
 // The job is killed in its second save and starts again twice, on more and on fewer ranks.
 TEST(AJobThatStartsAgain, LoadsTheNewestCheckpointBitForBitAndGoesOnSaving) {
   for (const SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
-    Scenario job = small_job();
+    Scenario job = tiny_job();
     job.mode = mode;
     job.payload = Payload::full;
     Failure restart{Failure::Kind::job_restarts, 101, 0, 40};
@@ -226,7 +226,7 @@ TEST(AJobThatStartsAgain, LoadsTheNewestCheckpointBitForBitAndGoesOnSaving) {
 }
 
 TEST(AJobThatStartsAgain, TakesTheRootFromARunThatGoesOn) {
-  Scenario job = small_job();
+  Scenario job = tiny_job();
   job.payload = Payload::full;
   job.saves = 20;
   Failure restart{Failure::Kind::job_restarts, 101, 0, 40};
@@ -252,7 +252,7 @@ SimulationReport fake_run(const Scenario& scenario) {
 }
 
 TEST(Shrink, KeepsOnlyWhatTheViolationNeeds) {
-  Scenario job = small_job();
+  Scenario job = tiny_job();
   job.saves = 5;
   job.loads = 1;
   for (uint64_t host : {0, 1, 2, 3}) {

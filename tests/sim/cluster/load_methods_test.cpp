@@ -4,15 +4,10 @@
 #include <algorithm>
 
 #include "sim/simulation.h"
+#include "tests/sim/simulated.h"
 
 namespace shoal::sim {
 namespace {
-
-Profile profile_of(const std::string& name) {
-  auto profile = find_profile(name, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
-  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
-  return *profile;
-}
 
 // As many replicas of gpt2 with Adam, 1.6 GiB, a host each.
 LoadReport load(const Profile& profile, uint32_t replicas, LoadMethod method) {
@@ -46,7 +41,7 @@ Ways all_ways(const Profile& profile, uint32_t replicas) {
 class LoadWays : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(LoadWays, StorageThatGivesEachHostMoreThanPeersDoIsReadByEach) {
-  Profile profile = profile_of("nvme");
+  Profile profile = profile_named("nvme");
   profile.network.bytes_per_s = 10'000'000'000;
   const Ways ways = all_ways(profile, GetParam());
   EXPECT_GT(ways.two_stage, ways.direct * 3 / 2);
@@ -56,7 +51,7 @@ TEST_P(LoadWays, StorageThatGivesEachHostMoreThanPeersDoIsReadByEach) {
 
 // One host alone would have its bytes from storage as soon as peers send them.
 TEST_P(LoadWays, StorageThatGivesAllNoMoreThanItGivesOneIsReadOnce) {
-  Profile profile = profile_of("nvme");
+  Profile profile = profile_named("nvme");
   profile.storage.total_bytes_per_s = profile.storage.client_bytes_per_s = 5'000'000'000;
   const Ways ways = all_ways(profile, GetParam());
   EXPECT_GT(ways.direct, ways.two_stage * 3 / 2);
@@ -67,7 +62,7 @@ TEST_P(LoadWays, StorageThatGivesAllNoMoreThanItGivesOneIsReadOnce) {
 // Then the reader of a chunk needs longer than the deadline, and nodes that only receive do not read it too.
 // At the slowest setting, hosts begin more than a deadline apart.
 TEST(SlowStorage, IsReadOnceByHostsThatShare) {
-  Profile profile = profile_of("object-store");
+  Profile profile = profile_named("object-store");
   for (uint32_t replicas : {12, 32}) {
     const uint64_t once = load(profile, replicas, LoadMethod::two_stage).costs.storage.bytes_read;
     for (actors::TimeNs look_ms : {100, 400}) {

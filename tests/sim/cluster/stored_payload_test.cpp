@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/simulation.h"
+#include "tests/sim/simulated.h"
 #include "tests/sim/support/job_layouts.h"
 
 namespace shoal::sim {
@@ -13,10 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kSource = SHOAL_SOURCE_FOLDER;
-constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
 constexpr uint64_t kState = 5;
-constexpr uint32_t kRanks = 16, kLoadingRanks = 8, kRanksPerHost = 4;
+constexpr uint32_t kSavingRanks = 16, kLoadingRanks = 8, kRanksPerHost = 4;
 
 std::vector<std::vector<Rank>> hosts_of(uint32_t ranks) {
   std::vector<std::vector<Rank>> nodes(ranks / kRanksPerHost);
@@ -55,11 +54,10 @@ void write_down(VirtualCluster& cluster, Seen& seen) {
 // Two saves of 16 ranks, then a load of the last by 8; `payload`: null in a counted run.
 Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name = "nvme", uint64_t seed = 1) {
   Seen seen;
-  auto profile = find_profile(profile_name, {std::string(kSource) + "/sim/profiles"});
-  EXPECT_TRUE(profile.ok());
+  const Profile profile = profile_named(profile_name);
   CountedTrainers::Job job;
-  job.layouts = pipeline_job(kRanks, 2, 2);
-  job.ranks = kRanks;
+  job.layouts = pipeline_job(kSavingRanks, 2, 2);
+  job.ranks = kSavingRanks;
   job.ranks_per_host = kRanksPerHost;
   job.options.mode = mode;
   if (mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
@@ -67,12 +65,12 @@ Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name 
   job.interval_ns = 1000 * actors::kMillisecond;
   job.payload = payload;
   EventHeap events;
-  VirtualCluster cluster(events, *profile, seed,
-                         {.mode = mode, .ranks_of_node = hosts_of(kRanks), .world_size = kRanks});
+  VirtualCluster cluster(events, profile, seed,
+                         {.mode = mode, .ranks_of_node = hosts_of(kSavingRanks), .world_size = kSavingRanks});
   cluster.counted_root().will_be_loaded();
   if (payload != nullptr) cluster.keep_bytes(payload);
   write_down(cluster, seen);
-  CountedTrainers trainers(events, cluster, *profile, job, [](uint32_t) {});
+  CountedTrainers trainers(events, cluster, profile, job, [](uint32_t) {});
   trainers.start();
   while (!trainers.done() && trainers.failure().ok() && !events.empty()) events.run_next();
   EXPECT_TRUE(trainers.failure().ok()) << trainers.failure().to_string();
@@ -87,17 +85,17 @@ Seen run(SaveMode mode, StoredPayload* payload, const std::string& profile_name 
 
   EventHeap later;
   VirtualCluster restarted(
-      later, *profile, 2,
+      later, profile, 2,
       {.mode = mode, .ranks_of_node = hosts_of(kLoadingRanks), .world_size = kLoadingRanks, .generation = 2});
   restarted.counted_root().will_be_loaded();
   restarted.counted_root().continue_from(cluster.counted_root());
   CountedLoads::Job loading;
-  loading.layouts = {flat_job(kLoadingRanks, kRanks - 1).front()};  // of the same values
+  loading.layouts = {flat_job(kLoadingRanks, kSavingRanks - 1).front()};  // of the same values
   loading.ranks = kLoadingRanks;
   loading.ranks_per_host = kRanksPerHost;
   if (payload != nullptr) restarted.keep_bytes(payload);
   write_down(restarted, seen);
-  CountedLoads loads(later, restarted, *profile, loading);
+  CountedLoads loads(later, restarted, profile, loading);
   loads.start();
   while (!loads.done() && loads.failure().ok() && !later.empty()) later.run_next();
   EXPECT_TRUE(loads.done()) << loads.failure().to_string();

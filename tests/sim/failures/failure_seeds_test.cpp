@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "sim/replay.h"
+#include "tests/sim/simulated.h"
 
 namespace shoal::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 120;
-constexpr SaveMode kModes[] = {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective};
+using Kind = Failure::Kind;
+
+constexpr uint64_t kFailureSeeds = 120;
 
 Scenario of_seed(uint64_t seed) {
   Random random(seed);
@@ -27,12 +29,11 @@ Scenario of_seed(uint64_t seed) {
 }
 
 TEST(FailureSeeds, ViolateNoOracle) {
-  auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
-  ASSERT_TRUE(profile.ok());
+  const Profile profile = profile_named("nvme");
   uint64_t committed = 0, aborted = 0;
-  std::set<Failure::Kind> kinds;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    auto report = simulate(of_seed(seed), *profile);
+  std::set<Kind> kinds;
+  for (uint64_t seed = 1; seed <= kFailureSeeds; ++seed) {
+    auto report = simulate(of_seed(seed), profile);
     ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();
     if (report->violation) {
       ADD_FAILURE() << "seed " << seed << ": " << report->violation->oracle << ": " << report->violation->what
@@ -42,23 +43,21 @@ TEST(FailureSeeds, ViolateNoOracle) {
     for (const Failure& failure : report->scenario.failures) kinds.insert(failure.kind);
     for (const SaveReport& save : report->saves) ++(save.aborted_ranks == 0 ? committed : aborted);
     if (seed % 16 == 0) {
-      EXPECT_EQ(simulate(of_seed(seed), *profile)->trace_hash, report->trace_hash) << "seed " << seed;
+      EXPECT_EQ(simulate(of_seed(seed), profile)->trace_hash, report->trace_hash) << "seed " << seed;
     }
   }
-  EXPECT_GT(committed, kSeeds / 2);  // else the seeds say nothing
-  EXPECT_GT(aborted, kSeeds / 2);
+  EXPECT_GT(committed, kFailureSeeds / 2);  // else the seeds say nothing
+  EXPECT_GT(aborted, kFailureSeeds / 2);
   EXPECT_EQ(kinds.size(), Failure::kKinds - 1) << "all but job-restarts, which a rule must name";
 }
 
 // Outages of a few seconds: nodes that pause, that end on their own, and that are requested to stop, each
 // replaced in time. The oracle needless-abort checks each run.
 TEST(FailureSeeds, ThatEndInTimeAbortNothing) {
-  using Kind = Failure::Kind;
   constexpr Kind kOutages[] = {Kind::stops, Kind::restarts, Kind::stalls, Kind::cut, Kind::coordinates};
-  auto profile = find_profile("nvme", {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
-  ASSERT_TRUE(profile.ok());
+  const Profile profile = profile_named("nvme");
   std::set<Kind> kinds;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  for (uint64_t seed = 1; seed <= kFailureSeeds; ++seed) {
     Random random(seed);
     Scenario scenario = of_seed(seed);
     scenario.failure_draws = "";
@@ -71,7 +70,7 @@ TEST(FailureSeeds, ThatEndInTimeAbortNothing) {
       scenario.failures.push_back(failure);
       kinds.insert(failure.kind);
     }
-    auto report = simulate(scenario, *profile);
+    auto report = simulate(scenario, profile);
     ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();
     if (!report->violation) continue;
     ADD_FAILURE() << "seed " << seed << ": " << report->violation->oracle << ": " << report->violation->what

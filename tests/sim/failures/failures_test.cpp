@@ -5,6 +5,7 @@
 #include "sim/basics/toml_tree.h"
 #include "sim/failures/failure_draws.h"
 #include "sim/simulation.h"
+#include "tests/sim/simulated.h"
 
 namespace shoal::sim {
 namespace {
@@ -77,26 +78,6 @@ TEST(DrawnFailures, NameTheKindsWhereOneIsUnknown) {
 }
 
 // --- what comes of them ---
-
-// Saves at 10.00 s and some 20.05 s; a host's bytes of the second are durable at some 20.6 s.
-Scenario of_eight_hosts(std::vector<Failure> failures, SaveMode mode = SaveMode::collective_free) {
-  Scenario scenario;
-  scenario.ranks = 64;
-  scenario.model = "llama3-8b";
-  scenario.profile = "nvme";
-  scenario.interval_ms = 10'000;
-  scenario.mode = mode;
-  scenario.failures = std::move(failures);
-  return scenario;
-}
-
-SimulationReport simulated(const Scenario& scenario, const SimulationListeners& listeners = {}) {
-  auto profile = find_profile(scenario.profile, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
-  EXPECT_TRUE(profile.ok()) << profile.status().to_string();
-  auto report = simulate(scenario, *profile, listeners);
-  EXPECT_TRUE(report.ok()) << report.status().to_string();
-  return *report;
-}
 
 actors::TimeNs seconds(int64_t count) {
   return count * 1000 * actors::kMillisecond;

@@ -4,14 +4,13 @@
 
 #include "actors/role.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/virtual_trainer.h"
 
 namespace shoal::sim {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr actors::TimeNs kPatience = 1000 * actors::kMillisecond;
 
 LayoutPtr large_layout() {
   LayoutBuilder builder;

@@ -16,7 +16,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRanks = 4;
 constexpr actors::TimeNs kDeadline = 1000 * actors::kMillisecond;
 
 struct FakeRoot final : RootView {
@@ -61,6 +60,8 @@ AttemptKey step(uint64_t number) {
 
 class AnOracle : public ::testing::Test {
  protected:
+  static constexpr uint32_t kRanks = 4;
+
   AnOracle() {
     const std::vector<LayoutPtr> layouts = pipeline_job(kRanks, 1, 2);
     std::vector<LayoutId> ids;

@@ -14,7 +14,7 @@ namespace {
 
 using actors::TimeNs;
 using ::testing::HasSubstr;
-using Kind = FailureTime::Kind;
+using FailedPart = FailureTime::Kind;
 
 TimeNs s(int64_t seconds) {
   return seconds * kSecond;
@@ -68,7 +68,7 @@ TEST(JobLife, WithoutFailuresLosesOnlyStalls) {
 TEST(JobLife, LosesWhatWasTrainedSinceTheCommittedSaveBegan) {
   // Saves begin at 100 and 201 s. The second is committed at 211 s.
   const JobPlan plan = plan_of(s(400));
-  const Life life = lived(plan, at({{s(250), Kind::host}}));
+  const Life life = lived(plan, at({{s(250), FailedPart::host}}));
   EXPECT_EQ(life.parts.lost_steps, s(48));  // trained since 202 s
   EXPECT_EQ(life.parts.detection, s(20));
   EXPECT_EQ(life.parts.restart, s(30));
@@ -80,18 +80,18 @@ TEST(JobLife, LosesWhatWasTrainedSinceTheCommittedSaveBegan) {
 TEST(JobLife, CountsTheLastCommittedSaveNotTheLastBegun) {
   const JobPlan plan = plan_of(s(300));
   // The second save began at 201 s, and is committed at 211 s.
-  const Life life = lived(plan, at({{s(210), Kind::host}}));
+  const Life life = lived(plan, at({{s(210), FailedPart::host}}));
   EXPECT_EQ(life.parts.lost_steps, s(100 + 8));
   EXPECT_EQ(life.commits, 1u);
   EXPECT_EQ(life.unfinished, 1u);
   expect_parts_sum(life, plan);
   // At the very instant of the commit it exists.
-  EXPECT_EQ(lived(plan, at({{s(211), Kind::host}})).parts.lost_steps, s(9));
+  EXPECT_EQ(lived(plan, at({{s(211), FailedPart::host}})).parts.lost_steps, s(9));
 }
 
 TEST(JobLife, LosesASaveThatAFailureMetInItsStall) {
   const JobPlan plan = plan_of(s(300));
-  const Life life = lived(plan, at({{s(201) + kSecond / 2, Kind::host}}));
+  const Life life = lived(plan, at({{s(201) + kSecond / 2, FailedPart::host}}));
   EXPECT_EQ(life.parts.lost_steps, s(100));
   EXPECT_EQ(life.parts.stall, s(1) + kSecond / 2);
   expect_parts_sum(life, plan);
@@ -99,7 +99,7 @@ TEST(JobLife, LosesASaveThatAFailureMetInItsStall) {
 
 TEST(JobLife, BeginsAgainWithoutALoadIfNothingWasCommitted) {
   const JobPlan plan = plan_of(s(200));
-  const Life life = lived(plan, at({{s(50), Kind::host}}));
+  const Life life = lived(plan, at({{s(50), FailedPart::host}}));
   EXPECT_EQ(life.parts.lost_steps, s(50));
   EXPECT_EQ(life.parts.load, 0);
   EXPECT_EQ(life.parts.training, s(100));
@@ -108,8 +108,8 @@ TEST(JobLife, BeginsAgainWithoutALoadIfNothingWasCommitted) {
 
 TEST(JobLife, AFailureDuringDetectionOnlyTakesAnotherHost) {
   const JobPlan plan = plan_of(s(400));
-  const Life one = lived(plan, at({{s(250), Kind::host}}));
-  const Life two = lived(plan, at({{s(250), Kind::host}, {s(260), Kind::host}}));
+  const Life one = lived(plan, at({{s(250), FailedPart::host}}));
+  const Life two = lived(plan, at({{s(250), FailedPart::host}, {s(260), FailedPart::host}}));
   EXPECT_EQ(two.parts.training, one.parts.training);
   EXPECT_EQ(two.failures, 2u);
   EXPECT_EQ(two.restarts, 1u);
@@ -119,14 +119,14 @@ TEST(JobLife, AFailureDuringDetectionOnlyTakesAnotherHost) {
 TEST(JobLife, AFailureDuringARestartOrALoadBeginsItAgain) {
   const JobPlan plan = plan_of(s(500));
   // Detected at 270 s, restarted at 300 s, loaded at 305 s.
-  const Life restart = lived(plan, at({{s(250), Kind::host}, {s(290), Kind::host}}));
+  const Life restart = lived(plan, at({{s(250), FailedPart::host}, {s(290), FailedPart::host}}));
   EXPECT_EQ(restart.parts.detection, s(40));
   EXPECT_EQ(restart.parts.restart, s(20 + 30));
   EXPECT_EQ(restart.parts.load, s(5));
   EXPECT_EQ(restart.parts.lost_steps, s(48));
   EXPECT_EQ(restart.restarts, 2u);
   expect_parts_sum(restart, plan);
-  const Life load = lived(plan, at({{s(250), Kind::host}, {s(303), Kind::process}}));
+  const Life load = lived(plan, at({{s(250), FailedPart::host}, {s(303), FailedPart::process}}));
   EXPECT_EQ(load.parts.load, s(3 + 5));
   EXPECT_EQ(load.parts.restart, s(60));
   EXPECT_EQ(load.parts.lost_steps, s(48));
@@ -136,14 +136,14 @@ TEST(JobLife, AFailureDuringARestartOrALoadBeginsItAgain) {
 TEST(JobLife, TheEndOfTheLifeCutsEveryPhase) {
   for (const int64_t end : {50, 100, 101, 205, 255, 270, 280, 300, 302, 305, 306, 450}) {
     const JobPlan plan = plan_of(s(end));
-    expect_parts_sum(lived(plan, at({{s(250), Kind::host}})), plan);
+    expect_parts_sum(lived(plan, at({{s(250), FailedPart::host}})), plan);
   }
 }
 
 TEST(JobLife, WaitsForARepairIfThereIsNoSpare) {
   JobPlan plan = plan_of(s(2000));
   plan.spares = 1;
-  const Life life = lived(plan, at({{s(250), Kind::host}, {s(260), Kind::host}}));
+  const Life life = lived(plan, at({{s(250), FailedPart::host}, {s(260), FailedPart::host}}));
   // The host that failed at 250 s is repaired at 1250 s.
   EXPECT_EQ(life.parts.waiting, s(1250 - 270));
   expect_parts_sum(life, plan);
@@ -153,17 +153,17 @@ TEST(JobLife, ARackTakesAllItsHosts) {
   JobPlan plan = plan_of(s(2000));
   plan.failures.rack_hosts = 3;
   plan.spares = 2;
-  const Life life = lived(plan, at({{s(250), Kind::rack}}));
+  const Life life = lived(plan, at({{s(250), FailedPart::rack}}));
   EXPECT_EQ(life.parts.waiting, s(1250 - 270));
   plan.spares = 3;
-  EXPECT_EQ(lived(plan, at({{s(250), Kind::rack}})).parts.waiting, 0);
+  EXPECT_EQ(lived(plan, at({{s(250), FailedPart::rack}})).parts.waiting, 0);
 }
 
 TEST(JobLife, GoesOnSmallerIfItMay) {
   JobPlan plan = plan_of(s(3000));
   plan.spares = 0;
   plan.hosts_min = 2;
-  const Life life = lived(plan, at({{s(250), Kind::host}}));
+  const Life life = lived(plan, at({{s(250), FailedPart::host}}));
   EXPECT_EQ(life.parts.waiting, 0);
   EXPECT_GT(life.parts.fewer_hosts, s(200));
   EXPECT_EQ(life.restarts, 2u) << "again when the host is back";
@@ -176,10 +176,10 @@ TEST(JobLife, ASaveOutlivesTrainersIfNoHostIsLost) {
   const JobPlan plan = plan_of(s(300));
   JobCosts costs = costs_of_test();
   costs.outlives_trainers = true;
-  EXPECT_EQ(live(plan, costs, s(100), at({{s(205), Kind::process}}), 1).parts.lost_steps, s(3));
-  EXPECT_EQ(live(plan, costs, s(100), at({{s(205), Kind::host}}), 1).parts.lost_steps, s(103));
+  EXPECT_EQ(live(plan, costs, s(100), at({{s(205), FailedPart::process}}), 1).parts.lost_steps, s(3));
+  EXPECT_EQ(live(plan, costs, s(100), at({{s(205), FailedPart::host}}), 1).parts.lost_steps, s(103));
   costs.outlives_trainers = false;
-  EXPECT_EQ(live(plan, costs, s(100), at({{s(205), Kind::process}}), 1).parts.lost_steps, s(103));
+  EXPECT_EQ(live(plan, costs, s(100), at({{s(205), FailedPart::process}}), 1).parts.lost_steps, s(103));
 }
 
 TEST(JobLife, LoadsLongerIfASaveIsLeftUndecided) {
@@ -187,7 +187,7 @@ TEST(JobLife, LoadsLongerIfASaveIsLeftUndecided) {
   JobCosts costs = costs_of_test();
   costs.loads_after_save = {s(15)};
   auto load = [&](TimeNs failure) {
-    return live(plan, costs, s(100), at({{failure, Kind::host}}), 1).parts.load;
+    return live(plan, costs, s(100), at({{failure, FailedPart::host}}), 1).parts.load;
   };
   EXPECT_EQ(load(s(150)), s(5));
   EXPECT_EQ(load(s(205)), s(15));
@@ -197,7 +197,7 @@ TEST(JobLife, LoadsLongerIfASaveIsLeftUndecided) {
 
 TEST(JobLife, NoSaveIsCommittedInAnOutage) {
   const JobPlan plan = plan_of(s(400));
-  DrawnFailures failures = at({{s(250), Kind::host}});
+  DrawnFailures failures = at({{s(250), FailedPart::host}});
   failures.outages = {{s(205), s(206)}};
   EXPECT_EQ(lived(plan, failures).parts.lost_steps, s(148));
   // The load begins at 300 s, and begins again after an outage.
@@ -218,7 +218,7 @@ TEST(JobLife, TakesACommitOfTheStallOfASaveThatAnOutageMeets) {
   // The job starts on three hosts at 60 s, and an interval of 90 s takes 120 s. Saves begin at 180 and 320 s.
   // The first is committed at 330 s, in the stall of the second, which meets the outage. The host that failed
   // is back at 335 s, so at 340 s the job looks for a commit after which it may grow.
-  DrawnFailures failures = at({{s(10), Kind::host}});
+  DrawnFailures failures = at({{s(10), FailedPart::host}});
   failures.outages = {{s(400), s(410)}};
   const Life life = live(plan, costs, s(90), failures, 1);
   EXPECT_EQ(life.saves, 2u);

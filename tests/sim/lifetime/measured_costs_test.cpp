@@ -11,6 +11,7 @@
 #include "sim/basics/random.h"
 #include "sim/lifetime/best_interval.h"
 #include "sim/simulation.h"
+#include "tests/sim/simulated.h"
 
 namespace shoal::sim {
 namespace {
@@ -18,9 +19,6 @@ namespace {
 using actors::TimeNs;
 using ::testing::HasSubstr;
 
-Result<Profile> profile_named(const std::string& name) {
-  return find_profile(name, {std::string(SHOAL_SOURCE_FOLDER) + "/sim/profiles"});
-}
 Scenario small_job(SaveMode mode = SaveMode::collective_free) {
   Scenario scenario;
   scenario.ranks = 16;
@@ -31,7 +29,7 @@ Scenario small_job(SaveMode mode = SaveMode::collective_free) {
 }
 
 TEST(MeasuredCosts, AreThoseOfTheRoles) {
-  const Profile profile = profile_named("lustre").value();
+  const Profile profile = profile_named("lustre");
   const auto costs = measure_costs(small_job(), profile);
   ASSERT_TRUE(costs.ok()) << costs.status().to_string();
   EXPECT_EQ(costs->hosts, 4u);
@@ -81,7 +79,7 @@ TEST(MeasuredCosts, DependOnTheSaver) {
 }
 
 TEST(MeasuredCosts, OfASaveThatCannotBeCommittedAreAnError) {
-  Profile profile = profile_named("pytorch-dcp").value();
+  Profile profile = profile_named("pytorch-dcp");
   profile.items.deadline_s = 1;
   profile.items.plan_ns = 1'000'000'000;
   const auto costs = measure_costs(small_job(SaveMode::collective), profile);
@@ -177,7 +175,7 @@ struct LivesOf {
 class WholeLives : public ::testing::TestWithParam<LivesOf> {};
 
 TEST_P(WholeLives, AgreeWithTheRenewalSimulation) {
-  Profile profile = profile_named(GetParam().profile).value();
+  Profile profile = profile_named(GetParam().profile);
   if (const int64_t rate = GetParam().client_bytes_per_s; rate != 0) {
     profile = with_number(std::move(profile), "storage.client_bytes_per_s", rate).value();
   }

@@ -30,7 +30,7 @@ Scenario of_ranks(uint32_t ranks) {
   return scenario;
 }
 
-double seconds(actors::TimeNs time) {
+double in_seconds(actors::TimeNs time) {
   return static_cast<double>(time) / 1e9;
 }
 
@@ -47,7 +47,7 @@ TEST(ItemModel, TakesWhatAFlatGatherOfListsTakes) {
     const double at_a_rank =
         4.0 * 291 * static_cast<double>(costs.local_ns + costs.encode_ns + costs.decode_ns / 2);
     for (const SaveReport& save : report->saves) {
-      EXPECT_NEAR(seconds(save.plan_received.greatest), (at_coordinator + at_a_rank) / 1e9,
+      EXPECT_NEAR(in_seconds(save.plan_received.greatest), (at_coordinator + at_a_rank) / 1e9,
                   0.01 * at_coordinator / 1e9);
       EXPECT_EQ(save.aborted_ranks, 0u) << save.cause;
     }
@@ -55,7 +55,7 @@ TEST(ItemModel, TakesWhatAFlatGatherOfListsTakes) {
     const SaveReport& save = report->saves.back();
     const double committing =
         left * static_cast<double>(costs.result_decode_ns + costs.record_ns + costs.record_decode_ns) / 1e9;
-    EXPECT_GT(seconds(save.committed.greatest - save.plan_received.greatest), committing);
+    EXPECT_GT(in_seconds(save.committed.greatest - save.plan_received.greatest), committing);
     EXPECT_GT(save.costs.storage.bytes_written, static_cast<uint64_t>(left) * costs.record_bytes);
   }
 }
@@ -71,11 +71,11 @@ TEST(ItemModel, LeavesOutWhatIsKept) {
   const auto [first_kept, kept] = notified(2);
   EXPECT_EQ(first, first_sent);
   EXPECT_EQ(first, first_kept);
-  EXPECT_NEAR(seconds(again), seconds(first), 0.01 * seconds(first));
+  EXPECT_NEAR(in_seconds(again), in_seconds(first), 0.01 * in_seconds(first));
   const ItemCosts costs = profile_named("pytorch-dcp").items;
   const double planning =
       4.0 * 291 * 64 * (static_cast<double>(costs.dedupe_ns) + static_cast<double>(costs.plan_ns) / 2);
-  EXPECT_NEAR(seconds(planned_again - kept), planning / 1e9, 0.01 * planning / 1e9);
+  EXPECT_NEAR(in_seconds(planned_again - kept), planning / 1e9, 0.01 * planning / 1e9);
   EXPECT_LT(kept, first / 20);
 }
 

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/lifetime/failure_times.h"
 #include "tests/sim/models/run_all.h"
 
 namespace shoal::sim {
 namespace {
 
-using Kind = StorageStep::Kind;
+using StepKind = StorageStep::Kind;
 
 TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
   EventHeap events;
@@ -24,7 +25,7 @@ TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
   StorageModel storage(events, costs, 100, 1);
   actors::TimeNs last = 0;
   for (size_t node = 0; node < 100; ++node) {
-    storage.run(node, node, {{Kind::change, 1}}, [&] { last = events.now(); });
+    storage.run(node, node, {{StepKind::change, 1}}, [&] { last = events.now(); });
   }
   run_all(events);
   EXPECT_EQ(last, 200 + 100 * 50);
@@ -32,7 +33,7 @@ TEST(StorageModel, QueuesRequestsAndSharesBandwidth) {
   const actors::TimeNs began = last;
   constexpr uint64_t kBytes = uint64_t{1} << 30;
   for (size_t node = 0; node < 100; ++node) {
-    storage.run(node, 0, {{Kind::write, kBytes}}, [&] { last = events.now(); });
+    storage.run(node, 0, {{StepKind::write, kBytes}}, [&] { last = events.now(); });
   }
   run_all(events);
   const double wanted = 100.0 * static_cast<double>(kBytes) / 20;  // all bytes by the total, in nanoseconds
@@ -54,7 +55,7 @@ TEST(StorageModel, MakesRequestsWaitAsInAnMD1Queue) {
       at += -std::log((static_cast<double>(random.below(1 << 30)) + 1) / (1 << 30)) * 50'000 / load;
       const auto asked = static_cast<actors::TimeNs>(at);
       events.schedule(asked, [&, asked] {
-        storage.run(0, 0, {{Kind::change, 1}},
+        storage.run(0, 0, {{StepKind::change, 1}},
                     [&, asked] { waited += static_cast<double>(events.now() - asked - 150'000); });
       });
     }
@@ -73,7 +74,7 @@ StorageCosts objects() {
 }
 
 // When `requests` of each of two folders are done.
-actors::TimeNs two_folders_ns(const StorageCosts& costs, Kind kind, uint64_t first, uint64_t second) {
+actors::TimeNs two_folders_ns(const StorageCosts& costs, StepKind kind, uint64_t first, uint64_t second) {
   EventHeap events;
   StorageModel storage(events, costs, 2, 1);
   actors::TimeNs last = 0;
@@ -86,19 +87,18 @@ actors::TimeNs two_folders_ns(const StorageCosts& costs, Kind kind, uint64_t fir
 }
 
 TEST(StorageModel, LimitsEachPrefixOfAnObjectStoreByItself) {
-  EXPECT_EQ(two_folders_ns(objects(), Kind::change, 1, 2), actors::TimeNs{3500} * 285'714);  // one second
-  EXPECT_EQ(two_folders_ns(objects(), Kind::change, 1, 1),
+  EXPECT_EQ(two_folders_ns(objects(), StepKind::change, 1, 2), actors::TimeNs{3500} * 285'714);  // one second
+  EXPECT_EQ(two_folders_ns(objects(), StepKind::change, 1, 1),
             actors::TimeNs{2} * 3500 * 285'714);  // they share one
-  EXPECT_EQ(two_folders_ns(objects(), Kind::look, 1, 2), actors::TimeNs{3500} * 181'818);
+  EXPECT_EQ(two_folders_ns(objects(), StepKind::look, 1, 2), actors::TimeNs{3500} * 181'818);
   StorageCosts files = objects();
   files.is_objects = false;
-  EXPECT_EQ(two_folders_ns(files, Kind::change, 1, 2), actors::TimeNs{2} * 3500 * 285'714);
+  EXPECT_EQ(two_folders_ns(files, StepKind::change, 1, 2), actors::TimeNs{2} * 3500 * 285'714);
 }
 
 TEST(StorageModel, SplitsAPrefixThatIsAskedWithoutAPause) {
   StorageCosts costs = objects();
   costs.prefix_split_after_s = 1800;
-  constexpr actors::TimeNs kSecond = 1'000'000'000;
   EventHeap events;
   StorageModel storage(events, costs, 1, 1);
   // 7,000 requests a second, twice what a prefix bears, for two hours.
@@ -106,7 +106,7 @@ TEST(StorageModel, SplitsAPrefixThatIsAskedWithoutAPause) {
   uint64_t done = 0, done_at_half_hour = 0;
   for (int second = 0; second < kPeriods; ++second) {
     events.schedule(second * kSecond, [&] {
-      for (int i = 0; i < 70; ++i) storage.run(0, 9, {{Kind::change, 100}}, [&] { done += 100; });
+      for (int i = 0; i < 70; ++i) storage.run(0, 9, {{StepKind::change, 100}}, [&] { done += 100; });
     });
   }
   events.schedule(1800 * kSecond, [&] { done_at_half_hour = done; });
@@ -121,7 +121,7 @@ TEST(StorageModel, SplitsAPrefixThatIsAskedWithoutAPause) {
   StorageModel unsplit(unsplit_events, costs, 1, 1);
   for (int second = 0; second < kPeriods; ++second) {
     unsplit_events.schedule(second * kSecond, [&] {
-      for (int i = 0; i < 70; ++i) unsplit.run(0, 9, {{Kind::change, 100}}, [] {});
+      for (int i = 0; i < 70; ++i) unsplit.run(0, 9, {{StepKind::change, 100}}, [] {});
     });
   }
   run_all(unsplit_events);

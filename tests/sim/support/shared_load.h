@@ -6,12 +6,12 @@
 #include <cstring>
 #include <map>
 
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/sixteen_ranks.h"
 
 namespace shoal::sim {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
-inline constexpr actors::TimeNs kPatience = 3000 * actors::kMillisecond;
 
 struct Tensor {
   std::string fqn;
@@ -142,7 +142,7 @@ class SharedLoad : public ::testing::Test {
                                        std::vector<LayoutPtr>(2, layout_of(saved_by(tensors), 2)));
     for (auto& trainer : job.trainers) trainer->declare();
     for (auto& trainer : job.trainers) trainer->save(1);
-    job.run(kPatience);
+    job.run(3 * kPatience);
     ASSERT_TRUE(job.trainers[0]->decided().contains({1, 1}));
     ASSERT_TRUE(job.trainers[0]->decided().at({1, 1}).outcome.ok());
     host_.on_operation(

@@ -15,6 +15,12 @@ SaveOptions in_mode(SaveMode mode) {
   return options;
 }
 
+SaveOptions in_small_units(SaveMode mode) {
+  SaveOptions options = in_mode(mode);
+  options.unit_bytes = 1024;
+  return options;
+}
+
 SixteenRanks::SixteenRanks(SaveMode mode, NodeEngineFactory engines, VirtualDelays delays)
     : host_(delays, std::move(engines)),
       job_(VirtualJob::start(host_, facts_of(1), kHosts, kRanks, pipeline_job(kRanks, 2, 2))) {

@@ -14,6 +14,7 @@ namespace shoal::sim {
 
 // The default options of a mode.
 SaveOptions in_mode(SaveMode mode);
+SaveOptions in_small_units(SaveMode mode);  // of 1 KiB, so that ranks share the writing of small tensors
 
 class SixteenRanks : public ::testing::Test {
  protected:
