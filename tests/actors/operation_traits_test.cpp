@@ -3,30 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <utility>
-#include <vector>
+#include <string_view>
+
+#include "tests/actors/one_of_each.h"
 
 namespace shoal::actors {
 namespace {
 
-template <size_t... I>
-std::vector<Operation> one_of_each(std::index_sequence<I...>) {
-  return {Operation(std::in_place_index<I>)...};
-}
-std::vector<Operation> one_of_each() {
-  return one_of_each(std::make_index_sequence<std::variant_size_v<Operation>>());
-}
-
 TEST(OperationTraits, GiveEachOperationANameOfItsOwn) {
   std::set<std::string_view> names;
-  for (const Operation& each : one_of_each()) names.insert(traits_of(each).name);
+  for (const Operation& each : one_of_each<Operation>()) names.insert(traits_of(each).name);
   EXPECT_EQ(names.size(), std::variant_size_v<Operation>);
   EXPECT_FALSE(names.contains(""));
   EXPECT_EQ(traits_of(operation::ListAttempts{}).name, "ListAttempts");
 }
 
 TEST(OperationTraits, OfWhatCreatesOrCommitsNameAWriter) {
-  for (const Operation& each : one_of_each()) {
+  for (const Operation& each : one_of_each<Operation>()) {
     const OperationTraits traits = traits_of(each);
     EXPECT_FALSE(traits.creates_files && traits.root_use == RootUse::reads) << traits.name;
     if (!traits.may_commit) continue;

@@ -16,6 +16,11 @@
 
 namespace shoal::actors {
 
+// How a write to a root that is mounted read-only ends.
+inline Status read_only_root() {
+  return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
+}
+
 class RoleByItself {
  public:
   explicit RoleByItself(std::unique_ptr<Role> role) : role_(std::move(role)) { handle(event::Started{}); }

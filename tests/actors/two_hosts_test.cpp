@@ -6,12 +6,13 @@
 
 #include "actors/caf/caf_host.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/virtual_trainer.h"
 
 namespace shoal::actors {
 namespace {
 
-constexpr TimeNs kPatience = 1000 * kMillisecond;
+using sim::kPatience;
 
 // The CAF host of one node, on CAF's deterministic scheduler, in the virtual world.
 class CafEngine final : public sim::NodeEngine, public HostServices, public VirtualTime {

@@ -17,7 +17,6 @@ namespace shoal::actors {
 
 constexpr NodeId kNode = kFirstPeerNode;
 constexpr NodeId kOther = kFirstPeerNode + 1;
-constexpr TimeNs kPatience = 1000 * kMillisecond;
 
 inline NodeConfig facts_of_one() {
   NodeConfig config;

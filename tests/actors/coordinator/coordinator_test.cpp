@@ -15,10 +15,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Status read_only() {
-  return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
-}
-
 TEST(ARecentMap, ForgetsWhatWasPutFirstNotTheSmallestKey) {
   RecentMap<int, int> map(2);
   map.put(8, 1);
@@ -341,7 +337,7 @@ TEST_F(ACoordinatorByItself, RefusesAtOnceARankLocalHostAmongOthers) {
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
   roster_exists();
   both_report({1, 5, 1});
-  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only_root()));
   for (NodeId node : {kNode, kOther}) {
     ASSERT_EQ(role_.sent<wire::Undecided>(node).size(), 1u);
     EXPECT_THAT(role_.sent<wire::Undecided>(node)[0].why.message(), HasSubstr("Read-only file system"));
@@ -420,7 +416,7 @@ TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRe
 TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
   both_join();
   no_later_epoch();
-  ASSERT_TRUE(role_.answer<operation::PublishRoster>(read_only()));
+  ASSERT_TRUE(role_.answer<operation::PublishRoster>(read_only_root()));
   ASSERT_EQ(role_.sent<wire::JoinRejected>(kOther).size(), 1u);
   EXPECT_THAT(role_.sent<wire::JoinRejected>(kOther)[0].cause, HasSubstr("Read-only file system"));
 

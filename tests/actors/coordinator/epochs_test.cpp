@@ -5,11 +5,13 @@
 #include "storage/root/run_root.h"
 #include "tests/actors/role_by_itself.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/virtual_trainer.h"
 
 namespace shoal::actors {
 namespace {
 
+using sim::kPatience;
 using ::testing::HasSubstr;
 
 NodeConfig facts_of(const std::string& host) {

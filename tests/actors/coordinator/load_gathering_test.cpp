@@ -8,15 +8,12 @@
 #include <limits>
 
 #include "tests/actors/role_by_itself.h"
+#include "tests/actors/test_ids.h"
 
 namespace shoal::actors {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr AttemptKey kKey = {1, 10, 1};
-constexpr wire::LoadId kLatest{true, 0, 3, 0}, kStep{false, 10, 0, 0};
-constexpr NodeId kA = 101, kB = 102, kC = 103;
 
 LayoutId layout(uint8_t number) {
   LayoutId id;
@@ -49,6 +46,7 @@ class GatheringRole final : public Role {
 
 class AGathering : public ::testing::Test {
  protected:
+  static constexpr NodeId kA = 101, kB = 102, kC = 103;
   const Timeouts times_{};
   const TimeNs quiet_ = TimeNs{times_.load_gather_quiet_ms} * kMillisecond;
   const TimeNs longest_ = TimeNs{times_.load_gather_longest_ms} * kMillisecond;
@@ -56,7 +54,7 @@ class AGathering : public ::testing::Test {
 
   // Ranks [first, first + count) of a host, all of one layout; without an address it shares nothing.
   void join(NodeId node, const std::string& address, Rank first, uint32_t count, uint8_t of_layout = 1,
-            const wire::LoadId& id = kLatest) {
+            const wire::LoadId& id = kLoadOfLatest) {
     wire::JoinLoad report{id, world_size_, address, {}, patience_ms_};
     for (Rank rank = first; !address.empty() && rank < first + count; ++rank) {
       report.ranks.push_back({rank, layout(of_layout)});
@@ -68,7 +66,7 @@ class AGathering : public ::testing::Test {
   static storage::LoadChoice choice() {
     storage::LoadChoice choice;
     choice.found = true;
-    choice.key = kKey;
+    choice.key = kLoadedKey;
     return choice;
   }
   std::vector<wire::LoadRoster> notified(NodeId node) const {
@@ -90,7 +88,7 @@ TEST_F(AGathering, ChoosesOnceAndTellsAllAsSoonAsEveryRankHasCome) {
     ASSERT_EQ(notified(node).size(), 1u);
     const wire::LoadRoster roster = notified(node)[0];
     EXPECT_TRUE(roster.outcome.ok());
-    EXPECT_EQ(roster.key, kKey);
+    EXPECT_EQ(roster.key, kLoadedKey);
     EXPECT_THAT(roster.groups, ElementsAre(layout(1)));
     EXPECT_THAT(roster.addresses, ElementsAre("a:1", "b:1"));
     ASSERT_EQ(roster.members.size(), 2u);
@@ -197,7 +195,7 @@ TEST_F(AGathering, TellsWhoComesLateTheCheckpointAlone) {
   ASSERT_EQ(notified(kA).size(), 1u);
   join(kB, "b:1", 4, 4);
   ASSERT_EQ(notified(kB).size(), 1u);
-  EXPECT_EQ(notified(kB)[0].key, kKey);
+  EXPECT_EQ(notified(kB)[0].key, kLoadedKey);
   EXPECT_TRUE(notified(kB)[0].addresses.empty());
   join(kA, "a:1", 0, 4);  // its answer was lost
   ASSERT_EQ(notified(kA).size(), 2u);
@@ -211,7 +209,7 @@ TEST_F(AGathering, TellsWhoSharesNothingTheCheckpointAsSoonAsItIsChosen) {
   EXPECT_TRUE(notified(kB).empty());
   choose();
   ASSERT_EQ(notified(kB).size(), 1u);
-  EXPECT_EQ(notified(kB)[0].key, kKey);
+  EXPECT_EQ(notified(kB)[0].key, kLoadedKey);
   EXPECT_TRUE(notified(kB)[0].addresses.empty());
   EXPECT_TRUE(notified(kA).empty()) << "which waits for others";
 }
@@ -256,8 +254,8 @@ TEST_F(AGathering, ForgetsANodeThatIsLostBeforeTheOthersAreTold) {
 }
 
 TEST_F(AGathering, TellsAllWhyNothingCanBeLoaded) {
-  join(kA, "a:1", 0, 4, 1, kStep);
-  join(kB, "b:1", 4, 2, 1, kStep);
+  join(kA, "a:1", 0, 4, 1, kLoadOfStep);
+  join(kB, "b:1", 4, 2, 1, kLoadOfStep);
   ASSERT_TRUE(coordinator_.answer<operation::ListAttemptsOfStep>(OperationResult(storage::AttemptList{})));
   for (NodeId node : {kA, kB}) {
     ASSERT_EQ(notified(node).size(), 1u) << "at once";

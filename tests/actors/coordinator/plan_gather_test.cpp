@@ -4,14 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/virtual_trainer.h"
 
 namespace shoal::actors {
 namespace {
 
+using sim::kPatience;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRanks = 8;
 constexpr Rank kPlanner = 5;  // on the third of four hosts, of which the first coordinates
 
 NodeConfig facts_of_run() {
@@ -22,6 +23,8 @@ NodeConfig facts_of_run() {
 
 class PlanGathering : public ::testing::Test {
  protected:
+  static constexpr uint32_t kRanks = 8;
+
   PlanGathering()
       : job_(sim::VirtualJob::start(host_, facts_of_run(), 4, kRanks, sim::pipeline_job(kRanks, 2, 2))) {
     SaveOptions options;

@@ -6,6 +6,7 @@
 
 #include "base/rank_names.h"
 #include "tests/actors/coordinator/coordinator_by_itself.h"
+#include "tests/actors/units.h"
 
 namespace shoal::actors {
 namespace {
@@ -13,8 +14,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // Four ranks hold "a", 40 MiB, and each pair of ranks {0, 1} and {2, 3} half of "b", 80 MiB.
 World some_replicas() {

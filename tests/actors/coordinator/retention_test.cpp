@@ -5,11 +5,13 @@
 #include "actors/role.h"
 #include "storage/retention/retention.h"
 #include "tests/sim/support/job_layouts.h"
+#include "tests/sim/support/patience.h"
 #include "tests/sim/support/virtual_trainer.h"
 
 namespace shoal::actors {
 namespace {
 
+using sim::kPatience;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -13,7 +13,8 @@
 #include "base/digest/digest.h"
 #include "base/visit.h"
 #include "sim/bytes/memory_slabs.h"
-#include "tests/actors/executor/test_ids.h"
+#include "tests/actors/one_of_each.h"
+#include "tests/actors/test_ids.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/planned_shards.h"
 #include "tests/storage/test_support.h"
@@ -416,18 +417,10 @@ TEST_F(WholeAttempt, IsNeitherWhileTheRootCannotBeRead) {
   }
 }
 
-template <size_t... I>
-std::vector<Operation> one_of_each(std::index_sequence<I...>) {
-  return {Operation(std::in_place_index<I>)...};
-}
-std::vector<Operation> one_of_each() {
-  return one_of_each(std::make_index_sequence<std::variant_size_v<Operation>>());
-}
-
 // Each operation that commits where it finds the attempt whole, in each of its ways.
 std::vector<Operation> commits(const AttemptKey& key, const storage::RankManifest& manifest) {
   std::vector<Operation> out;
-  for (const Operation& each : one_of_each()) {
+  for (const Operation& each : one_of_each<Operation>()) {
     if (!traits_of(each).may_commit) continue;
     std::visit(
         base::Overloaded{
@@ -562,7 +555,7 @@ TEST_F(RunnerTest, OfAJobThatOnlyReadsRefusesWhatChangesTheRoot) {
       "ReadChunk",        "CheckChunk",     "CopyChunk",      "ReleaseWindow",      "ReadHeader",
       "CheckHeader",      "LocateRanges",   "DecodeDecision", "ListCheckpoints",    "ListMissingManifests",
       "VerifyCheckpoint", "MeasureWrites"};
-  for (const Operation& each : one_of_each()) {
+  for (const Operation& each : one_of_each<Operation>()) {
     const std::string_view name = traits_of(each).name;
     EXPECT_EQ(traits_of(each).root_use != RootUse::writes, allowed.contains(name)) << name;
     if (allowed.contains(name)) continue;

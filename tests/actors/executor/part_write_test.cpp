@@ -11,7 +11,7 @@
 
 #include "base/digest/digest.h"
 #include "sim/bytes/memory_slabs.h"
-#include "tests/actors/executor/test_ids.h"
+#include "tests/actors/test_ids.h"
 #include "tests/storage/test_support.h"
 
 namespace shoal::actors {

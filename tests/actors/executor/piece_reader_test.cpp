@@ -8,7 +8,7 @@
 #include <new>
 
 #include "base/digest/digest.h"
-#include "tests/actors/executor/test_ids.h"
+#include "tests/actors/test_ids.h"
 #include "tests/storage/test_support.h"
 
 namespace shoal::actors {

@@ -6,9 +6,6 @@
 
 namespace shoal::actors {
 
-constexpr AttemptKey kKey = {1, 10, 1};
-constexpr ClientId kClient = 7;
-
 class LoaderByItself : public RoleByItself {
  public:
   explicit LoaderByItself(bool read_only = false, bool clients_read_files = true)

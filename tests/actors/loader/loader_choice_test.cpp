@@ -7,6 +7,7 @@
 
 #include "actors/operation_traits.h"
 #include "tests/actors/loader/loader_by_itself.h"
+#include "tests/actors/test_ids.h"
 #include "tests/storage/decisions/decision_samples.h"
 
 namespace shoal::actors {

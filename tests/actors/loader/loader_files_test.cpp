@@ -10,6 +10,7 @@
 
 #include "actors/loader/read_plan.h"
 #include "tests/actors/loader/loader_by_itself.h"
+#include "tests/actors/test_ids.h"
 #include "tests/storage/decisions/decision_samples.h"
 
 namespace shoal::actors {
@@ -17,12 +18,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kSlab = 3;
-constexpr uint64_t kWeightBytes = 8 * 3 * 4;
-
 // A load of a weight, a quarter of which each of four files has.
 class LoaderFiles : public ::testing::Test {
  protected:
+  static constexpr uint64_t kWeightBytes = 8 * 3 * 4;
+
   explicit LoaderFiles(bool clients_read_files = true) : loader_(false, clients_read_files) {}
   void SetUp() override {
     begin();
@@ -36,21 +36,22 @@ class LoaderFiles : public ::testing::Test {
     local::Load load;
     load.request_id = 1;
     load.latest = false;
-    load.step = kKey.step;
+    load.step = kLoadedKey.step;
     load.slab_id = kSlab;
     load.reads_files = true;
     load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
     loader_.from_client(kClient, load);
     storage::AttemptList list;
     list.attempts.emplace_back();
-    list.attempts.back().key = kKey;
+    list.attempts.back().key = kLoadedKey;
     list.attempts.back().state = storage::AttemptInfo::State::committed;
     ASSERT_TRUE(loader_.answer<operation::ListAttemptsOfStep>(OperationResult(list)));
     ASSERT_TRUE(loader_.answer<operation::PinAttempt>(OperationResult(
-        std::make_shared<const storage::Mark>(storage::Mark{"a pin", kKey, true, 0, "", 0, {}}))));
-    storage::Manifest manifest = storage::sample_manifest(kKey).manifest();
+        std::make_shared<const storage::Mark>(storage::Mark{"a pin", kLoadedKey, true, 0, "", 0, {}}))));
+    storage::Manifest manifest = storage::sample_manifest(kLoadedKey).manifest();
     manifest.files.back() = {shard_file_name(3, 0), 4126, storage::nonce_of(103), 3, 0u};
-    storage::Decision decision{kKey, storage::nonce_of(1), storage::nonce_of(77), 0, std::move(manifest)};
+    storage::Decision decision{kLoadedKey, storage::nonce_of(1), storage::nonce_of(77), 0,
+                               std::move(manifest)};
     ASSERT_TRUE(loader_.answer<operation::ReadDecision>(
         OperationResult(std::make_shared<const storage::Decision>(std::move(decision)))));
   }

@@ -10,6 +10,7 @@
 #include "actors/loader/open_checkpoints.h"
 #include "actors/operation_traits.h"
 #include "tests/actors/loader/loader_by_itself.h"
+#include "tests/actors/test_ids.h"
 #include "tests/storage/decisions/decision_samples.h"
 
 namespace shoal::actors {
@@ -23,7 +24,7 @@ class LoaderOpen : public ::testing::Test {
     local::Load load;
     load.request_id = id;
     load.latest = false;
-    load.step = kKey.step;
+    load.step = kLoadedKey.step;
     load.of = of;
     load.keeps_open = keeps_open;
     load.wants_layouts = of == 0;
@@ -43,7 +44,7 @@ class LoaderOpen : public ::testing::Test {
     if (std::get_if<operation::ListAttemptsOfStep>(&operation)) {
       storage::AttemptList list;
       list.attempts.emplace_back();
-      list.attempts.back().key = kKey;
+      list.attempts.back().key = kLoadedKey;
       list.attempts.back().state = storage::AttemptInfo::State::committed;
       return OperationResult(list);
     }
@@ -53,7 +54,7 @@ class LoaderOpen : public ::testing::Test {
           std::make_shared<const storage::Mark>(storage::Mark{"a pin", pin->key, true, 0, "", 0, {}}));
     }
     if (const auto* read = std::get_if<operation::ReadDecision>(&operation)) {
-      const Bytes file = storage::encode_decision(storage::sample_manifest(kKey)).value();
+      const Bytes file = storage::encode_decision(storage::sample_manifest(kLoadedKey)).value();
       return decision_of(read->leaves_encoded ? storage::open_decision(file, "m")
                                               : storage::decode_decision(file, "m"));
     }
@@ -91,7 +92,7 @@ TEST_F(LoaderOpen, OneThatThereIsNoRoomToPinIsReadAllTheSame) {
   load(7, 1);
   EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision"}));
   auto [found, done] = answers();
-  EXPECT_EQ(found.checkpoint.key, kKey);
+  EXPECT_EQ(found.checkpoint.key, kLoadedKey);
   EXPECT_OK(done.outcome);
   loader_.from_client(7, local::Close{1});
   EXPECT_EQ(carry_out(), Names{"RemovePin"});  // closes its shards
@@ -101,7 +102,7 @@ TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
   load(7, 1);
   EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision"}));
   auto [found, done] = answers();
-  EXPECT_EQ(found.checkpoint.key, kKey);
+  EXPECT_EQ(found.checkpoint.key, kLoadedKey);
   EXPECT_TRUE(found.checkpoint.state_dict_metadata.empty());  // they follow from the layouts
   ASSERT_TRUE(found.layouts);
   ASSERT_TRUE(found.layouts->encoded);  // as they stand in the manifest
@@ -112,7 +113,7 @@ TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
     load(7, id, 1, false);
     EXPECT_EQ(carry_out(), Names());
     std::tie(found, done) = answers();
-    EXPECT_EQ(found.checkpoint.key, kKey);
+    EXPECT_EQ(found.checkpoint.key, kLoadedKey);
     EXPECT_FALSE(found.layouts);
     EXPECT_EQ(done.request_id, id);
   }

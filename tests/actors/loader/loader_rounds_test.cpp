@@ -6,14 +6,12 @@
 
 #include "actors/loader/read_plan.h"
 #include "tests/actors/loader/loader_by_itself.h"
+#include "tests/actors/loader/sharing/peer.h"
+#include "tests/actors/test_ids.h"
 #include "tests/storage/decisions/decision_samples.h"
 
 namespace shoal::actors {
 namespace {
-
-constexpr NodeId kPeer = kFirstSharer + 3;
-constexpr wire::LoadId kLoad = {false, kKey.step, 0, 0};
-constexpr TimeNs kDeadline = 5000 * kMillisecond;
 
 ChunkPtr chunk_of(uint64_t bytes) {
   auto chunk = std::make_shared<Chunk>();
@@ -35,7 +33,7 @@ class ALoader : public LoaderByItself {
     local::Load load;
     load.request_id = 1;
     load.latest = false;
-    load.step = kKey.step;
+    load.step = kLoadedKey.step;
     load.slab_id = 1;
     load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
     load.sharing = local::Load::Sharing{LoadMethod::two_stage, rank, 2, 0, both_want(), {}};
@@ -46,17 +44,18 @@ class ALoader : public LoaderByItself {
     EXPECT_EQ(joins.size(), 1u);
     const LayoutId group = joins.at(0).ranks.at(0).layout_id;
     wire::LoadRoster roster{
-        kLoad, {}, kKey, {group}, {address_of(0), address_of(1)}, {{0, 1, 0, 0}, {1, 1, 1, 0}}};
+        kLoadOfStep, {}, kLoadedKey, {group}, {address_of(0), address_of(1)}, {{0, 1, 0, 0}, {1, 1, 1, 0}}};
     receive(kCoordinatorNode, RoleKind::coordinator, roster);
     EXPECT_TRUE(answer<operation::PinAttempt>(OperationResult(
-        std::make_shared<const storage::Mark>(storage::Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+        std::make_shared<const storage::Mark>(storage::Mark{"a pin", kLoadedKey, true, 0, "", 0, {}}))));
   }
   // Receives what to read, and begins.
   void begin() {
-    storage::Manifest manifest = storage::sample_manifest(kKey).manifest();
+    storage::Manifest manifest = storage::sample_manifest(kLoadedKey).manifest();
     manifest.files.back() = {shard_file_name(3, 0), 4126, storage::nonce_of(103), 3, 0u};
-    EXPECT_TRUE(answer<operation::ReadDecision>(OperationResult(std::make_shared<const storage::Decision>(
-        storage::Decision{kKey, storage::nonce_of(1), storage::nonce_of(77), 0, std::move(manifest)}))));
+    EXPECT_TRUE(answer<operation::ReadDecision>(
+        OperationResult(std::make_shared<const storage::Decision>(storage::Decision{
+            kLoadedKey, storage::nonce_of(1), storage::nonce_of(77), 0, std::move(manifest)}))));
   }
   std::vector<uint64_t> wanted_of_its_peer() const {
     std::vector<uint64_t> numbers;
@@ -69,7 +68,7 @@ class ALoader : public LoaderByItself {
   // The node has all bytes, and so has its client.
   void end() {
     for (uint64_t number : wanted_of_its_peer()) {
-      receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, number, chunk_of(24)});
+      receive(kPeer, RoleKind::loader, wire::ChunkData{kLoadOfStep, number, chunk_of(24)});
     }
     const OperationResult done{operation::Done{}};
     while (answer<operation::ReadHeader>(OperationResult(chunk_of(4096))) ||
@@ -95,7 +94,7 @@ std::vector<uint64_t> wanted_by(Rank rank) {
 
 TEST(ALoaderThatIsAskedBeforeItBegins, SaysThatTheChunksCome) {
   ALoader loader(0);
-  loader.receive(kPeer, RoleKind::loader, wire::ChunkRequest{kLoad, {5, 7}});
+  loader.receive(kPeer, RoleKind::loader, wire::ChunkRequest{kLoadOfStep, {5, 7}});
   loader.pass(kDeadline - kMillisecond);
   const auto received = loader.sent<wire::ChunksPending>(kPeer);
   ASSERT_GE(received.size(), 1u) << "before it is given up";
@@ -113,7 +112,7 @@ TEST(ALoaderThatIsAskedBeforeItBegins, KeepsNothingForAPeerThatReadsItItself) {
   ASSERT_FALSE(wanted.empty());
   for (bool is_notified : {false, true}) {
     ALoader loader(0);
-    if (is_notified) loader.receive(kPeer, RoleKind::loader, wire::ChunksCancelled{kLoad, wanted});
+    if (is_notified) loader.receive(kPeer, RoleKind::loader, wire::ChunksCancelled{kLoadOfStep, wanted});
     loader.begin();
     loader.end();
     EXPECT_TRUE(loader.has_ended());
@@ -133,7 +132,7 @@ class ManyRanks : public LoaderByItself {
     local::Load load;
     load.request_id = 1;
     load.latest = false;
-    load.step = kKey.step;
+    load.step = kLoadedKey.step;
     load.slab_id = 1;
     load.targets = {
         {"weight", LayoutEntry::Kind::tensor, DType::f32, {rows, 1024}, {whole(Dims{rows, 1024})}}};
@@ -188,13 +187,14 @@ TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowO
   host.listen();
   host.load(1, LoadMethod::two_stage);
   const LayoutId group = host.joins().at(0).ranks.at(0).layout_id;
-  host.receive(kCoordinatorNode, RoleKind::coordinator,
-               wire::LoadRoster{kLoad, {}, kKey, {group}, {"a:1", "b:1"}, {{0, 1, 0, 0}, {2, 1, 1, 0}}});
+  host.receive(
+      kCoordinatorNode, RoleKind::coordinator,
+      wire::LoadRoster{kLoadOfStep, {}, kLoadedKey, {group}, {"a:1", "b:1"}, {{0, 1, 0, 0}, {2, 1, 1, 0}}});
   EXPECT_EQ(host.pinned(), 1u);
   host.pass(5'000 * kMillisecond);
   EXPECT_EQ(host.joins().size(), 1u) << "it knows enough";
   EXPECT_TRUE(host.answer<operation::PinAttempt>(OperationResult(
-      std::make_shared<const storage::Mark>(storage::Mark{"a pin", kKey, true, 0, "", 0, {}}))));
+      std::make_shared<const storage::Mark>(storage::Mark{"a pin", kLoadedKey, true, 0, "", 0, {}}))));
   EXPECT_EQ(host.started<operation::ReadDecision>(), 2u) << "both load it";
 }
 

@@ -6,14 +6,14 @@
 #include <deque>
 #include <random>
 
+#include "tests/actors/units.h"
+
 namespace shoal::actors {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using WindowId = WindowBudget::WindowId;
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 WindowBudget::Ask one(ClientId client, uint64_t wanted_mib, uint64_t least_mib = 1) {
   return {{{{client, 0}, wanted_mib * kMiB, least_mib * kMiB}}, 0, 0};

@@ -6,6 +6,7 @@
 #include "actors/messages/messages.h"
 #include "schema/wire.capnp.h"
 #include "storage/decisions/decision.h"
+#include "tests/actors/test_ids.h"
 #include "tests/random_edit.h"
 #include "tests/schema/set_fields.h"
 #include "tests/storage/decisions/decision_samples.h"
@@ -21,8 +22,6 @@ WireMessage message_of(WireBody body, RoleKind from = RoleKind::planner,
                        RoleKind to = RoleKind::coordinator) {
   return {from, to, std::make_shared<const WireBody>(std::move(body))};
 }
-
-constexpr AttemptKey kKey = {1, 3, 1};
 
 wire::JoinRanks sample_join() {
   return {"host-a",
@@ -79,12 +78,12 @@ wire::PlanGathering sample_exchange() {
           {{2, text("a plan")}, {7, text("")}}};
 }
 
-constexpr wire::LoadId kLoad = {true, 0, 3, 1};
+constexpr wire::LoadId kSampleLoad = {true, 0, 3, 1};
 
 wire::LoadRoster sample_load_roster() {
   auto passed_over = std::make_shared<PassedOver>();
   passed_over->add({1, 9, 1}, "damaged: manifest.shoal");
-  return {kLoad,
+  return {kSampleLoad,
           ok_status(),
           kKey,
           {storage::nonce_of(3), storage::nonce_of(4)},
@@ -97,7 +96,7 @@ wire::ChunkData sample_chunk() {
   auto chunk = std::make_shared<Chunk>();
   chunk->bytes.resize(100, std::byte{7});
   chunk->size = chunk->bytes.size();
-  return {kLoad, 99, chunk};
+  return {kSampleLoad, 99, chunk};
 }
 
 // One of every kind, in the order of the variant.
@@ -127,14 +126,15 @@ std::vector<WireMessage> samples() {
       message_of(sample_global_plan(), coordinator, writer),
       message_of(sample_exchange(), writer, coordinator),
       message_of(
-          wire::JoinLoad{kLoad, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
+          wire::JoinLoad{
+              kSampleLoad, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
           RoleKind::loader, coordinator),
       message_of(sample_load_roster(), coordinator, RoleKind::loader),
-      message_of(wire::ChunkRequest{kLoad, {99, 7}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunkRequest{kSampleLoad, {99, 7}}, RoleKind::loader, RoleKind::loader),
       message_of(sample_chunk(), RoleKind::loader, RoleKind::loader),
-      message_of(wire::ChunksUnavailable{kLoad, {7}}, RoleKind::loader, RoleKind::loader),
-      message_of(wire::ChunksCancelled{kLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
-      message_of(wire::ChunksPending{kLoad, {7, 8, 9}, 3}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksUnavailable{kSampleLoad, {7}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksCancelled{kSampleLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
+      message_of(wire::ChunksPending{kSampleLoad, {7, 8, 9}, 3}, RoleKind::loader, RoleKind::loader),
       message_of(wire::SaveProgress{kKey, 17}, writer, coordinator),
   };
 }

@@ -15,7 +15,7 @@ namespace {
 const Bytes kMessage = encode_wire({RoleKind::coordinator, RoleKind::shard_writer,
                                     std::make_shared<WireBody>(wire::Pending{.key = {1, 2, 3}})});
 
-std::vector<LinkMessage> one_of_each() {
+std::vector<LinkMessage> sample_messages() {
   Nonce nonce;
   nonce.bytes[3] = std::byte{7};
   return {link::ServeAsRelay{12},
@@ -36,7 +36,7 @@ std::vector<LinkMessage> one_of_each() {
 }
 
 TEST(LinkMessages, PassUnchanged) {
-  for (const LinkMessage& word : one_of_each()) {
+  for (const LinkMessage& word : sample_messages()) {
     auto read = decode_link(encode_link(word));
     ASSERT_TRUE(read.ok() && read->has_value()) << word.index() << ": " << read.status().to_string();
     EXPECT_EQ((*read)->index(), word.index());
@@ -48,14 +48,14 @@ TEST(LinkMessages, AreNotThoseOfRoles) {
   auto read = decode_link(kMessage);
   ASSERT_TRUE(read.ok());
   EXPECT_FALSE(read->has_value());
-  for (const LinkMessage& word : one_of_each()) {
+  for (const LinkMessage& word : sample_messages()) {
     EXPECT_EQ(decode_wire(encode_link(word)).status().code(), Code::corrupt) << word.index();
   }
 }
 
 TEST(LinkMessages, ThatAreDamagedAreErrorsAndNoMore) {
   std::mt19937 random(7);
-  for (const LinkMessage& word : one_of_each()) {
+  for (const LinkMessage& word : sample_messages()) {
     const Bytes whole = encode_link(word);
     for (int i = 0; i < 500; ++i) {
       Bytes bytes = whole;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "storage/decisions/decision.h"
+#include "tests/actors/units.h"
 #include "tests/sim/support/changing_job.h"
 
 namespace shoal::actors {
@@ -11,7 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr TimeNs kSecond = 1'000 * kMillisecond;
 constexpr sim::Holding kPlain{}, kMomentum{.momentum = true}, kLazy{.lazy = true}, kShared{.shared = true};
 
 class AJob : public ::testing::Test {

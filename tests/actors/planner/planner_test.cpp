@@ -13,22 +13,22 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kRanks = 4;
 constexpr TimeNs kLong = 60'000 * kMillisecond;
-
-NodeConfig one_host() {
-  NodeConfig config;
-  config.generation = 1;
-  config.epoch = 1;
-  config.job_id = "job-1";
-  config.host = "host0";
-  config.world_size = kRanks;
-  config.expected_ranks = {0, 1, 2, 3};
-  return config;
-}
 
 class ThePlanner : public ::testing::Test {
  protected:
+  static constexpr uint32_t kRanks = 4;
+
+  static NodeConfig one_host() {
+    NodeConfig config;
+    config.generation = 1;
+    config.epoch = 1;
+    config.job_id = "job-1";
+    config.host = "host0";
+    config.world_size = kRanks;
+    config.expected_ranks = {0, 1, 2, 3};
+    return config;
+  }
   void comes(Rank rank, const SaveOptions& options = {}) {
     local::Attach attach;
     attach.rank = rank;

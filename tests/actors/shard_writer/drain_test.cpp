@@ -572,7 +572,7 @@ TEST_F(ThreeSlowHosts, CommitWhatAllHaveStagedThoughTheyAreStoppedTogether) {
   for (size_t node = 0; node < kHosts; ++node) EXPECT_TRUE(host_.drained(node)) << node;
 }
 
-NodeConfig facts_of_one() {
+NodeConfig facts_of_two_ranks() {
   NodeConfig config;
   config.generation = 1;
   config.epoch = 1;
@@ -582,7 +582,7 @@ NodeConfig facts_of_one() {
 }
 
 TEST(AShardWriterThatStops, NamesItsRanksEvenThoseThatNeverAttached) {
-  RoleByItself role(make_shard_writer(facts_of_one()));
+  RoleByItself role(make_shard_writer(facts_of_two_ranks()));
   role.handle(event::Drain{});
   EXPECT_TRUE(role.drained);
   const auto received = role.sent<wire::RanksEnded>(kCoordinatorNode);
@@ -594,14 +594,14 @@ TEST(AShardWriterThatStops, NamesItsRanksEvenThoseThatNeverAttached) {
 }
 
 TEST(AShardWriterThatNobodyNeeds, LeavesItsRanksToTheNextNode) {
-  RoleByItself role(make_shard_writer(facts_of_one()));
+  RoleByItself role(make_shard_writer(facts_of_two_ranks()));
   role.handle(event::Drain{.by_request = false});
   EXPECT_TRUE(role.drained);
   EXPECT_TRUE(role.sends.empty());
 }
 
 TEST(AShardWriterWhoseTrainerEnded, SaysSoUntilTheRankIsBack) {
-  RoleByItself role(make_shard_writer(facts_of_one()));
+  RoleByItself role(make_shard_writer(facts_of_two_ranks()));
   role.handle(event::TrainerEnded{1, "exit status 1"});
   role.pass(60'000 * kMillisecond);
   const size_t received = role.sent<wire::RanksEnded>(kCoordinatorNode).size();

@@ -7,6 +7,7 @@
 
 #include "storage/decisions/rank_manifest_set.h"
 #include "tests/actors/role_by_itself.h"
+#include "tests/actors/test_ids.h"
 #include "tests/sim/support/job_layouts.h"
 
 namespace shoal::actors {
@@ -16,12 +17,8 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr ClientId kClient = 7;
 constexpr ClientId kAgain = kClient + 7;  // the next connection of the trainer of rank 0
 
-Status read_only() {
-  return Status(Code::refused, "/root: cannot create: not writable: Read-only file system");
-}
 Status gone() {
   return Status(Code::unavailable, "gone");
 }
@@ -157,7 +154,7 @@ class AShardWriterByItself : public ::testing::Test {
 TEST_F(AShardWriterByItself, TellsItsClientWhyNoDecisionCanBePublished) {
   stage(5);
   role_.pass(300'000 * kMillisecond);
-  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only_root()));
   const auto notified = role_.notified<local::Decided>(kClient);
   ASSERT_EQ(notified.size(), 1u);
   EXPECT_EQ(notified[0].outcome.code(), Code::refused);
@@ -186,7 +183,7 @@ TEST_F(AShardWriterByItself, TriesToPublishItsTombstoneWithBackOffAndNotForEver)
 
 TEST_F(AShardWriterByItself, PublishesATombstoneWhenItHearsThatTheCoordinatorCannot) {
   stage(5);
-  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, read_only()});
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, read_only_root()});
   OperationId id = 0;
   const std::string cause = tombstone_cause(&id);
   EXPECT_THAT(cause, HasSubstr("Read-only file system"));
@@ -304,7 +301,7 @@ TEST_F(AShardWriterByItself, FailsTheSaveIfItsRosterIsNowhere) {
 // Regression: `shoal launch` waited two minutes for a node whose trainers had ended.
 TEST_F(AShardWriterByItself, DrainsWithinSecondsWhereNoAbortCanBeRecordedAndNoTrainerWaits) {
   stage(5);
-  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, read_only()});
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, read_only_root()});
   role_.handle(event::ClientLost{kClient});
   role_.handle(event::Drain{});
   size_t seconds = 0;
@@ -734,7 +731,7 @@ class AShardWriterThatCouldNotDecide : public AShardWriterByItself {
     attach(1);
     stage(5);
     role_.pass(300'000 * kMillisecond);
-    EXPECT_TRUE(role_.answer<operation::PublishDecision>(read_only()));
+    EXPECT_TRUE(role_.answer<operation::PublishDecision>(read_only_root()));
     EXPECT_EQ(notified(0).size(), 1u);
   }
   void expect_not_decided(Rank rank) {

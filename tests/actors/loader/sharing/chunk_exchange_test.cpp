@@ -7,15 +7,13 @@
 #include <numeric>
 #include <utility>
 
+#include "tests/actors/loader/sharing/peer.h"
 #include "tests/actors/role_by_itself.h"
+#include "tests/actors/test_ids.h"
+#include "tests/actors/units.h"
 
 namespace shoal::actors {
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr wire::LoadId kLoad{true, 0, 3, 0};
-constexpr TimeNs kDeadline = 5000 * kMillisecond;
-constexpr NodeId kPeer = kFirstSharer + 9;
 
 // The calls of a Loader to an exchange, and the callbacks that it gets.
 class ExchangeRole final : public Role {
@@ -109,7 +107,7 @@ class AnExchange : public ::testing::Test {
     std::vector<std::string> addresses;
     for (uint32_t host = 0; host < hosts; ++host) addresses.push_back("host" + std::to_string(host));
     auto role = std::make_unique<ExchangeRole>(
-        plan_, ChunkExchange::Settings{kLoad, addresses, own, 128 * kMiB, may_go_direct, kDeadline},
+        plan_, ChunkExchange::Settings{kLoadOfLatest, addresses, own, 128 * kMiB, may_go_direct, kDeadline},
         gives_room_);
     role_ = role.get();
     node_.emplace(std::move(role));
@@ -119,7 +117,7 @@ class AnExchange : public ::testing::Test {
       const uint32_t children = LoadTree(hosts, own, {}).children(chunk.ordinal);
       wanted.insert(wanted.end(), children, chunk.number);
     }
-    node_->receive(kPeer, RoleKind::loader, wire::ChunkRequest{kLoad, wanted});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunkRequest{kLoadOfLatest, wanted});
     if (has_headers_) bring_headers();
   }
   // Headers come from storage and from peers, as soon as they are wanted.
@@ -128,7 +126,7 @@ class AnExchange : public ::testing::Test {
     }
     for (uint64_t number : report<wire::ChunkRequest>()) {
       if (number != header_ || std::exchange(has_come_, true)) continue;
-      node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, number, a_header()});
+      node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoadOfLatest, number, a_header()});
       node_->answer<operation::CheckHeader>(OperationResult(operation::Done{}));
     }
   }
@@ -187,7 +185,7 @@ class AnExchange : public ::testing::Test {
     auto chunk = std::make_shared<Chunk>();
     chunk->size = kChunkBytes;
     const uint64_t number = asked_for()[come_++];
-    node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, number, std::move(chunk)});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoadOfLatest, number, std::move(chunk)});
     node_->answer<operation::CheckChunk>(OperationResult(operation::Done{}));
     copy();
     if (has_headers_) bring_headers();
@@ -345,7 +343,7 @@ TEST_F(AnExchange, KeepsNothingForAPeerThatReadsItItself) {
   begin(false);
   node_->now = 10 * kMillisecond;
   const size_t asked = asked_for().size();
-  wire::ChunksCancelled all{kLoad, {}};
+  wire::ChunksCancelled all{kLoadOfLatest, {}};
   for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) all.chunks.push_back(chunk.number);
   node_->receive(kPeer, RoleKind::loader, all);
   read(16);
@@ -370,7 +368,7 @@ TEST_F(AnExchange, WaitsForAPeerForAsLongAsThatSaysThatItsChunksCome) {
   read_all();
   for (int i = 0; i < 20; ++i) {
     node_->pass(kDeadline * 4 / 5);
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoadOfLatest, asked_for()});
   }
   EXPECT_EQ(reading(), 0u);
   node_->pass(kDeadline * 6 / 5);
@@ -383,7 +381,7 @@ TEST_F(AnExchange, IsNotHeldUpByAHostThatItDidNotAsk) {
   read_all();
   for (int i = 0; i < 2; ++i) {
     node_->pass(kDeadline * 4 / 5);
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for(), 7});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoadOfLatest, asked_for(), 7});
   }
   EXPECT_GT(reading(), 0u);
 }
@@ -396,7 +394,7 @@ TEST_F(AnExchange, ReadsAChunkOfWhichItsPeerSaysNothingAmongOthersThatCome) {
   named.pop_back();
   for (int i = 0; i < 2; ++i) {
     node_->pass(kDeadline * 4 / 5);
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, named});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoadOfLatest, named});
   }
   EXPECT_GT(reading(), 0u);
 }
@@ -433,7 +431,7 @@ TEST_F(AnExchange, TellsAPeerNothingWhileItWaitsForItsUsersAlone) {
 TEST_F(AnExchange, ReadsInPlaceOfAPeerThatDiesHoweverLongItsOwnReadsTake) {
   begin(false);
   node_->pass(kDeadline / 2);
-  node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
+  node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoadOfLatest, asked_for()});
   node_->pass(kDeadline * 4 / 5);
   EXPECT_EQ(reading(), 16u);
   node_->pass(kDeadline * 2 / 5);
@@ -461,19 +459,20 @@ TEST_F(AnExchange, HoldsTheRoomOfWhatItsPeersHaveNotTakenIn) {
 }
 
 TEST_F(AnExchange, EndsTheSessionOfAPeerThatTakesNothingInWhileRoomIsNeeded) {
-  constexpr NodeId kOther = kPeer + 1;
+  constexpr NodeId kOtherPeer = kPeer + 1;
   peers_ask_ = false;
   begin(false, 3 * kChunks, 3);
   std::vector<uint64_t> own;
   for (const ChunkPlan::PlannedChunk& chunk : plan_->chunks) {
     if (LoadTree(3, 0, {}).children(chunk.ordinal) != 0) own.push_back(chunk.number);
   }
-  for (NodeId peer : {kPeer, kOther}) node_->receive(peer, RoleKind::loader, wire::ChunkRequest{kLoad, own});
+  for (NodeId peer : {kPeer, kOtherPeer})
+    node_->receive(peer, RoleKind::loader, wire::ChunkRequest{kLoadOfLatest, own});
   node_->sends_drain = false;
   for (int i = 0; i < 200 && role_->batches_complete == 0; ++i) {
     read_all();
     while (awaited() != 0) comes();
-    node_->leave(kOther);
+    node_->leave(kOtherPeer);
     if (!node_->ended.empty()) {
       EXPECT_GE(node_->now, kDeadline);
       node_->leave(kPeer);
@@ -490,10 +489,10 @@ TEST_F(AnExchange, EndsNoSessionWhileThereIsRoomAndSomethingElseToDo) {
   begin(false, 8);
   node_->sends_drain = false;
   read_all();
-  node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
+  node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoadOfLatest, asked_for()});
   for (int i = 0; i < 10; ++i) {
     node_->pass(kDeadline * 4 / 5);
-    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoad, asked_for()});
+    node_->receive(kPeer, RoleKind::loader, wire::ChunksPending{kLoadOfLatest, asked_for()});
   }
   EXPECT_TRUE(node_->ended.empty());
 }
@@ -560,7 +559,7 @@ TEST_F(AnExchange, AsksAPeerForTheHeaderThatIsThePeersToRead) {
 TEST_F(AnExchange, ReadsTheHeaderWhereThatOfAPeerIsNotTheFiles) {
   has_headers_ = false;
   begin(false, kChunks, 2, 1);
-  node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoad, header_, a_header()});
+  node_->receive(kPeer, RoleKind::loader, wire::ChunkData{kLoadOfLatest, header_, a_header()});
   ASSERT_TRUE(node_->answer<operation::CheckHeader>(Status(Code::corrupt, "another header")));
   EXPECT_EQ(reading(), 0u);
   ASSERT_TRUE(node_->answer<operation::ReadHeader>(OperationResult(a_header())));

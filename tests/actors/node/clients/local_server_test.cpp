@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr int kPatienceMs = 20'000;
 
 // Writes down what the roles would hear.
-class Heard final : public actors::LocalEvents {
+class HeardOfClients final : public actors::LocalEvents {
  public:
   void from_client(actors::ClientId client, std::shared_ptr<const local::LocalMessage> message) override {
     add(fmt::format("{} {}", client, message->index()));
@@ -120,7 +120,7 @@ class Server : public ::testing::Test {
   std::string folder_;
   actors::LocalServerOptions options_;
   actors::SlabTable slabs_;
-  Heard heard_;
+  HeardOfClients heard_;
   std::unique_ptr<actors::LocalServer> server_;
 };
 

@@ -10,20 +10,21 @@
 #include <algorithm>
 
 #include "base/owned_fd.h"
+#include "tests/actors/test_ids.h"
+#include "tests/actors/units.h"
 
 namespace shoal::actors {
 namespace {
 
-constexpr uint64_t kSlabBytes = uint64_t{4} << 20;
-constexpr ClientId kOwner = 7;
-
 class ASlab : public ::testing::Test {
  protected:
+  static constexpr uint64_t kSlabBytes = 4 * kMiB;
+
   ASlab() : fd_(::memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
     SHOAL_CHECK(::ftruncate(fd_.get(), static_cast<off_t>(kSlabBytes)) == 0);
     SHOAL_CHECK(::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   }
-  Status add() { return table_.add(kOwner, local::Slab{1, kSlabBytes}, base::OwnedFd(::dup(fd_.get()))); }
+  Status add() { return table_.add(kClient, local::Slab{1, kSlabBytes}, base::OwnedFd(::dup(fd_.get()))); }
   uint64_t bytes_in_memory() const {
     struct stat stat {};
     SHOAL_CHECK(::fstat(fd_.get(), &stat) == 0);
@@ -37,26 +38,26 @@ class ASlab : public ::testing::Test {
 TEST_F(ASlab, GetsNoPageByBeingMapped) {
   ASSERT_TRUE(add().ok());
   EXPECT_EQ(bytes_in_memory(), 0u);
-  table_.find(kOwner, 1)->bytes[0] = std::byte{1};
+  table_.find(kClient, 1)->bytes[0] = std::byte{1};
   EXPECT_GT(bytes_in_memory(), 0u);
   EXPECT_LT(bytes_in_memory(), kSlabBytes);
 }
 
 TEST_F(ASlab, GivesItsPagesBackWhenItIsReleased) {
   ASSERT_TRUE(add().ok());
-  const auto view = table_.find(kOwner, 1);
+  const auto view = table_.find(kClient, 1);
   std::fill(view->bytes.begin(), view->bytes.end(), std::byte{1});
   ASSERT_EQ(bytes_in_memory(), kSlabBytes);
-  const Status released = table_.release(kOwner, 1);
+  const Status released = table_.release(kClient, 1);
   ASSERT_TRUE(released.ok()) << released.to_string();
   EXPECT_EQ(bytes_in_memory(), 0u);
   EXPECT_EQ(view->bytes[kSlabBytes - 1], std::byte{0});
   view->bytes[5] = std::byte{2};  // it is used again
-  EXPECT_EQ(table_.find(kOwner, 1)->bytes[5], std::byte{2});
+  EXPECT_EQ(table_.find(kClient, 1)->bytes[5], std::byte{2});
 }
 
 TEST_F(ASlab, ThatIsNotThereCannotBeReleased) {
-  EXPECT_EQ(table_.release(kOwner, 1).code(), Code::not_found);
+  EXPECT_EQ(table_.release(kClient, 1).code(), Code::not_found);
 }
 
 }  // namespace

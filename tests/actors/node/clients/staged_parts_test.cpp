@@ -6,15 +6,13 @@
 
 #include <future>
 
+#include "tests/actors/test_ids.h"
 #include "tests/storage/test_support.h"
 
 namespace shoal::actors {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr AttemptKey kKey = {1, 3, 1};
-constexpr ClientId kClient = 5;
 
 class Parts : public ::testing::Test {
  protected:

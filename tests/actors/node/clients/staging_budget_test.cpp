@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "tests/actors/node/clients/units.h"
+#include "tests/actors/units.h"
 
 namespace shoal::actors {
 namespace {

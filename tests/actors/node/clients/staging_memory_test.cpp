@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/actors/node/clients/units.h"
+#include "tests/actors/units.h"
 
 namespace shoal::actors {
 namespace {

@@ -56,7 +56,7 @@ class FakeTransport final : public transport::Transport {
   transport::PeerId last_peer = 100;
 };
 
-struct Heard final : actors::PeerEvents {
+struct HeardOfPeers final : actors::PeerEvents {
   bool received(actors::NodeId from, actors::WireMessage, size_t) override {
     from_nodes.push_back(from);
     return true;
@@ -88,7 +88,7 @@ struct SentToCoordinator {
     links.send(actors::kCoordinatorNode, pending());
   }
   FakeTransport transport;
-  Heard notified;
+  HeardOfPeers notified;
   actors::PeerLinks links{transport, "c:1"};
 };
 
@@ -115,7 +115,7 @@ TEST(PeerLinks, CallTheCoordinatorByItsNameAndOthersByNumbersNeverUsedTwice) {
 
 TEST(PeerLinks, EndTheSessionOfWhoSendsWhatIsNoMessage) {
   FakeTransport transport;
-  Heard notified;
+  HeardOfPeers notified;
   actors::PeerLinks links(transport, "");
   links.serve(notified);
   links.on_peer_up(7, identity_in_epoch(1));
@@ -218,7 +218,7 @@ class LinksOfACoordinator : public ::testing::Test {
     EXPECT_THAT(heard_.up, ElementsAre(16)) << "roles hear nothing of who is sent on";
   }
   FakeTransport transport_;
-  Heard heard_;
+  HeardOfPeers heard_;
   actors::PeerLinks links_{transport_, "", 1};
 };
 
@@ -329,7 +329,7 @@ TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
 
 TEST(PeerLinks, TellThatTheCoordinatorIsLostWhereTheRelayIsNotReached) {
   FakeTransport transport;
-  Heard notified;
+  HeardOfPeers notified;
   actors::PeerLinks links(transport, "c:1");
   links.serve(notified);
   links.look_for_coordinator();
@@ -341,7 +341,7 @@ TEST(PeerLinks, TellThatTheCoordinatorIsLostWhereTheRelayIsNotReached) {
 
 TEST(PeerLinks, TellWhoWasRefused) {
   FakeTransport transport;
-  Heard notified;
+  HeardOfPeers notified;
   actors::PeerLinks links(transport, "");
   links.on_refused("10.0.0.9:7", Status(Code::refused, "before anybody listens"));
   links.serve(notified);

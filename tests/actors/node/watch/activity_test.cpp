@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/actors/units.h"
+
 namespace shoal::actors {
 namespace {
 
@@ -14,9 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr TimeNs kSecond = 1000 * kMillisecond;
 constexpr uint32_t kGeneration = 3;
-const AttemptKey kKey = {kGeneration, 10, 1};
+constexpr AttemptKey kSaveKey = {kGeneration, 10, 1};
 
 class ActivityTest : public ::testing::Test {
  protected:
@@ -36,7 +37,7 @@ class ActivityTest : public ::testing::Test {
   }
   static Operation write_of(Rank rank, uint64_t bytes) {
     operation::WriteShard write;
-    write.key = kKey;
+    write.key = kSaveKey;
     write.rank = rank;
     write.pieces.push_back({"w", "w", DType::u8, false, {bytes}, Box{{0}, {bytes}}, bytes});
     return write;
@@ -55,7 +56,7 @@ class ActivityTest : public ::testing::Test {
     activity_.to_client(now_, client, free);
   }
   void decide(bool committed, const std::string& cause = "") {
-    activity_.from_peer(now_, wire::Decided{kKey, committed, cause});
+    activity_.from_peer(now_, wire::Decided{kSaveKey, committed, cause});
   }
   void join(const std::string& host, const std::vector<Rank>& ranks) {
     wire::JoinRanks join;
@@ -85,7 +86,7 @@ TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
   now_ += kSecond;
   ASSERT_EQ(status().saves.size(), 1u);
   local::SaveStatus save = status().saves[0];
-  EXPECT_EQ(save.key, kKey);
+  EXPECT_EQ(save.key, kSaveKey);
   EXPECT_EQ(save.phase, local::SavePhase::staging);
   EXPECT_EQ(save.age_ms, 1000u);
   EXPECT_EQ(save.ranks_here, 2u);
@@ -114,7 +115,7 @@ TEST_F(ActivityTest, FollowsASaveFromStagingToItsCommit) {
   local::NodeStatus after = status();
   EXPECT_THAT(after.saves, IsEmpty());
   ASSERT_TRUE(after.last_commit);
-  EXPECT_EQ(after.last_commit->key, kKey);
+  EXPECT_EQ(after.last_commit->key, kSaveKey);
   EXPECT_EQ(after.last_commit->duration_ms, 2000u);
   EXPECT_GT(after.last_commit->unix_time_ns, 0);
   EXPECT_EQ(after.last_commit->slowest_rank, 0u);
@@ -158,7 +159,7 @@ TEST_F(ActivityTest, KnowsAtTheCoordinatorWhichRanksHaveNotReported) {
   write(0, 1000);
   free_slab(1);
   wire::ShardsWritten report;
-  report.key = kKey;
+  report.key = kSaveKey;
   report.plans = {{2, {}}};
   report.files = {{2, 0, 5096, {}, 1000}};
   activity_.from_peer(now_, report);
@@ -185,7 +186,7 @@ TEST_F(ActivityTest, NamesTheRanksWithoutALayoutWhileASaveIsNotPlanned) {
   join.ranks = {{1, {}}};
   activity_.from_peer(now_, join);
   EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(2, 3));
-  activity_.from_peer(now_, wire::LayoutsStaged{kKey, {{3, {}}}});
+  activity_.from_peer(now_, wire::LayoutsStaged{kSaveKey, {{3, {}}}});
   EXPECT_THAT(status(true).saves[0].awaited, ElementsAre(2));
   EXPECT_EQ(status(true).saves[0].awaited_count, 1u);
 
@@ -214,7 +215,7 @@ TEST_F(ActivityTest, CountsAllRanksThatAreAwaitedAndShowsTheFirst) {
   write(0, 1000);
   free_slab(1);
   wire::ShardsWritten report;
-  report.key = kKey;
+  report.key = kSaveKey;
   report.plans = {{1, {}}, {3, {}}};
   activity_.from_peer(now_, report);
   local::SaveStatus save = status(true).saves[0];
@@ -247,7 +248,7 @@ TEST_F(ActivityTest, CountsADecisionOnceHoweverOftenItIsHeard) {
   notified.attempt = 1;
   activity_.to_client(now_, 1, notified);
   wire::ShardsWritten late;
-  late.key = kKey;
+  late.key = kSaveKey;
   late.plans = {{2, {}}};
   activity_.from_peer(now_, late);
   EXPECT_EQ(status().counts.saves_committed, 1u);
@@ -268,7 +269,7 @@ TEST_F(ActivityTest, ShowsThatADecisionIsBeingPublished) {
   attach(1, 0, 1);
   stage(1, 1000);
   operation::PublishDecision publish;
-  publish.key = kKey;
+  publish.key = kSaveKey;
   activity_.operation_began(now_, publish);
   EXPECT_EQ(status(true).saves[0].phase, local::SavePhase::committing);
   activity_.operation_ended(now_, publish, Status(Code::io, "the disk is gone"));
@@ -389,7 +390,7 @@ uint64_t aborted_by(const Activity& activity, AbortCause cause) {
 TEST_F(ActivityTest, CountsAbortsByWhatTheCoordinatorSaysOfThem) {
   attach(1, 0);
   stage(1, 1000);
-  wire::Decided decided{kKey, false, "host b is lost"};
+  wire::Decided decided{kSaveKey, false, "host b is lost"};
   decided.give_up = GiveUp::host_lost;
   activity_.from_peer(now_, decided);
   activity_.to_client(now_, 1, local::Decided{10, 1, Status(Code::aborted, "host b is lost"), nullptr});
@@ -460,11 +461,11 @@ TEST_F(ActivityTest, KnowsTheNewestCheckpointOfTheRootBeforeItSeesACommit) {
   EXPECT_EQ(activity_.counts().newest->key.step, 90u);
   EXPECT_FALSE(status().last_commit) << "it was not committed while this node ran";
   // A save that an earlier node of this host had in flight: its trainer asks for the decision.
-  activity_.operation_ended(now_, operation::ReadDecision{kKey}, checkpoint_of(kKey, 2'000));
+  activity_.operation_ended(now_, operation::ReadDecision{kSaveKey}, checkpoint_of(kSaveKey, 2'000));
   EXPECT_EQ(activity_.counts().newest->unix_time_ns, 2'000);
-  activity_.operation_ended(now_, operation::ReadDecision{kKey},
+  activity_.operation_ended(now_, operation::ReadDecision{kSaveKey},
                             checkpoint_of({kGeneration - 1, 91, 1}, 3'000));
-  EXPECT_EQ(activity_.counts().newest->key, kKey) << "an older one changes nothing";
+  EXPECT_EQ(activity_.counts().newest->key, kSaveKey) << "an older one changes nothing";
   attach(1, 0);
   stage(1, 1000, 11);
   activity_.from_peer(now_, wire::Decided{{kGeneration, 11, 1}, true, ""});

@@ -1,9 +1,9 @@
-// Units of the tests of staging memory.
+// Units of the tests of the roles and their host.
 #pragma once
 
 #include <cstdint>
 
-#include "actors/event.h"
+#include "actors/ids.h"
 
 namespace shoal::actors {
 
