@@ -15,8 +15,6 @@
 namespace shoal::plan {
 namespace {
 
-const Placement kReplicate = Placement::replicate();
-const Placement kShard0 = Placement::shard(0);
 const Placement kShard1 = Placement::shard(1);
 
 // Two replicas, FSDP over two, TP over two, as FSDP2 and TP lay a transformer block out.

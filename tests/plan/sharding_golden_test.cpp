@@ -10,12 +10,6 @@
 namespace shoal::plan {
 namespace {
 
-Dims numbers(const std::string& text) {
-  Dims out;
-  for (const std::string& part : split_text(text, ' ')) out.push_back(std::stoull(part));
-  return out;
-}
-
 std::vector<Placement> placements_of(const std::string& text) {
   std::vector<Placement> out;
   for (const std::string& part : split_text(text, ' ')) {
@@ -68,12 +62,12 @@ TEST(ShardingGolden, ShardsAreThoseOfPyTorch) {
     SCOPED_TRACE(line);
     std::vector<std::string> fields = split_text(line, ';');
     ASSERT_EQ(fields.size(), 6u);
-    const Dims shape = numbers(fields[0]);
-    const Mesh mesh = Mesh::contiguous(numbers(fields[1]));
+    const Dims shape = numbers_in(fields[0]);
+    const Mesh mesh = Mesh::contiguous(numbers_in(fields[1]));
     const std::vector<Placement> placements = placements_of(fields[2]);
     ASSERT_TRUE(validate_placements(placements, mesh, shape).ok());
-    const LocalShards shards = shards_at(shape, mesh, placements, numbers(fields[3]));
-    ASSERT_EQ(shards.local_shape, numbers(fields[4]));
+    const LocalShards shards = shards_at(shape, mesh, placements, numbers_in(fields[3]));
+    ASSERT_EQ(shards.local_shape, numbers_in(fields[4]));
     ASSERT_EQ(local_tensor(shards, shape), elements_of_ranges(fields[5]));
     ++cases;
   }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <sstream>
 
 namespace shoal::plan {
 
@@ -291,6 +293,11 @@ std::vector<std::string> split_text(const std::string& text, char by) {
   }
   if (parts.size() == 1 && parts[0].empty()) parts.clear();
   return parts;
+}
+
+Dims numbers_in(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<uint64_t>(in), {}};
 }
 
 }  // namespace shoal::plan

@@ -11,6 +11,9 @@
 
 namespace shoal::plan {
 
+inline const Placement kReplicate = Placement::replicate();
+inline const Placement kShard0 = Placement::shard(0);
+
 // The world in which rank r has layouts[r]. Neighbouring ranks share a host.
 World world_of(const std::vector<LayoutPtr>& by_rank, uint32_t ranks_a_host = 2);
 
@@ -33,5 +36,6 @@ std::vector<uint64_t> element_numbers(const Box& box, const Dims& shape);
 
 // The parts of a line of a golden file; none for an empty line.
 std::vector<std::string> split_text(const std::string& text, char by);
+Dims numbers_in(const std::string& text);  // with spaces between them
 
 }  // namespace shoal::plan

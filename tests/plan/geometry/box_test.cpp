@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+#include "tests/plan/test_worlds.h"
+
 namespace shoal::plan {
 namespace {
 
@@ -25,15 +27,6 @@ std::vector<Dims> elements_of(const Box& box) {
     }
     if (i == size_t(-1)) return out;
   }
-}
-
-Box random_box(std::mt19937_64& random, const Dims& shape) {
-  Box box = whole(shape);
-  for (size_t i = 0; i < shape.size(); ++i) {
-    box.offsets[i] = random() % (shape[i] + 1);
-    box.sizes[i] = random() % (shape[i] - box.offsets[i] + 1);
-  }
-  return box;
 }
 
 Dims random_shape(std::mt19937_64& random, size_t dims_max, uint64_t size_max) {

@@ -6,10 +6,8 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
-#include <iterator>
 #include <random>
 #include <set>
-#include <sstream>
 
 #include "tests/plan/test_worlds.h"
 
@@ -18,11 +16,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Dims numbers(const std::string& text) {
-  std::istringstream in(text);
-  return {std::istream_iterator<uint64_t>(in), {}};
-}
 
 DeviceMap device_map(const std::string& text) {
   std::vector<DeviceMap::Owner> owners;
@@ -40,11 +33,11 @@ TileSharding sharding_of(const DeviceMap& devices, const Dims& tiles, bool repli
     return *TileSharding::maximal(devices, std::stoull(assignment.substr(7)));
   }
   if (!assignment.starts_with("<=")) {
-    return *TileSharding::tiled(devices, tiles, numbers(assignment), replicates);
+    return *TileSharding::tiled(devices, tiles, numbers_in(assignment), replicates);
   }
   const std::vector<std::string> parts = split_text(assignment.substr(2), 'T');
-  const Dims transpose = numbers(parts[1]);
-  return *TileSharding::iota(devices, tiles, numbers(parts[0]), {transpose.begin(), transpose.end()},
+  const Dims transpose = numbers_in(parts[1]);
+  return *TileSharding::iota(devices, tiles, numbers_in(parts[0]), {transpose.begin(), transpose.end()},
                              replicates);
 }
 
@@ -78,9 +71,9 @@ TEST(TileShardingGolden, BoxesAreThoseOfTheRuleOfXla) {
     SCOPED_TRACE(line);
     const std::vector<std::string> fields = split_text(line, ';');
     ASSERT_EQ(fields.size(), 7u);
-    const Dims shape = numbers(fields[0]);
+    const Dims shape = numbers_in(fields[0]);
     const TileSharding sharding =
-        sharding_of(device_map(fields[4]), numbers(fields[1]), fields[2] == "1", fields[3]);
+        sharding_of(device_map(fields[4]), numbers_in(fields[1]), fields[2] == "1", fields[3]);
     ASSERT_TRUE(sharding.validate_for(shape).ok());
     ASSERT_EQ(held_text(sharding, shape, static_cast<Rank>(std::stoul(fields[5]))), fields[6]);
     ++cases;

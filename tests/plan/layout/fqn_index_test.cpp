@@ -24,7 +24,7 @@ LayoutPtr layout_of(const std::vector<uint32_t>& names, Rank rank) {
   return std::move(builder).build().value();
 }
 
-World world_of(const std::vector<LayoutPtr>& layouts) {
+World world_on_one_host(const std::vector<LayoutPtr>& layouts) {
   std::vector<LayoutId> ids;
   for (const LayoutPtr& layout : layouts) ids.push_back(layout->id());
   return {Roster::make(ids, std::vector<uint32_t>(ids.size())).value(), layouts};
@@ -59,7 +59,7 @@ TEST(FqnIndex, KnowsEveryNameOnceAndAllItsSites) {
       }
       layouts.push_back(layout_of(names, rank));
     }
-    const World world = world_of(layouts);
+    const World world = world_on_one_host(layouts);
     const SitesByName expected = sites_of(world);
     const FqnIndex index = FqnIndex::of_world(world);
     const std::vector<TensorMetadata> values = list_values(world);

@@ -5,14 +5,13 @@
 #include "shoal/bytes.h"
 #include "shoal/metadata.h"
 #include "shoal/roster.h"
+#include "tests/plan/test_worlds.h"
 
 namespace shoal::plan {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const Placement kShard0 = Placement::shard(0);
 
 TEST(DTypes, HaveTheNamesOfSafetensors) {
   for (uint8_t i = 0; i < kDTypeCount; ++i) {

@@ -9,8 +9,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Placement kShard0 = Placement::shard(0);
-
 template <class Add>
 LayoutPtr layout_with(Add&& add) {
   LayoutBuilder builder;

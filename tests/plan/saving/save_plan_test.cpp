@@ -13,9 +13,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const Placement kReplicate = Placement::replicate();
-const Placement kShard0 = Placement::shard(0);
-
 TEST(SavePlan, AShardedTensorIsWrittenByThoseThatHoldIt) {
   LayoutBuilder builder;
   builder.add_tensor("w", DType::f32, {6, 2}, Mesh::contiguous({4}), {kShard0});
