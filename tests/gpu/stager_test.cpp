@@ -10,9 +10,6 @@
 namespace shoal::gpu {
 namespace {
 
-constexpr uint64_t kMargin = 256;  // on both sides of a target: nothing may touch it
-constexpr std::byte kUntouched{0xA5};
-
 std::vector<std::byte> noise(uint64_t bytes) {
   std::mt19937_64 random(bytes);
   std::vector<std::byte> out(bytes);
@@ -21,6 +18,8 @@ std::vector<std::byte> noise(uint64_t bytes) {
 }
 
 TEST(StreamCopy, CopiesAnyLengthFromAnywhereToAnywhereAndNothingMore) {
+  constexpr uint64_t kMargin = 256;  // on both sides of a target: nothing may touch it
+  constexpr std::byte kUntouched{0xA5};
   const uint64_t lengths[] = {0,
                               1,
                               63,

@@ -3,21 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
 
 namespace shoal::cli {
 namespace {
 
-using std::chrono::hours;
-using std::chrono::minutes;
-using std::chrono::seconds;
+using namespace std::chrono_literals;
 
 // Regression: the sixth death in a month of training ended the job.
 TEST(RestartLimit, LetsANodeDieOnceADayForAMonth) {
   RestartLimit limit;
   RestartLimit::Time now{};
-  for (int day = 0; day < 30; ++day, now += hours(24)) {
-    EXPECT_EQ(limit.next(now), seconds(0)) << day;
+  for (int day = 0; day < 30; ++day, now += 24h) {
+    EXPECT_EQ(limit.next(now), 0s) << day;
     limit.on_ready();
   }
 }
@@ -27,7 +26,7 @@ TEST(RestartLimit, EndsALoopOfNodesThatNeverBecomeReady) {
   RestartLimit limit;
   RestartLimit::Time now{};
   std::vector<int64_t> pauses;
-  for (int i = 0; i < 20; ++i, now += minutes(5)) {
+  for (int i = 0; i < 20; ++i, now += 5min) {
     if (auto pause = limit.next(now)) pauses.push_back(pause->count());
   }
   EXPECT_THAT(pauses, ::testing::ElementsAre(0, 1, 2, 4, 4));
@@ -37,9 +36,9 @@ TEST(RestartLimit, EndsALoopOfNodesThatNeverBecomeReady) {
 TEST(RestartLimit, ForgetsThoseOnceReady) {
   RestartLimit limit;
   RestartLimit::Time now{};
-  for (uint32_t i = 0; i < kMaxNodeRestarts; ++i, now += minutes(5)) ASSERT_TRUE(limit.next(now)) << i;
+  for (uint32_t i = 0; i < kMaxNodeRestarts; ++i, now += 5min) ASSERT_TRUE(limit.next(now)) << i;
   limit.on_ready();
-  EXPECT_EQ(limit.next(now), seconds(1)) << "with the one that lies within the window";
+  EXPECT_EQ(limit.next(now), 1s) << "with the one that lies within the window";
 }
 
 TEST(RestartLimit, EndsALoopAndWaitsLongerEachTime) {
@@ -57,10 +56,10 @@ TEST(RestartLimit, EndsALoopAndWaitsLongerEachTime) {
 TEST(RestartLimit, CountsOnlyWhatLiesWithinTheWindow) {
   RestartLimit limit;
   const RestartLimit::Time begin{};
-  for (uint32_t i = 0; i < kMaxNodeRestarts; ++i) EXPECT_TRUE(limit.next(begin + minutes(i)));
-  EXPECT_EQ(limit.next(begin + kNodeRestartWindow - seconds(1)), std::nullopt);
+  for (uint32_t i = 0; i < kMaxNodeRestarts; ++i) EXPECT_TRUE(limit.next(begin + i * 1min));
+  EXPECT_EQ(limit.next(begin + kNodeRestartWindow - 1s), std::nullopt);
   limit.on_ready();
-  EXPECT_EQ(limit.next(begin + kNodeRestartWindow), seconds(4)) << "four are left in the window";
+  EXPECT_EQ(limit.next(begin + kNodeRestartWindow), 4s) << "four are left in the window";
 }
 
 }  // namespace

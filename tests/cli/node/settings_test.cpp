@@ -9,13 +9,13 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
-#include <sstream>
 
 #include "actors/node/clients/staging_budget.h"
 #include "actors/node/links/relay_tree.h"
 #include "cli/node/node_settings.h"
 #include "local/messages/messages.h"
 #include "tests/cli/process.h"
+#include "tests/cli/text_of_file.h"
 #include "tests/local/settings/sample_setting.h"
 #include "tests/temporary_folder.h"
 
@@ -199,15 +199,9 @@ TEST_F(SettingsCommand, GcDeletesNothingByAVariableOrAFile) {
   EXPECT_THAT(shoal({"gc", root(), "--dry-run", "--keep-last", "1"}).out, HasSubstr("keep-last 1"));
 }
 
-std::string text_of(const std::string& file) {
-  std::ifstream in(file);
-  std::stringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
-
 TEST_F(SettingsCommand, ThePageOfTheDocumentationIsWhatTheProgramWrites) {
-  EXPECT_EQ(text_of(SHOAL_SOURCE_FOLDER "/docs/reference/settings.md"), shoal({"settings", "--markdown"}).out)
+  EXPECT_EQ(text_of_file(SHOAL_SOURCE_FOLDER "/docs/reference/settings.md"),
+            shoal({"settings", "--markdown"}).out)
       << "write it again: shoal settings --markdown > docs/reference/settings.md";
 }
 
@@ -249,7 +243,7 @@ TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
   for (const char* name : {"SHOAL_REQUIRE_PEERS", "SHOAL_BENCH_BYTES", "SHOAL_CHECK"}) known.insert(name);
   for (const char* file :
        {SHOAL_SOURCE_FOLDER "/CMakeLists.txt", SHOAL_SOURCE_FOLDER "/cmake/ShoalCuda.cmake"}) {
-    known.merge(matches(text_of(file), R"((?:option|set)\((SHOAL_[A-Z_]+) )"));
+    known.merge(matches(text_of_file(file), R"((?:option|set)\((SHOAL_[A-Z_]+) )"));
   }
   std::vector<std::string> files{SHOAL_SOURCE_FOLDER "/README.md"};
   for (const auto& entry : fs::recursive_directory_iterator(SHOAL_SOURCE_FOLDER "/docs")) {
@@ -257,7 +251,7 @@ TEST_F(SettingsCommand, EveryVariableThatTheDocumentationNamesIsKnown) {
   }
   EXPECT_GT(files.size(), 10u);
   for (const std::string& file : files) {
-    for (const std::string& name : matches(text_of(file), R"((SHOAL_[A-Z_]*[A-Z]))")) {
+    for (const std::string& name : matches(text_of_file(file), R"((SHOAL_[A-Z_]*[A-Z]))")) {
       EXPECT_TRUE(known.contains(name)) << file << ": " << name;
     }
   }

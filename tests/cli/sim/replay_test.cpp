@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
+#include "tests/cli/text_of_file.h"
 #include "tests/temporary_folder.h"
 
 namespace shoal::cli {
@@ -33,11 +33,6 @@ std::vector<std::string> sim_with(std::vector<std::string> more) {
   return all;
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 TEST(Replay, DoesARecordedRunAgainWithItsLog) {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/run.toml";
@@ -58,7 +53,7 @@ TEST(Replay, SaysWhereARunIsNotTheSameOrOfAnotherVersion) {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/run.toml";
   run_shoal(sim_with({"--seed", "3", "--record", file}));
-  std::string text = text_of(file);
+  std::string text = text_of_file(file);
   const size_t hash = text.find("trace = \"") + 9;
   text[hash] = text[hash] == '1' ? '2' : '1';
   std::ofstream(file) << text;

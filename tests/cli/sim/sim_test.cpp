@@ -6,10 +6,10 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
+#include "tests/cli/text_of_file.h"
 #include "tests/temporary_folder.h"
 
 namespace shoal::cli {
@@ -49,10 +49,6 @@ TEST(Sim, SweepsOverModesInTheOrderGiven) {
 TEST(Sim, DrawsASweepOverRanks) {
   TemporaryFolder folder;
   const std::string svg = folder.path() + "/costs.svg", html = folder.path() + "/costs.html";
-  auto text_of = [](const std::string& path) {
-    std::ifstream file(path);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  };
   const std::vector<std::string> sweep = {"sim",        "--model", "gpt2",    "--sweep",
                                           "ranks=8,16", "--sweep", "mode=all"};
   for (const std::string& path : {svg, html}) {
@@ -62,12 +58,12 @@ TEST(Sim, DrawsASweepOverRanks) {
     EXPECT_EQ(end.status, 0) << end.err;
     EXPECT_THAT(end.out, HasSubstr("collective-free")) << "the table is printed, too";
   }
-  EXPECT_THAT(text_of(svg), ::testing::StartsWith("<svg "));
-  EXPECT_THAT(text_of(svg), HasSubstr("model gpt2, profile lustre"));
+  EXPECT_THAT(text_of_file(svg), ::testing::StartsWith("<svg "));
+  EXPECT_THAT(text_of_file(svg), HasSubstr("model gpt2, profile lustre"));
   for (const char* mode : {">collective ", ">rank-local ", ">collective-free "}) {
-    EXPECT_THAT(text_of(svg), HasSubstr(mode));
+    EXPECT_THAT(text_of_file(svg), HasSubstr(mode));
   }
-  EXPECT_THAT(text_of(html), HasSubstr("Bytes that the coordinator receives and sends"));
+  EXPECT_THAT(text_of_file(html), HasSubstr("Bytes that the coordinator receives and sends"));
 }
 
 TEST(Sim, RanksAssumedNumbersByTheirEffect) {
@@ -202,8 +198,7 @@ TEST(Sim, PrintsTheSimulationsOfASweepThatEndedWhenTerminated) {
   };
   EXPECT_EQ(rows_of("\ngpt2,8,"), 1000u);
   EXPECT_LT(rows_of("\ngpt2,2048,"), 1000u);
-  std::ifstream file(svg);
-  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(file), {}), ::testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(text_of_file(svg), ::testing::EndsWith("</svg>\n"));
 }
 
 TEST(Sim, SaysWhereEachNumberComesFrom) {

@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The value of an element is its row-major number in the tensor.
-std::vector<uint32_t> elements_of(const Box& box, const Dims& shape) {
+std::vector<uint32_t> numbers_of(const Box& box, const Dims& shape) {
   std::vector<uint32_t> out;
   for_each_run(box, whole(shape), [&](uint64_t, uint64_t at, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) out.push_back(static_cast<uint32_t>(at + i));
@@ -31,7 +31,7 @@ std::vector<uint32_t> elements_of(const Box& box, const Dims& shape) {
 std::vector<uint32_t> local_tensor(const LocalShards& shards, const Dims& shape) {
   std::vector<uint32_t> out(*element_count(shards.local_shape));
   for (size_t i = 0; i < shards.boxes.size(); ++i) {
-    const std::vector<uint32_t> values = elements_of(shards.boxes[i], shape);
+    const std::vector<uint32_t> values = numbers_of(shards.boxes[i], shape);
     for_each_run(shards.local[i], whole(shards.local_shape), [&](uint64_t from, uint64_t to, uint64_t count) {
       std::copy_n(values.begin() + static_cast<ptrdiff_t>(from), count,
                   out.begin() + static_cast<ptrdiff_t>(to));
@@ -49,7 +49,7 @@ Placement random_placement(std::mt19937_64& random, size_t dims) {
 
 // Ranges of one stored piece, cut anywhere, so that most begin and end in the middle of a row.
 Status place_in_ranges(Placer& placer, std::mt19937_64& random, const Box& stored, const Dims& shape) {
-  const std::vector<uint32_t> values = elements_of(stored, shape);
+  const std::vector<uint32_t> values = numbers_of(stored, shape);
   for (uint64_t begin = 0; begin < values.size();) {
     const uint64_t end = begin + 1 + random() % (values.size() - begin);
     Bytes window((end - begin) * 4 + 8);
@@ -106,7 +106,7 @@ TEST(Placer, FillsEveryLocalShardOfARank) {
     std::map<Device, std::vector<uint32_t>> memory, expected;
     std::vector<StateDict::DeviceData> shards;
     for (Device device : devices.devices_of(rank)) {
-      expected[device] = elements_of(*tiles.box_of(shape, device), shape);
+      expected[device] = numbers_of(*tiles.box_of(shape, device), shape);
       memory[device].assign(expected[device].size(), 0xdeadbeef);
       shards.push_back({device, memory[device].data()});
     }

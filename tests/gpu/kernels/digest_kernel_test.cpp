@@ -10,8 +10,6 @@
 namespace shoal::gpu {
 namespace {
 
-constexpr std::byte kUntouched{0xA5};
-
 class DigestKernel : public ::testing::TestWithParam<RunsOn> {
  protected:
   void SetUp() override {
@@ -113,6 +111,7 @@ TEST_P(DigestKernel, DigestsManyPiecesInOneLaunch) {
 
 TEST_P(DigestKernel, CopiesWhileItDigestsAndTouchesNothingElse) {
   constexpr size_t kMargin = 64;
+  constexpr std::byte kUntouched{0xA5};
   for (size_t size : {1, 15, 240, 241, 1023, 1024, 1025, 65'536, 65'537, 200'003}) {
     for (size_t from : {0, 2, 5, 8}) {
       for (size_t to : {0, 1, 4, 8}) {

@@ -199,7 +199,7 @@ class CrashEnv final : public rocksdb::EnvWrapper {
 
 using Unsynced = CrashFileSystem::Unsynced;
 
-constexpr AttemptKey kFirst = {1, 10, 1}, kSecond = {1, 20, 1};
+constexpr AttemptKey kFirstKey = {1, 10, 1}, kSecondKey = {1, 20, 1};
 
 struct Recorded {
   bool first = false, second = false, deleted = false;
@@ -210,10 +210,10 @@ Recorded record_all(rocksdb::Env* env, const std::string& path) {
   Recorded recorded;
   auto catalog = open_rocksdb_catalog_in(env, path, nonce_of(77));
   if (!catalog.ok()) return recorded;
-  recorded.first = (*catalog)->record(sample_manifest(kFirst)).ok();
-  recorded.second = (*catalog)->record(sample_manifest(kSecond)).ok();
+  recorded.first = (*catalog)->record(sample_manifest(kFirstKey)).ok();
+  recorded.second = (*catalog)->record(sample_manifest(kSecondKey)).ok();
   EXPECT_TRUE(recorded.first || !recorded.second) << "after an error the catalog is closed";
-  recorded.deleted = (*catalog)->record(sample_tombstone(kFirst, 1, Tombstone::Reason::deleted)).ok();
+  recorded.deleted = (*catalog)->record(sample_tombstone(kFirstKey, 1, Tombstone::Reason::deleted)).ok();
   return recorded;
 }
 
@@ -234,7 +234,7 @@ class Remains {
     if (begun) {
       auto catalog = open_rocksdb_catalog(path_, nonce_of(77));
       EXPECT_OK(catalog.status());
-      EXPECT_OK((*catalog)->record(sample_manifest(kFirst)));
+      EXPECT_OK((*catalog)->record(sample_manifest(kFirstKey)));
     }
     files_ = std::make_shared<CrashFileSystem>(fault);
     CrashEnv env(files_);
@@ -255,10 +255,10 @@ class Remains {
       EXPECT_THAT(catalog.status().code(), ::testing::AnyOf(Code::corrupt, Code::io));
       return false;
     }
-    expect_whole(**catalog, kFirst, told_.first);
-    expect_whole(**catalog, kSecond, told_.second);
-    EXPECT_TRUE(!told_.deleted || (*(*catalog)->find(kFirst))->state == AttemptInfo::State::deleted);
-    EXPECT_OK((*catalog)->record(sample_manifest(kSecond))) << "and goes on";
+    expect_whole(**catalog, kFirstKey, told_.first);
+    expect_whole(**catalog, kSecondKey, told_.second);
+    EXPECT_TRUE(!told_.deleted || (*(*catalog)->find(kFirstKey))->state == AttemptInfo::State::deleted);
+    EXPECT_OK((*catalog)->record(sample_manifest(kSecondKey))) << "and goes on";
     return true;
   }
 

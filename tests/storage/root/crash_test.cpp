@@ -133,8 +133,6 @@ TEST(ErrorInWriteShard, LeavesAllOrNothing) {
   fail_every_call(writes_shard());
 }
 
-const AttemptKey kKey = {3, 1000, 1};
-
 // The coordinator commits; after the crash another process aborts. Every answer that was given stays right.
 Scenario commits() {
   Scenario scenario;
