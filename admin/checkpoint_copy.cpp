@@ -15,9 +15,9 @@
 #include "base/root_name.h"
 #include "shoal/hash.h"
 #include "storage/decisions/rank_manifest.h"
-#include "storage/files/local_storage.h"
-#include "storage/files/posix_file_system.h"
+#include "storage/open_storage.h"
 #include "storage/retention/retention.h"
+#include "storage/root/copy_mark.h"
 #include "storage/shards/shard_file.h"
 
 namespace shoal::admin {
@@ -50,11 +50,18 @@ const storage::ObjectInfo* find_listed(const std::vector<storage::ObjectInfo>& l
   return found != listed.end() && found->name == file.name ? &*found : nullptr;
 }
 
+bool has_name(const std::vector<storage::ObjectInfo>& listed, std::string_view name) {
+  return std::ranges::any_of(listed, [&](const storage::ObjectInfo& each) { return each.name == name; });
+}
+
 // Reads whole blocks of a shard in file order, many at a time, and compares each with its digest.
 class VerifiedBlocks {
  public:
   VerifiedBlocks(const storage::ShardReader& shard, storage::ReadFile& file, std::string full_path)
-      : shard_(shard), file_(file), full_path_(std::move(full_path)) {}
+      : shard_(shard),
+        file_(file),
+        full_path_(std::move(full_path)),
+        window_bytes_(file.read_bytes_best() > kCopyWindowBytes ? kStoreCopyWindowBytes : kCopyWindowBytes) {}
 
   // The next bytes of the file; empty at its end. Valid until the next call.
   Result<ByteView> next() {
@@ -62,9 +69,9 @@ class VerifiedBlocks {
     if (blocks.empty()) return ByteView();
     const uint64_t begin = shard_.file_offset(blocks.front().piece) + blocks.front().begin;
     const MutableByteView out = MutableByteView(window_).first(taken_bytes_);
-    SHOAL_RETURN_IF_ERROR(file_.read_at(begin, out));
+    SHOAL_RETURN_IF_ERROR(read(begin, out));
     // One block per call, because kernels shorten longer requests.
-    for (uint64_t at = 0; at < kCopyWindowBytes; at += base::kDigestBlockBytes) {
+    for (uint64_t at = 0; at < window_bytes_; at += base::kDigestBlockBytes) {
       file_.will_read(begin + out.size() + at, base::kDigestBlockBytes);
     }
     uint64_t at = 0;
@@ -81,6 +88,18 @@ class VerifiedBlocks {
     uint64_t begin, end;
   };
 
+  // By several requests at once, if the window is large.
+  Status read(uint64_t begin, MutableByteView out) {
+    const size_t slices = std::max<size_t>(1, (out.size() + kStoreSliceBytes - 1) / kStoreSliceBytes);
+    std::vector<Status> read(slices);
+    base::for_each_by_threads(slices, slices, [&](size_t i) {
+      const uint64_t at = i * kStoreSliceBytes;
+      read[i] = file_.read_at(begin + at, out.subspan(at, std::min(kStoreSliceBytes, out.size() - at)));
+    });
+    for (const Status& status : read) SHOAL_RETURN_IF_ERROR(status);
+    return ok_status();
+  }
+
   // As many of the next blocks as fit the window. Pieces follow one another in the file without a gap.
   std::vector<Block> take() {
     std::vector<Block> blocks;
@@ -89,7 +108,7 @@ class VerifiedBlocks {
       const uint64_t piece_bytes = shard_.pieces().bytes(piece_);
       const uint64_t end = std::min(piece_bytes, offset_ + base::kDigestBlockBytes);
       if (end > offset_) {
-        if (taken_bytes_ + (end - offset_) > kCopyWindowBytes) break;
+        if (taken_bytes_ + (end - offset_) > window_bytes_) break;
         blocks.push_back({piece_, offset_, end});
         taken_bytes_ += end - offset_;
       }
@@ -115,6 +134,7 @@ class VerifiedBlocks {
   const storage::ShardReader& shard_;
   storage::ReadFile& file_;
   const std::string full_path_;
+  const uint64_t window_bytes_;
   Bytes window_;
   uint64_t taken_bytes_ = 0;
   size_t piece_ = 0;
@@ -135,14 +155,19 @@ Result<uint64_t> free_space_of(storage::FileSystem& file_system, const std::stri
 
 namespace {
 
-Status check_other_folder(storage::FileSystem& file_system, const std::string& source,
-                          const std::string& target) {
+Status check_other_root(storage::FileSystem* file_system, const std::string& source,
+                        const std::string& target) {
+  const auto same = [&](std::string_view what) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{} and {} are the same {}: name another one to copy to", source, target, what));
+  };
+  if (file_system == nullptr) return source == target ? same("root") : ok_status();
   std::unique_ptr<storage::OpenFolder> a, b;
   bool is_same = false;
-  if (file_system.open_root(source, &a) != 0 || file_system.open_root(target, &b) != 0) return ok_status();
+  if (file_system->open_root(source, &a) != 0 || file_system->open_root(target, &b) != 0) return ok_status();
   if (a->is_same(*b, &is_same) != 0 || !is_same) return ok_status();
-  return Status(Code::invalid_argument,
-                fmt::format("{} and {} are the same folder: name another one to copy to", source, target));
+  return same("folder");
 }
 
 Status check_empty(storage::Storage& folder) {
@@ -153,8 +178,8 @@ Status check_empty(storage::Storage& folder) {
                          (storage::is_partial(entry.name) && entry.name.starts_with("ROOT_ID."));
     if (entry.name == kSettingsFile || is_ours) continue;
     return Status(Code::refused,
-                  fmt::format("{} holds {} and no run (it has no ROOT_ID): name a root or an empty folder",
-                              folder.describe(), entry.name));
+                  fmt::format("{} holds {} and no run (it has no ROOT_ID): name a root or an empty {}",
+                              folder.describe(), entry.name, folder.has_files() ? "folder" : "prefix"));
   }
   return ok_status();
 }
@@ -162,15 +187,12 @@ Status check_empty(storage::Storage& folder) {
 }  // namespace
 
 Result<OpenRoot> open_copy_target(const OpenRoot& source, const std::string& path, bool changes) {
-  if (base::is_in_object_store(path)) {
-    return Status(Code::invalid_argument,
-                  path + ": `shoal copy` cannot copy to an object store yet, only from one");
-  }
   OpenRoot target;
-  target.file_system = std::make_unique<storage::PosixFileSystem>();
-  SHOAL_ASSIGN_OR_RETURN(target.storage,
-                         storage::LocalStorage::open(*target.file_system, path, random_128()));
-  SHOAL_RETURN_IF_ERROR(check_other_folder(*target.file_system, source.storage->describe(), path));
+  SHOAL_ASSIGN_OR_RETURN(storage::OpenedStorage opened, storage::open_storage(path, random_128()));
+  target.file_system = std::move(opened.disk);
+  target.storage = std::move(opened.storage);
+  SHOAL_RETURN_IF_ERROR(check_other_root(target.file_system.get(), source.storage->describe(),
+                                         target.file_system ? path : target.storage->describe()));
   auto id = storage::open_root(*target.storage, false, RootId{});
   const bool is_new = id.status().code() == Code::not_found;
   if (is_new) SHOAL_RETURN_IF_ERROR(check_empty(*target.storage));
@@ -223,6 +245,11 @@ Result<storage::Decision> CheckpointCopier::read_committed(const AttemptKey& key
 // Folders of copies of this attempt that have not ended.
 Result<std::vector<std::string>> CheckpointCopier::list_unfinished(const AttemptKey& key) {
   const std::string folder = storage::attempt_folder(key);
+  if (!target_.moves_folders()) {
+    SHOAL_ASSIGN_OR_RETURN(const auto in_place, list_or_nothing(target_, folder));
+    const bool is_unfinished = has_name(in_place, storage::kCopyMarkName);
+    return is_unfinished ? std::vector<std::string>{folder} : std::vector<std::string>();
+  }
   const size_t slash = folder.find('/');
   SHOAL_ASSIGN_OR_RETURN(const auto listed, list_or_nothing(target_, folder.substr(0, slash)));
   std::vector<std::string> found;
@@ -290,9 +317,30 @@ Result<CopyForecast> CheckpointCopier::forecast(const storage::Decision& committ
   return out;
 }
 
+// The mark holds what is copied, so that copies of different checkpoints do not mix. Copies of the same one
+// share their files.
+Status CheckpointCopier::begin_in_place(Work& work) {
+  work.folder = storage::attempt_folder(work.decision.key);
+  SHOAL_ASSIGN_OR_RETURN(const Hash128 content, content_of(work.decision));
+  const std::string mark = work.folder + "/" + std::string(storage::kCopyMarkName), text = content.to_hex();
+  SHOAL_ASSIGN_OR_RETURN(const bool created, target_.create_exclusive(mark, as_view(text)));
+  if (!created) {
+    SHOAL_ASSIGN_OR_RETURN(const Bytes there, target_.read(mark, text.size()));
+    if (as_text(there) != text) {
+      return Status(Code::already_exists,
+                    fmt::format("{}/{} is an unfinished copy of another checkpoint with this name: copy to "
+                                "another root",
+                                target_.describe(), work.folder));
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(work.listed, list_or_nothing(target_, work.folder));
+  return ok_status();
+}
+
 // Takes over what an earlier copy has left, and removes what is of no use of it. Only this copy knows the
 // name of its folder; another process that takes the folder renames it.
 Status CheckpointCopier::begin(Work& work) {
+  if (!target_.moves_folders()) return begin_in_place(work);
   const std::string folder = storage::attempt_folder(work.decision.key);
   const size_t slash = folder.find('/');
   const std::string name = storage::partial_name(folder.substr(slash + 1), random_128());
@@ -344,18 +392,27 @@ Status CheckpointCopier::write_file(Work& work, const storage::FileEntry& file, 
     work.bytes_done->fetch_add(bytes.size(), std::memory_order_relaxed);
   }
   SHOAL_ASSIGN_OR_RETURN(const bool is_ours, out->publish());
-  return is_ours ? ok_status() : Status(Code::already_exists, work.folder + "/" + file.name);
+  if (is_ours) return ok_status();
+  // Another copy may have written it meanwhile.
+  if (!target_.moves_folders()) return keep_file(work, file);
+  return Status(Code::already_exists, work.folder + "/" + file.name);
 }
 
 void CheckpointCopier::copy_file(Work& work, const storage::FileEntry& file) {
-  if (find_listed(work.listed, file) != nullptr) {
-    if (keep_file(work, file).ok()) {
+  const bool was_listed = find_listed(work.listed, file) != nullptr;
+  // Where copies share their files, another one may have written it since.
+  if (was_listed || !target_.moves_folders()) {
+    const Status there = keep_file(work, file);
+    if (there.ok()) {
+      if (!was_listed) work.bytes_done->fetch_add(file.size, std::memory_order_relaxed);
       std::lock_guard lock(work.mutex);
       ++work.done.files_kept;
       work.done.bytes_kept += file.size;
       return;
     }
-    Status removed = target_.remove(work.folder + "/" + file.name);
+    const bool is_damaged = there.code() == Code::corrupt || there.code() == Code::version;
+    if (!is_damaged && there.code() != Code::not_found) return work.fail(there, true);
+    const Status removed = is_damaged ? target_.remove(work.folder + "/" + file.name) : ok_status();
     if (!removed.ok()) return work.fail(removed, true);
   }
   bool at_target = false;
@@ -365,13 +422,30 @@ void CheckpointCopier::copy_file(Work& work, const storage::FileEntry& file) {
 
 void CheckpointCopier::copy_files(Work& work) {
   const std::vector<storage::FileEntry>& files = work.decision.manifest().files;
+  // Copies that share their files begin at different ones.
+  const bool shares = !target_.moves_folders() && !files.empty();
+  const size_t first = shares ? load_le32(random_128().bytes.data()) % files.size() : 0;
   base::for_each_by_threads(files.size(), std::clamp(options_.jobs, 1u, kMaxCopyJobs), [&](size_t i) {
-    if (!work.stops) copy_file(work, files[i]);
+    if (!work.stops) copy_file(work, files[(first + i) % files.size()]);
   });
+}
+
+// The manifest comes last, and only if no other decision came first. The mark and what failed writes have
+// left are then of no use; retention removes what cannot be removed now.
+Status CheckpointCopier::publish_in_place(Work& work, bool* was_present) {
+  const storage::Decision& decision = work.decision;
+  SHOAL_RETURN_IF_ERROR(storage::check_files_present(target_, decision.key, decision.manifest().files));
+  SHOAL_ASSIGN_OR_RETURN(const storage::Decision final,
+                         storage::publish_decision_in_folder(target_, decision));
+  *was_present = final.nonce != decision.nonce;
+  if (*was_present) SHOAL_RETURN_IF_ERROR(is_present(decision).status());
+  (void)storage::sweep_attempt(target_, decision.key);
+  return ok_status();
 }
 
 // Makes the copied files a checkpoint. Code::not_found: another process has taken the folder.
 Status CheckpointCopier::publish(Work& work, bool* was_present) {
+  if (!target_.moves_folders()) return publish_in_place(work, was_present);
   const storage::Decision& decision = work.decision;
   SHOAL_ASSIGN_OR_RETURN(const Bytes manifest, storage::encode_decision(decision));
   SHOAL_RETURN_IF_ERROR(target_.replace(fmt::format("{}/{}", work.folder, storage::kDecisionName), manifest));

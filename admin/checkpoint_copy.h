@@ -7,6 +7,10 @@
 // A copy that continues what another one left first renames that folder to a name of its own, and who removes
 // it renames it too. So no other process changes the files of a folder that gets its name.
 //
+// An object store cannot rename a folder. There the files get their own names in the checkpoint's folder,
+// which an object marks as an unfinished copy (storage/root/copy_mark.h), and the manifest comes last.
+// Several copies of one checkpoint may run at once and share the files.
+//
 // A file gets its name in that folder once every block of it was compared with its digest and its bytes are
 // durable. So a copy that is continued keeps each file that has its name, its size and the header that the
 // manifest states, and does not read its blocks again.
@@ -32,13 +36,17 @@ inline constexpr unsigned kDefaultCopyJobs = 4;
 // Read and verified at a time, by each job. A write has up to three buffers of as much
 // (storage/files/write_behind.h).
 inline constexpr uint64_t kCopyWindowBytes = 4 * base::kDigestBlockBytes;
+// The same for files in an object store, read by several requests of kStoreSliceBytes at once.
+inline constexpr uint64_t kStoreSliceBytes = 8 * base::kDigestBlockBytes;
+inline constexpr uint64_t kStoreCopyWindowBytes = 2 * kStoreSliceBytes;
 
 // The free space of the file system that holds this folder.
 Result<uint64_t> free_space_of(storage::FileSystem& file_system, const std::string& folder);
 
-// Opens the root to copy to. An empty folder, which may hold a shoal.toml, becomes a root if `changes` is
-// set; otherwise its `id` stays zero. Code::not_found if the folder does not exist, Code::refused if it holds
-// something else than a run, Code::invalid_argument if it is the folder of `source`.
+// Opens the root to copy to. An empty folder, which may hold a shoal.toml, or an empty prefix of a bucket
+// becomes a root if `changes` is set; otherwise its `id` stays zero. Code::not_found if the folder or bucket
+// does not exist, Code::refused if it holds something else than a run, Code::invalid_argument if it is the
+// root of `source`.
 Result<OpenRoot> open_copy_target(const OpenRoot& source, const std::string& path, bool changes);
 
 struct CopyOptions {
@@ -92,11 +100,13 @@ class CheckpointCopier {
   Result<bool> is_present(const storage::Decision& committed);
   Result<std::vector<std::string>> list_unfinished(const AttemptKey& key);
   Status begin(Work& work);
+  Status begin_in_place(Work& work);
   void copy_files(Work& work);
   Status keep_file(const Work& work, const storage::FileEntry& file);
   void copy_file(Work& work, const storage::FileEntry& file);
   Status write_file(Work& work, const storage::FileEntry& file, bool* at_target);
   Status publish(Work& work, bool* was_present);
+  Status publish_in_place(Work& work, bool* was_present);
   bool is_gone_at_source(const AttemptKey& key);
 
   storage::Storage& source_;

@@ -17,6 +17,7 @@
 
 #include "admin/checkpoint_copy.h"
 #include "admin/root_reader.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
@@ -40,7 +41,8 @@ struct CopyCommand {
 constexpr const char* kCopyFooter =
     "Copies every checkpoint of ROOT, the newest first, or those chosen, to OTHER: another root, or an "
     "empty\n"
-    "folder, which becomes a root. Every block is compared with its digest while it is read. A checkpoint\n"
+    "folder, which becomes a root. Either may be in an object store, s3://BUCKET/PREFIX. Every block is "
+    "compared with its digest while it is read. A checkpoint\n"
     "appears in OTHER when all its bytes are durable there, and not before. It keeps its step, generation\n"
     "and attempt. Pins, tags and shoal.toml are not copied.\n"
     "\n"
@@ -52,13 +54,15 @@ constexpr const char* kCopyFooter =
     "them back. The checkpoint that is being copied is pinned in both roots.\n"
     "\n"
     "A checkpoint that is damaged or cannot be copied is named with the cause, and the others are copied.\n"
-    "Each of the --jobs files in flight takes 16 MiB of memory, besides the header of the file.\n"
+    "Each of the --jobs files in flight takes 16 MiB of memory, besides the header of the file; from an\n"
+    "object store 32 MiB, and to one six parts of an upload, which have 16 MiB or more.\n"
     "\n"
     "Examples:\n"
     "  shoal copy /checkpoints/run7 /archive/run7 --create      every checkpoint, to a new folder\n"
     "  shoal copy /checkpoints/run7 /archive/run7 --latest      the latest one\n"
     "  shoal copy /checkpoints/run7 /archive/run7 --step 1000   every checkpoint at this step\n"
     "  shoal copy /checkpoints/run7 /archive/run7 --dry-run     what it would copy, and whether it fits\n"
+    "  shoal copy /checkpoints/run7 s3://archive/run7 --create  to a bucket\n"
     "\n"
     "Exit status: 0 OTHER has all of them; 1 some are damaged or could not be copied; 2 the command could\n"
     "not begin.";
@@ -157,15 +161,28 @@ Result<std::vector<storage::AttemptView>> choose_to_copy(const admin::OpenRoot& 
 }
 
 Status create_other(const CopyCommand& command) {
+  if (base::is_in_object_store(command.other)) return ok_status();  // its first object makes it
   if (mkdir(command.other.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
   return Status(Code::refused,
                 fmt::format("cannot create folder {}: {}", command.other, std::strerror(errno)));
 }
 
+// A prefix needs no creation, so a mistyped one would become a root.
+Status check_prefix(const CopyCommand& command, const admin::OpenRoot& root) {
+  if (!base::is_in_object_store(command.other) || command.create) return ok_status();
+  SHOAL_ASSIGN_OR_RETURN(const auto other, admin::open_copy_target(root, command.other, false));
+  if (other.id != RootId{}) return ok_status();
+  return Status(Code::refused,
+                fmt::format("root {} has no checkpoints and no run yet: --create makes it a root",
+                            other.storage->describe()));
+}
+
 Result<admin::OpenRoot> open_other(const CopyCommand& command, const admin::OpenRoot& root) {
+  SHOAL_RETURN_IF_ERROR(check_prefix(command, root));
   if (command.create && !command.dry_run) SHOAL_RETURN_IF_ERROR(create_other(command));
   auto other = admin::open_copy_target(root, command.other, !command.dry_run);
   if (other.status().code() != Code::not_found) return other;
+  if (base::is_in_object_store(command.other)) return Status(Code::refused, other.status().message());
   if (command.create && !command.dry_run) {
     return Status(Code::refused,
                   fmt::format("folder {} cannot be opened, although --create was given: a symbolic "
@@ -217,9 +234,12 @@ bool is_done(const CopyItem& item, const CopyCommand& command) {
   return command.dry_run && item.result.status.ok();
 }
 
-int report_copied(const CopyCommand& command, const Copying& copying, uint64_t free_bytes) {
+// nullopt: an object store has no limit that it tells.
+using FreeBytes = std::optional<uint64_t>;
+
+int report_copied(const CopyCommand& command, const Copying& copying, FreeBytes free_bytes) {
   bool ok = std::ranges::all_of(copying.items, [&](const CopyItem& item) { return is_done(item, command); });
-  const bool fits = copying.bytes_to_copy <= free_bytes;
+  const bool fits = !free_bytes || copying.bytes_to_copy <= *free_bytes;
   if (command.dry_run && !fits) ok = false;
   if (command.json) {
     nlohmann::ordered_json out;
@@ -228,7 +248,7 @@ int report_copied(const CopyCommand& command, const Copying& copying, uint64_t f
     out["dry_run"] = command.dry_run;
     out["ok"] = ok;
     out["bytes_to_copy"] = copying.bytes_to_copy;
-    out["free_bytes"] = free_bytes;
+    out["free_bytes"] = free_bytes ? nlohmann::ordered_json(*free_bytes) : nlohmann::ordered_json();
     out["fits"] = fits;
     out["checkpoints"] = nlohmann::ordered_json::array();
     for (const CopyItem& item : copying.items) out["checkpoints"].push_back(item_json(item, command.dry_run));
@@ -237,28 +257,32 @@ int report_copied(const CopyCommand& command, const Copying& copying, uint64_t f
   }
   for (const CopyItem& item : copying.items) print_item(item, command.dry_run);
   if (copying.items.empty()) fmt::print("no checkpoint yet\n");
-  if (command.dry_run) {
+  if (command.dry_run && !free_bytes) {
+    fmt::print("{} to copy to {}\n", human_bytes(copying.bytes_to_copy), command.other);
+  } else if (command.dry_run) {
     fmt::print("{} to copy; {} has {} free{}\n", human_bytes(copying.bytes_to_copy), command.other,
-               human_bytes(free_bytes), fits ? "" : ": that is not enough");
+               human_bytes(*free_bytes), fits ? "" : ": that is not enough");
   }
   return ok ? kExitOk : kExitDamaged;
 }
 
-Status check_space(const Copying& copying, const CopyCommand& command, uint64_t free_bytes) {
-  if (command.dry_run || copying.bytes_to_copy <= free_bytes) return ok_status();
+Status check_space(const Copying& copying, const CopyCommand& command, FreeBytes free_bytes) {
+  if (command.dry_run || !free_bytes || copying.bytes_to_copy <= *free_bytes) return ok_status();
   return Status(Code::no_space,
                 fmt::format("{} are to be copied, and {} has {} free: choose fewer with --step or --latest, "
                             "or free space",
-                            human_bytes(copying.bytes_to_copy), command.other, human_bytes(free_bytes)));
+                            human_bytes(copying.bytes_to_copy), command.other, human_bytes(*free_bytes)));
 }
 
 // What `--create --dry-run` knows of a folder that does not exist yet: everything is to be copied there.
-Result<uint64_t> free_space_for(const CopyCommand& command) {
+Result<FreeBytes> free_space_for(const CopyCommand& command) {
+  if (base::is_in_object_store(command.other)) return FreeBytes();
   std::filesystem::path path = std::filesystem::absolute(command.other).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   if (!std::filesystem::exists(path)) path = path.parent_path();
   storage::PosixFileSystem disk;
-  return admin::free_space_of(disk, path.string());
+  SHOAL_ASSIGN_OR_RETURN(const uint64_t bytes, admin::free_space_of(disk, path.string()));
+  return FreeBytes(bytes);
 }
 
 int copy_command(const CopyCommand& command) {
@@ -283,11 +307,14 @@ int copy_command(const CopyCommand& command) {
 void add_copy_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("copy", "Copy checkpoints from one root to another one");
   auto options = std::make_shared<CopyCommand>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
-  command->add_option("OTHER", options->other, "Root or empty folder to copy to")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the run")->required();
+  command->add_option("OTHER", options->other, "Root, empty folder or s3://BUCKET/PREFIX to copy to")
+      ->required();
   CLI::Option* step = add_choice_options(*command, &options->choice, "Copy the checkpoints at this step");
   command->add_flag("--latest", options->latest, "Copy the latest checkpoint")->excludes(step);
-  command->add_flag("--create", options->create, "Create the folder OTHER if its parent exists");
+  command->add_flag(
+      "--create", options->create,
+      "Create the folder OTHER if its parent exists, or let an empty prefix of a bucket become a root");
   command->add_option("--jobs,-j", options->jobs, "Number of files copied at once")
       ->check(CLI::Range(1u, admin::kMaxCopyJobs))
       ->capture_default_str();

@@ -10,14 +10,17 @@
 #include "storage/decisions/rank_manifest.h"
 #include "storage/decisions/record.h"
 #include "storage/decisions/tombstone_repair.h"
+#include "storage/root/copy_mark.h"
 #include "storage/root/run_root.h"
 
 namespace shoal::storage {
 
 namespace {
 
-// Excludes the partial file of a decision that another process is about to publish or replace.
+// Excludes the partial file of a decision that another process is about to publish or replace. The mark of a
+// copy that was committed is of no use either.
 bool is_unfinished_shard(const ObjectInfo& object) {
+  if (object.name == kCopyMarkName) return true;
   return !object.is_folder && is_partial(object.name) && !object.name.starts_with(kDecisionName);
 }
 
@@ -66,8 +69,9 @@ Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
   AttemptInfo info;
   info.key = key;
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
-  bool decided = false;
+  bool decided = false, is_marked = false;
   for (const ObjectInfo& object : listed) {
+    is_marked = is_marked || object.name == kCopyMarkName;
     info.files_bytes += object.size;
     if (object.name == kDecisionName) {
       decided = true;
@@ -84,6 +88,8 @@ Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
   info.fingerprint = fingerprint_of(listed);
   if (decided) {
     SHOAL_ASSIGN_OR_RETURN(info.state, read_state(storage, key));
+  } else if (is_marked) {  // the files are those of a copy
+    info.leftover_files = info.partial_files = info.rank_manifests = info.rank_world = 0;
   }
   return info;
 }

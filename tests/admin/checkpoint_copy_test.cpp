@@ -8,10 +8,10 @@
 
 #include "storage/retention/retention.h"
 #include "storage/root/verifier.h"
+#include "tests/admin/copied_checkpoint.h"
 #include "tests/golden_copy.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/interrupted_storage.h"
-#include "tests/storage/shards/planned_shards.h"
 
 namespace shoal::admin {
 namespace {
@@ -27,47 +27,6 @@ using Fate = sim::MemoryFileSystem::Unsynced::Fate;
 using Outcome = CopyResult::Outcome;
 
 namespace fs = std::filesystem;
-
-const RootId kSourceId = nonce_of(77), kTargetId = nonce_of(78);
-constexpr uint64_t kRows = 6'000'000;  // 24 MB: files of several windows
-
-std::shared_ptr<const World> copied_world(uint64_t rows) {
-  const Mesh mesh = Mesh::contiguous({2});
-  LayoutBuilder builder;
-  builder.add_tensor("weight", DType::u8, {rows, 4}, mesh, {Placement::shard(0)});
-  builder.add_tensor("bias", DType::bf16, {8}, mesh, {Placement::shard(0)});
-  builder.add_tensor("empty", DType::f16, {0, 4}, mesh, {Placement::shard(1)});
-  builder.add_object("loader", mesh, true);
-  LayoutPtr layout = std::move(builder).build().value();
-  const std::vector<LayoutId> ids(2, layout->id());
-  return std::make_shared<World>(
-      World{Roster::make(ids, std::vector<uint32_t>{7, 9}).value(), {std::move(layout)}});
-}
-
-// A checkpoint of two ranks with a file each.
-storage::Decision commit_copied(storage::Storage& storage, const AttemptKey& key, uint64_t rows,
-                                const UserMetadata& user = {}) {
-  storage::Manifest manifest;
-  manifest.world = copied_world(rows);
-  for (Rank rank : {0u, 1u}) {
-    const auto files =
-        storage::write_planned(storage, key, *manifest.world, rank, {}, rank, &manifest.payload_bytes);
-    manifest.files.insert(manifest.files.end(), files.begin(), files.end());
-  }
-  manifest.user = user;
-  auto published =
-      storage::publish_decision(storage, {key, nonce_of(1), kSourceId, 1'700'000'000'000'000'000, manifest});
-  SHOAL_CHECK(published.ok() && published->committed());
-  return std::move(*published);
-}
-
-bool is_sound(storage::Storage& storage, const AttemptKey& key) {
-  auto decision = storage::read_decision(storage, key);
-  if (!decision.ok() || !decision->committed()) return false;
-  storage::RateLimit no_limit(0);
-  std::atomic<uint64_t> bytes{0};
-  return storage::verify_checkpoint(storage, *decision, 1, no_limit, &bytes).ok();
-}
 
 std::string first_file(const AttemptKey& key) {
   return storage::shard_path(key, 0, 0);

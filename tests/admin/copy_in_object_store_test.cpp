@@ -1,0 +1,232 @@
+// Copies between roots of which one or both are in an object store, whose requests may fail.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "admin/checkpoint_copy.h"
+#include "storage/retention/retention.h"
+#include "storage/root/copy_mark.h"
+#include "storage/s3/s3_storage.h"
+#include "tests/admin/copied_checkpoint.h"
+#include "tests/storage/decisions/decision_samples.h"
+#include "tests/storage/s3/object_store.h"
+
+namespace shoal::admin {
+namespace {
+
+using storage::kKey;
+using storage::MemoryStorage;
+using storage::nonce_of;
+using storage::S3Storage;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Outcome = CopyResult::Outcome;
+
+constexpr uint64_t kLargeRows = 10'000'000;  // 20 MB a file: uploads of more than one part
+constexpr const char* kBucketA = "s3://bucket/a";
+constexpr const char* kBucketB = "s3://bucket/b";
+
+class CopyInObjectStore : public ::testing::Test {
+ protected:
+  void start(std::vector<std::string> arguments = {}) {
+    store_ = testing::ObjectStore::start(std::move(arguments));
+    SHOAL_NEEDS_OBJECT_STORE(store_);
+    bucket_a_ = opened(kBucketA);
+    bucket_b_ = opened(kBucketB);
+    SHOAL_CHECK(storage::open_root(*folder_, true, kSourceId).ok());
+    SHOAL_CHECK(storage::open_root(*bucket_a_, true, kSourceId).ok());
+    SHOAL_CHECK(storage::open_root(*bucket_b_, true, kTargetId).ok());
+  }
+  std::unique_ptr<S3Storage> opened(const std::string& root) {
+    storage::S3Retries retries;
+    retries.tries_max = 30;
+    retries.pause = [](int64_t) {};
+    auto storage = S3Storage::open(*storage::find_s3_settings(root, store_->variables()), retries);
+    SHOAL_CHECK(storage.ok());
+    return std::move(*storage);
+  }
+  CopyResult copy(storage::Storage& from, storage::Storage& to, CopyOptions options = {.jobs = 2}) {
+    return CheckpointCopier(from, to, kTargetId, std::move(options)).copy(kKey, &bytes_done_);
+  }
+  std::vector<std::string> files_of_copy(storage::Storage& root) {
+    std::vector<std::string> names;
+    auto listed = root.list(storage::attempt_folder(kKey));
+    if (!listed.ok()) return names;
+    for (const storage::ObjectInfo& object : *listed) names.push_back(object.name);
+    return names;
+  }
+  // Ends when one of the two files is complete.
+  CopyResult interrupted_copy(storage::Storage& from, storage::Storage& to) {
+    const auto keeps_going = [&] {
+      return std::ranges::none_of(files_of_copy(to),
+                                  [](const auto& name) { return name.ends_with("tensors"); });
+    };
+    return copy(from, to, {.jobs = 1, .keeps_going = keeps_going});
+  }
+
+  std::unique_ptr<testing::ObjectStore> store_;
+  MemoryStorage folder_;
+  std::unique_ptr<S3Storage> bucket_a_, bucket_b_;
+  std::atomic<uint64_t> bytes_done_{0};
+};
+
+#define START_STORES(...) \
+  start(__VA_ARGS__);     \
+  if (HasFatalFailure() || IsSkipped()) return
+
+TEST_F(CopyInObjectStore, GoesFromAFolderToABucketToABucketAndBackWithEveryByte) {
+  START_STORES();
+  const storage::Decision committed = commit_copied(*folder_, kKey, kLargeRows, {{"loss", "0.5"}});
+  MemoryStorage back;
+  ASSERT_TRUE(storage::open_root(*back, true, nonce_of(5)).ok());
+  const std::pair<storage::Storage*, storage::Storage*> hops[] = {
+      {&*folder_, bucket_a_.get()}, {bucket_a_.get(), bucket_b_.get()}, {bucket_b_.get(), &*back}};
+  for (const auto& [from, to] : hops) {
+    bytes_done_ = 0;
+    const CopyResult result = copy(*from, *to);
+    ASSERT_EQ(result.outcome, Outcome::copied) << to->describe() << ": " << result.status.to_string();
+    EXPECT_EQ(bytes_done_.load(), file_bytes_of(committed.manifest()));
+    EXPECT_TRUE(is_sound(*to, kKey)) << to->describe();
+    EXPECT_THAT(storage::list_marks(*from, storage::MarkKind::pin)->marks, IsEmpty());
+    EXPECT_THAT(storage::list_marks(*to, storage::MarkKind::pin)->marks, IsEmpty());
+    EXPECT_EQ(copy(*from, *to).outcome, Outcome::present);
+  }
+  EXPECT_THAT(files_of_copy(*bucket_b_),
+              ElementsAre("manifest.shoal", "rank-00000.safetensors", "rank-00001.safetensors"));
+  for (const storage::FileEntry& file : committed.manifest().files) {
+    const std::string path = storage::attempt_folder(kKey) + "/" + file.name;
+    EXPECT_EQ(folder_->read(path, 1 << 30).value(), back->read(path, 1 << 30).value());
+  }
+}
+
+TEST_F(CopyInObjectStore, LosesNothingIfRequestsFailAndAnswersAreLost) {
+  for (const char* seed : {"1", "2"}) {
+    START_STORES({"--seed", seed, "--faults", "0.1"});
+    MemoryStorage from;
+    ASSERT_TRUE(storage::open_root(*from, true, kSourceId).ok());
+    commit_copied(*from, kKey, kLargeRows);
+    CopyResult result = copy(*from, *bucket_a_);
+    ASSERT_EQ(result.outcome, Outcome::copied) << result.status.to_string();
+    result = copy(*bucket_a_, *bucket_b_);
+    ASSERT_EQ(result.outcome, Outcome::copied) << result.status.to_string();
+    EXPECT_TRUE(is_sound(*bucket_b_, kKey));
+  }
+}
+
+TEST_F(CopyInObjectStore, IsNoAttemptUntilItIsCompleteAndThenIsContinued) {
+  START_STORES();
+  const storage::Decision committed = commit_copied(*folder_, kKey, kRows);
+  ASSERT_EQ(interrupted_copy(*folder_, *bucket_b_).outcome, Outcome::failed);
+  const std::vector<std::string> left = files_of_copy(*bucket_b_);
+  ASSERT_EQ(std::ranges::count(left, storage::kCopyMarkName), 1);
+  ASSERT_EQ(std::ranges::count(left, "manifest.shoal"), 0);
+  ASSERT_GT(
+      std::ranges::count_if(left, [](const std::string& name) { return name.ends_with("safetensors"); }), 0);
+  auto listed = storage::list_attempts(*bucket_b_);
+  ASSERT_TRUE(listed.ok());
+  EXPECT_THAT(listed->attempts, IsEmpty());
+
+  // A job that begins meanwhile neither completes nor aborts it.
+  ASSERT_TRUE(storage::claim_generation(*bucket_b_, "job", nonce_of(4)).ok());
+  auto plan = storage::plan_retention(*bucket_b_, {}, 1, nullptr);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->undecided, IsEmpty());
+  for (const std::string& remains : plan->remains) {
+    EXPECT_TRUE(storage::remove_remains(*bucket_b_, remains).ok());
+  }
+  EXPECT_EQ(files_of_copy(*bucket_b_), left);
+  EXPECT_TRUE(storage::list_newest_attempts(*bucket_b_)->attempts.empty());
+}
+
+TEST_F(CopyInObjectStore, KeepsWhatAnInterruptedCopyHasCompleted) {
+  START_STORES();
+  const storage::Decision committed = commit_copied(*folder_, kKey, kRows);
+  ASSERT_EQ(interrupted_copy(*folder_, *bucket_b_).outcome, Outcome::failed);
+  CheckpointCopier copier(*folder_, *bucket_b_, kTargetId);
+  auto forecast = copier.forecast(committed);
+  ASSERT_TRUE(forecast.ok()) << forecast.status().to_string();
+  ASSERT_EQ(forecast->files_kept, 1u);
+  bytes_done_ = 0;
+  const CopyResult result = copy(*folder_, *bucket_b_);
+  ASSERT_EQ(result.outcome, Outcome::copied) << result.status.to_string();
+  EXPECT_EQ(result.work.files_kept, 1u);
+  EXPECT_EQ(bytes_done_.load(), forecast->bytes - forecast->bytes_kept);
+  EXPECT_TRUE(is_sound(*bucket_b_, kKey));
+  EXPECT_EQ(files_of_copy(*bucket_b_).size(), 3u) << "mark and notes are gone";
+}
+
+TEST_F(CopyInObjectStore, WritesADamagedFileOfAnInterruptedCopyAgain) {
+  START_STORES();
+  commit_copied(*folder_, kKey, kRows);
+  ASSERT_EQ(interrupted_copy(*folder_, *bucket_b_).outcome, Outcome::failed);
+  for (Rank rank : {0u, 1u}) {
+    ASSERT_TRUE(bucket_b_->replace(storage::shard_path(kKey, rank, 0), as_view("no shard")).ok());
+  }
+  const CopyResult result = copy(*folder_, *bucket_b_);
+  ASSERT_EQ(result.outcome, Outcome::copied) << result.status.to_string();
+  EXPECT_EQ(result.work.files_kept, 0u);
+  EXPECT_TRUE(is_sound(*bucket_b_, kKey));
+}
+
+TEST_F(CopyInObjectStore, SharesTheFilesWithAnotherCopyAtTheSameTime) {
+  START_STORES();
+  commit_copied(*folder_, kKey, kRows);
+  std::vector<CopyResult> results(3);
+  std::vector<std::thread> threads;
+  for (CopyResult& result : results) {
+    threads.emplace_back([&] {
+      auto to = opened(kBucketB);
+      std::atomic<uint64_t> bytes{0};
+      result = CheckpointCopier(*folder_, *to, kTargetId, {.jobs = 1}).copy(kKey, &bytes);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const CopyResult& result : results) {
+    EXPECT_TRUE(result.outcome == Outcome::copied || result.outcome == Outcome::present)
+        << result.status.to_string();
+  }
+  EXPECT_TRUE(is_sound(*bucket_b_, kKey));
+}
+
+TEST_F(CopyInObjectStore, DoesNotMixWithAnUnfinishedCopyOfAnotherCheckpoint) {
+  START_STORES();
+  commit_copied(*folder_, kKey, kRows);
+  ASSERT_EQ(interrupted_copy(*folder_, *bucket_b_).outcome, Outcome::failed);
+  commit_copied(*bucket_a_, kKey, 8);
+  const CopyResult result = copy(*bucket_a_, *bucket_b_);
+  EXPECT_EQ(result.outcome, Outcome::failed);
+  EXPECT_THAT(result.status.message(), HasSubstr("unfinished copy of another checkpoint"));
+  EXPECT_EQ(copy(*folder_, *bucket_b_).outcome, Outcome::copied);
+  EXPECT_TRUE(is_sound(*bucket_b_, kKey));
+}
+
+TEST_F(CopyInObjectStore, IsNotCommittedIfTheAttemptWasAborted) {
+  START_STORES();
+  commit_copied(*folder_, kKey, 8);
+  const storage::Decision tombstone{kKey, nonce_of(3), kTargetId, 1,
+                                    storage::Tombstone{storage::Tombstone::Reason::aborted, "a test"}};
+  ASSERT_TRUE(storage::publish_decision(*bucket_b_, tombstone).ok());
+  const CopyResult result = copy(*folder_, *bucket_b_);
+  EXPECT_EQ(result.outcome, Outcome::failed);
+  EXPECT_EQ(result.status.code(), Code::refused);
+}
+
+TEST_F(CopyInObjectStore, NamesADamagedBlockAndCommitsNothing) {
+  START_STORES();
+  commit_copied(*bucket_a_, kKey, kRows);
+  const std::string path = storage::shard_path(kKey, 1, 0);
+  Bytes shard = bucket_a_->read(path, 1 << 30).value();
+  shard[shard.size() - 20] ^= std::byte{1};
+  ASSERT_TRUE(bucket_a_->replace(path, shard).ok());
+  const CopyResult result = copy(*bucket_a_, *bucket_b_);
+  EXPECT_EQ(result.outcome, Outcome::failed);
+  EXPECT_FALSE(result.ends_all);
+  EXPECT_EQ(result.status.code(), Code::corrupt);
+  EXPECT_THAT(result.status.message(), HasSubstr(std::string(kBucketA) + "/" + path));
+  EXPECT_EQ(std::ranges::count(files_of_copy(*bucket_b_), "manifest.shoal"), 0);
+}
+
+}  // namespace
+}  // namespace shoal::admin
