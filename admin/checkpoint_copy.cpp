@@ -17,13 +17,14 @@
 #include "storage/decisions/rank_manifest.h"
 #include "storage/open_storage.h"
 #include "storage/retention/retention.h"
-#include "storage/root/copy_mark.h"
+#include "storage/root/attempt_marks.h"
 #include "storage/shards/shard_file.h"
 
 namespace shoal::admin {
 
 namespace {
 
+constexpr int kWritesAgainMax = 3;  // of a file whose end met another write of its name
 constexpr std::string_view kCopyHolder = "shoal copy";
 constexpr std::string_view kSettingsFile = "shoal.toml";
 
@@ -416,7 +417,11 @@ void CheckpointCopier::copy_file(Work& work, const storage::FileEntry& file) {
     if (!removed.ok()) return work.fail(removed, true);
   }
   bool at_target = false;
-  const Status status = write_file(work, file, &at_target);
+  Status status = write_file(work, file, &at_target);
+  for (int again = 0; at_target && status.code() == Code::busy && again < kWritesAgainMax; ++again) {
+    work.bytes_done->fetch_sub(file.size, std::memory_order_relaxed);
+    status = write_file(work, file, &at_target);
+  }
   if (!status.ok()) work.fail(status, at_target);
 }
 

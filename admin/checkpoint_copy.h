@@ -8,7 +8,7 @@
 // it renames it too. So no other process changes the files of a folder that gets its name.
 //
 // An object store cannot rename a folder. There the files get their own names in the checkpoint's folder,
-// which an object marks as an unfinished copy (storage/root/copy_mark.h), and the manifest comes last.
+// which an object marks as an unfinished copy (storage/root/attempt_marks.h), and the manifest comes last.
 // Several copies of one checkpoint may run at once and share the files.
 //
 // A file gets its name in that folder once every block of it was compared with its digest and its bytes are

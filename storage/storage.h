@@ -39,6 +39,13 @@ struct ObjectInfo {
   bool is_folder = false;
 };
 
+struct TreeObject {
+  std::string path;  // relative to the root
+  uint64_t size = 0;
+};
+// What list_tree returns of a folder: all objects, or at least one, which takes fewer requests.
+enum class TreeDepth : uint8_t { objects, names };
+
 // Reads an object, which does not change, at given offsets. Any thread.
 class ReadFile {
  public:
@@ -101,6 +108,15 @@ class Storage {
   // Entries by ascending name, including partial objects (see is_partial). Leaves out names that are not
   // components: Shoal does not write such names. Code::not_found if the folder does not exist.
   virtual Result<std::vector<ObjectInfo>> list(const std::string& folder) = 0;
+  // Whether list_tree works. Otherwise it returns Code::refused.
+  virtual bool lists_trees() const { return false; }
+  // The objects whose paths begin with `prefix`, at any depth, ascending by path. Their names may be any
+  // texts. With TreeDepth::names, at least one of each folder of `prefix_depth` components.
+  virtual Result<std::vector<TreeObject>> list_tree(const std::string& prefix, TreeDepth how,
+                                                    size_t prefix_depth) {
+    (void)how, (void)prefix_depth;
+    return Status(Code::refused, describe() + "/" + prefix + ": this storage lists folder by folder");
+  }
   virtual Status remove(const std::string& path) = 0;         // OK if it does not exist
   virtual Status remove_folder(const std::string& path) = 0;  // must be empty; OK if it does not exist
   // Renames a folder within its parent folder, durably. Code::not_found if it does not exist, Code::busy if

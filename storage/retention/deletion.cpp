@@ -8,6 +8,7 @@
 
 #include "base/helper_threads.h"
 #include "storage/retention/retention.h"
+#include "storage/root/attempt_marks.h"
 
 namespace shoal::storage {
 
@@ -81,7 +82,9 @@ Status remove_files(Storage& storage, const std::string& folder, unsigned thread
                       storage.describe(), folder, object.name));
     }
   }
-  std::erase_if(listed, [](const ObjectInfo& object) { return object.name == kDecisionName; });
+  std::erase_if(listed, [](const ObjectInfo& object) {
+    return object.name == kDecisionName || object.name == kDeletedMarkName;
+  });
   std::atomic<bool> has_failed{false};
   std::mutex mutex;
   Status first;
@@ -112,7 +115,9 @@ Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionRes
   SHOAL_RETURN_IF_ERROR(storage.sync_folder(folder));
   // Without a rename the tombstone stays. Otherwise a process that paused before it published its manifest
   // could publish it now, without the files.
-  if (!storage.moves_folders()) return ok_status();
+  if (!storage.moves_folders()) {
+    return storage.create_exclusive(folder + "/" + std::string(kDeletedMarkName), {}).status();
+  }
   size_t slash = folder.find('/');
   std::string step = folder.substr(0, slash), aside = partial_name(kRemovedName, deletion.nonce);
   SHOAL_RETURN_IF_ERROR(storage.move_folder(folder, aside));

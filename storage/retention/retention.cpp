@@ -6,6 +6,8 @@
 #include <optional>
 #include <set>
 
+#include "storage/root/attempt_listing_internal.h"
+
 namespace shoal::storage {
 
 namespace {
@@ -73,9 +75,15 @@ Result<Keepers> read_keepers(Storage& storage, RetentionPlan* plan) {
 // Walks the attempts from the newest down.
 class Planner {
  public:
+  // `listed`: of a storage that lists trees; otherwise nullptr.
   Planner(Storage& storage, const RetentionPolicy& policy, int64_t unix_time_ns, KnownAttempts* known,
-          RetentionPlan* plan)
-      : storage_(storage), policy_(policy), now_ns_(unix_time_ns), known_(known), plan_(plan) {}
+          const ListedAttempts* listed, RetentionPlan* plan)
+      : storage_(storage),
+        policy_(policy),
+        now_ns_(unix_time_ns),
+        known_(known),
+        listed_(listed),
+        plan_(plan) {}
 
   Status run(const Keepers& keepers, const AttemptNames& names) {
     if (known_ != nullptr) {
@@ -104,7 +112,8 @@ class Planner {
         if (!must_be_fresh) return checkpoint(keepers, key);
       }
     }
-    auto info = inspect_attempt(storage_, key);
+    auto info = listed_ != nullptr ? inspect_listed(storage_, key, listed_->files.at(key))
+                                   : inspect_attempt(storage_, key);
     if (!info.ok()) {
       if (info.status().code() != Code::not_found) plan_->damaged.emplace_back(key, info.status());
       return ok_status();
@@ -219,6 +228,7 @@ class Planner {
   const RetentionPolicy& policy_;
   const int64_t now_ns_;
   KnownAttempts* known_;
+  const ListedAttempts* listed_;
   RetentionPlan* plan_;
   uint64_t checkpoints_ = 0;  // counted so far
   bool seen_verified_ = false;
@@ -232,10 +242,18 @@ Result<RetentionPlan> plan_retention(Storage& storage, const RetentionPolicy& po
   RetentionPlan plan;
   // Lists names first. An attempt that is committed after this is newer than all of them, and the plan
   // ignores it.
-  SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
+  ListedAttempts listed;
+  const bool lists_trees = storage.lists_trees();
+  if (lists_trees) {
+    SHOAL_ASSIGN_OR_RETURN(listed, list_tree_of_attempts(storage, TreeDepth::objects));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(listed.names, list_attempt_names(storage));
+  }
+  AttemptNames& names = listed.names;
   if (!names.unreadable.empty()) return names.unreadable.front().second;
   SHOAL_ASSIGN_OR_RETURN(Keepers keepers, read_keepers(storage, &plan));
-  SHOAL_RETURN_IF_ERROR(Planner(storage, policy, unix_time_ns, known, &plan).run(keepers, names));
+  SHOAL_RETURN_IF_ERROR(Planner(storage, policy, unix_time_ns, known, lists_trees ? &listed : nullptr, &plan)
+                            .run(keepers, names));
   for (std::string& folder : names.remains) {
     if (!is_of_pinned(keepers, folder)) plan.remains.push_back(std::move(folder));
   }

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/helper_threads.h"
 #include "storage/decisions/completion.h"
 #include "storage/decisions/rank_manifest.h"
 
@@ -26,6 +27,8 @@ CheckpointInfo::State AttemptView::state() const {
 }
 
 namespace {
+
+constexpr size_t kMaxViewThreads = 16;  // that read from an object store
 
 std::string proof_of(Storage& storage, const AttemptKey& key) {
   const Status proven = prove_complete(storage, key).status();
@@ -64,8 +67,11 @@ Result<AttemptView> view_attempt(Storage& storage, const AttemptInfo& info, cons
 Result<std::vector<AttemptView>> view_list(Storage& storage, const AttemptList& list,
                                            const ViewDepth& depth) {
   std::vector<AttemptView> views;
-  for (const AttemptInfo& info : list.attempts) {
-    auto view = view_attempt(storage, info, depth);
+  const size_t count = list.attempts.size(), threads = storage.lists_trees() ? kMaxViewThreads : 1;
+  std::vector<Result<AttemptView>> viewed(count, Result<AttemptView>(AttemptView{}));
+  base::for_each_by_threads(count, std::min(threads, count),
+                            [&](size_t i) { viewed[i] = view_attempt(storage, list.attempts[i], depth); });
+  for (Result<AttemptView>& view : viewed) {
     if (!view.ok() && view.status().code() == Code::not_found) continue;  // removed meanwhile
     if (!view.ok()) return view.status();
     views.push_back(std::move(*view));

@@ -10,7 +10,8 @@
 #include "storage/decisions/rank_manifest.h"
 #include "storage/decisions/record.h"
 #include "storage/decisions/tombstone_repair.h"
-#include "storage/root/copy_mark.h"
+#include "storage/root/attempt_listing_internal.h"
+#include "storage/root/attempt_marks.h"
 #include "storage/root/run_root.h"
 
 namespace shoal::storage {
@@ -66,12 +67,19 @@ uint64_t fingerprint_of(const std::vector<ObjectInfo>& listed) {
 }  // namespace
 
 Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
+  return inspect_listed(storage, key, listed);
+}
+
+Result<AttemptInfo> inspect_listed(Storage& storage, const AttemptKey& key,
+                                   const std::vector<ObjectInfo>& listed) {
   AttemptInfo info;
   info.key = key;
-  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(attempt_folder(key)));
-  bool decided = false, is_marked = false;
+  bool decided = false, is_copy = false, is_deleted = false;
   for (const ObjectInfo& object : listed) {
-    is_marked = is_marked || object.name == kCopyMarkName;
+    is_copy = is_copy || object.name == kCopyMarkName;
+    is_deleted = is_deleted || object.name == kDeletedMarkName;
+    if (object.name == kDeletedMarkName) continue;
     info.files_bytes += object.size;
     if (object.name == kDecisionName) {
       decided = true;
@@ -86,9 +94,11 @@ Result<AttemptInfo> inspect_attempt(Storage& storage, const AttemptKey& key) {
     }
   }
   info.fingerprint = fingerprint_of(listed);
-  if (decided) {
+  if (decided && is_deleted) {
+    info.state = AttemptInfo::State::deleted;
+  } else if (decided) {
     SHOAL_ASSIGN_OR_RETURN(info.state, read_state(storage, key));
-  } else if (is_marked) {  // the files are those of a copy
+  } else if (is_copy) {  // the files are those of a copy
     info.leftover_files = info.partial_files = info.rank_manifests = info.rank_world = 0;
   }
   return info;
@@ -98,10 +108,13 @@ namespace {
 
 constexpr size_t kFoldersPerThread = 256;
 constexpr size_t kMaxListingThreads = 4;
+constexpr size_t kMaxRequests = 16;  // to an object store at once
 
 // Works on several folders at once, because each costs some round trips to the storage.
-void for_each_folder(size_t count, const std::function<void(size_t)>& work) {
-  base::for_each_by_threads(count, std::min(kMaxListingThreads, 1 + count / kFoldersPerThread), work);
+void for_each_folder(Storage& storage, size_t count, const std::function<void(size_t)>& work) {
+  const size_t threads = storage.lists_trees() ? std::min(kMaxRequests, count)
+                                               : std::min(kMaxListingThreads, 1 + count / kFoldersPerThread);
+  base::for_each_by_threads(count, threads, work);
 }
 
 struct StepNames {
@@ -137,8 +150,7 @@ Result<StepNames> list_step(Storage& storage, const std::string& folder, uint64_
 
 // Adds the attempt to the list or to its damaged ones. Adds nothing if it no longer exists or has not begun.
 // Returns whether it is committed.
-bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
-  auto info = inspect_attempt(storage, key);
+bool add_inspected(const Result<AttemptInfo>& info, const AttemptKey& key, AttemptList* out) {
   if (!info.ok()) {
     if (info.status().code() != Code::not_found) out->damaged.emplace_back(key, info.status());
     return false;
@@ -148,13 +160,89 @@ bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
   return info->state == AttemptInfo::State::committed;
 }
 
+bool inspect_into(Storage& storage, const AttemptKey& key, AttemptList* out) {
+  return add_inspected(inspect_attempt(storage, key), key, out);
+}
+
 void add_unreadable(AttemptNames& names, AttemptList* out) {
   std::move(names.unreadable.begin(), names.unreadable.end(), std::back_inserter(out->damaged));
 }
 
 }  // namespace
 
+namespace {
+
+// Where a path lies: "step-S", "step-S/gGaA" or "step-S/gGaA/NAME...". It may have other names there.
+struct PathOfAttempt {
+  std::string_view step, folder, rest;
+};
+
+PathOfAttempt split_path(std::string_view path) {
+  PathOfAttempt out;
+  const auto take = [&](std::string_view* part) {
+    const size_t slash = std::min(path.find('/'), path.size());
+    *part = path.substr(0, slash);
+    path.remove_prefix(std::min(slash + 1, path.size()));
+  };
+  take(&out.step);
+  take(&out.folder);
+  out.rest = path;
+  return out;
+}
+
+// One object of an attempt's folder, or a folder in it, as Storage::list shows it.
+void add_file(std::string_view rest, uint64_t size, std::vector<ObjectInfo>* files) {
+  const size_t slash = rest.find('/');
+  const bool is_folder = slash != std::string_view::npos;
+  std::string name(rest.substr(0, slash));
+  if (!is_partial(name) && !validate_component(name).ok()) return;
+  if (is_folder && !files->empty() && files->back().name == name) return;
+  files->push_back({std::move(name), is_folder ? 0 : size, is_folder});
+}
+
+void sort_listing(ListedAttempts* out) {
+  std::sort(out->names.keys.begin(), out->names.keys.end());
+  for (auto& [key, files] : out->files) {
+    std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+}
+
+}  // namespace
+
+Result<ListedAttempts> list_tree_of_attempts(Storage& storage, TreeDepth how) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<TreeObject> objects, storage.list_tree("step-", how, 2));
+  ListedAttempts out;
+  for (const TreeObject& object : objects) {
+    const PathOfAttempt path = split_path(object.path);
+    const std::optional<uint64_t> step = parse_step_folder(path.step);
+    if (!step) continue;
+    if (path.folder.empty()) {
+      out.names.unreadable.emplace_back(AttemptKey{kUnknownGeneration, *step, 0},
+                                        is_no_folder(storage, object.path));
+      continue;
+    }
+    const std::optional<AttemptKey> key = parse_attempt_folder(*step, path.folder);
+    if (key && path.rest.empty()) {
+      out.names.unreadable.emplace_back(*key, is_no_folder(storage, object.path));
+    } else if (key) {
+      const auto [files, is_new] = out.files.try_emplace(*key);
+      if (is_new) out.names.keys.push_back(*key);
+      add_file(path.rest, object.size, &files->second);
+    } else if (!path.rest.empty() && is_partial(path.folder)) {
+      std::string folder = fmt::format("{}/{}", path.step, path.folder);
+      const bool is_new = out.names.remains.empty() || out.names.remains.back() != folder;
+      if (is_new) out.names.remains.push_back(std::move(folder));
+    }
+  }
+  sort_listing(&out);
+  return out;
+}
+
 Result<AttemptNames> list_attempt_names(Storage& storage) {
+  if (storage.lists_trees()) {
+    SHOAL_ASSIGN_OR_RETURN(ListedAttempts listed, list_tree_of_attempts(storage, TreeDepth::names));
+    return std::move(listed.names);
+  }
   AttemptNames out;
   std::vector<std::pair<std::string, uint64_t>> steps;
   SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(""));
@@ -168,7 +256,7 @@ Result<AttemptNames> list_attempt_names(Storage& storage) {
     }
   }
   std::vector<Result<StepNames>> of_steps(steps.size(), Result<StepNames>(StepNames{}));
-  for_each_folder(steps.size(),
+  for_each_folder(storage, steps.size(),
                   [&](size_t i) { of_steps[i] = list_step(storage, steps[i].first, steps[i].second); });
 
   for (size_t i = 0; i < of_steps.size(); ++i) {
@@ -185,7 +273,25 @@ Result<AttemptNames> list_attempt_names(Storage& storage) {
   return out;
 }
 
+namespace {
+
+// Reads only the decisions whose state the listing does not show.
+Result<AttemptList> list_attempts_of_tree(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(ListedAttempts listed, list_tree_of_attempts(storage, TreeDepth::objects));
+  const std::vector<AttemptKey>& keys = listed.names.keys;
+  std::vector<Result<AttemptInfo>> infos(keys.size(), Result<AttemptInfo>(AttemptInfo{}));
+  for_each_folder(storage, keys.size(),
+                  [&](size_t i) { infos[i] = inspect_listed(storage, keys[i], listed.files.at(keys[i])); });
+  AttemptList out;
+  for (size_t i = 0; i < keys.size(); ++i) add_inspected(infos[i], keys[i], &out);
+  add_unreadable(listed.names, &out);
+  return out;
+}
+
+}  // namespace
+
 Result<AttemptList> list_attempts(Storage& storage) {
+  if (storage.lists_trees()) return list_attempts_of_tree(storage);
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
   AttemptList out;
   for (const AttemptKey& key : names.keys) inspect_into(storage, key, &out);
@@ -194,9 +300,10 @@ Result<AttemptList> list_attempts(Storage& storage) {
 }
 
 Result<AttemptList> list_attempt_states(Storage& storage) {
+  if (storage.lists_trees()) return list_attempts_of_tree(storage);
   SHOAL_ASSIGN_OR_RETURN(AttemptNames names, list_attempt_names(storage));
   std::vector<AttemptList> of_keys(names.keys.size());
-  for_each_folder(names.keys.size(), [&](size_t i) {
+  for_each_folder(storage, names.keys.size(), [&](size_t i) {
     const AttemptKey& key = names.keys[i];
     auto state = read_state(storage, key);
     if (state.ok()) {

@@ -68,10 +68,13 @@ class RateLimit {
 // and every block of every piece against its digest. Also checks that the pieces cover every value and that
 // their sizes match the manifest.
 //
-// `jobs` threads share the files and the blocks of large files. Each thread has one block in memory; the
-// headers of `jobs` files are in memory too. `bytes_done` grows meanwhile and may be read by any thread. A
-// failure to read is reported as damage.
+// `jobs` threads share the files and the blocks of large files. Each thread has one block in memory, or 8 of
+// a root in an object store; the headers of `jobs` files are in memory too. `bytes_done` grows meanwhile and
+// may be read by any thread. A failure to read is reported as damage.
 VerifyReport verify_checkpoint(Storage& storage, const Decision& decision, unsigned jobs, RateLimit& rate,
                                std::atomic<uint64_t>* bytes_done);
+
+// About so many requests a verification makes to an object store, besides those that find the checkpoint.
+uint64_t requests_to_verify(const Manifest& manifest);
 
 }  // namespace shoal::storage

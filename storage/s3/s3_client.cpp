@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "shoal/hash.h"
+#include "storage/s3/s3_credentials.h"
 #include "storage/s3/xml.h"
 
 namespace shoal::storage {
@@ -26,18 +27,28 @@ constexpr long kConnectTimeoutMs = 5'000;
 // sends a space now and then.
 constexpr long kStallBytesPerSecond = 1, kStallSeconds = 30;
 constexpr long kSmallStallSeconds = 15;  // of a request with little data
+constexpr int64_t kRenewalPauseS = 10;   // between two renewals of credentials that end soon
 constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
 // A request is not begun again after this time.
 constexpr std::chrono::seconds kTryFor{300}, kTrySmallFor{60};
 
-std::string sha256_hex(const std::vector<ByteView>& body) {
+Bytes sha256_of(const std::vector<ByteView>& body) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   SHOAL_CHECK(EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1);
   for (const ByteView part : body) SHOAL_CHECK(EVP_DigestUpdate(hash.get(), part.data(), part.size()) == 1);
   SHOAL_CHECK(EVP_DigestFinal_ex(hash.get(), digest, &size) == 1);
-  return hex_encode(std::as_bytes(std::span(digest, size)));
+  const auto bytes = std::as_bytes(std::span(digest, size));
+  return Bytes(bytes.begin(), bytes.end());
+}
+
+std::string base64_of(const Bytes& bytes) {
+  std::string out(4 * (bytes.size() / 3 + 1) + 1, '\0');  // with the NUL that OpenSSL writes
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  out.resize(static_cast<size_t>(
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()), data, static_cast<int>(bytes.size()))));
+  return out;
 }
 
 std::string shown_key(const S3Request& request) {
@@ -76,7 +87,6 @@ bool asks_to_repeat(const S3Request& request, const S3Answer& answer) {
   return false;
 }
 
-// Whether others may have renewed the credentials since they were read.
 // Of an error in the body of an answer that began as a success.
 int status_of_code(std::string_view code) {
   if (code == "PreconditionFailed") return 412;
@@ -84,6 +94,11 @@ int status_of_code(std::string_view code) {
   return code == "NoSuchUpload" ? 404 : 500;
 }
 
+bool asks_to_slow_down(const S3Answer& answer) {
+  return answer.status == 429 || answer.status == 503;
+}
+
+// Whether others may have renewed the credentials since they were read.
 bool has_expired(const S3Answer& answer) {
   return answer.code == "InvalidAccessKeyId" || answer.code == "ExpiredToken" ||
          answer.code == "ExpiredTokenException" || answer.code == "TokenRefreshRequired";
@@ -148,6 +163,9 @@ struct Exchange {
     if (is("x-amz-meta-shoal-write")) answer.write_id = value;
     if (is("x-amz-request-id") || is("x-amzn-requestid")) answer.request_id = value;
     if (is("x-amz-bucket-region")) answer.region = value;
+    if (is("x-amz-checksum-sha256")) answer.checksum = value;
+    if (is("date"))
+      answer.date_unix_s = std::max<int64_t>(curl_getdate(std::string(value).c_str(), nullptr), 0);
     if (is("content-length")) answer.content_length = number_in(value);
     if (is("content-range"))
       answer.object_bytes = number_in(value.substr(std::min(value.find('/'), value.size() - 1) + 1));
@@ -246,12 +264,16 @@ namespace {
 
 // Sends the request once. nullopt and `why`: no whole answer came.
 std::optional<S3Answer> try_once(CURL* handle, const S3Settings& settings, const S3Credentials& credentials,
-                                 const std::string& url, const S3Request& request, const std::string& hash,
+                                 const std::string& url, const S3Request& request, const Bytes& hash,
                                  std::string* why) {
   Exchange exchange{request, {}, handle};
   set_body(handle, request, &exchange);
   HeaderList headers;
-  headers.add("x-amz-content-sha256: " + hash);
+  headers.add("x-amz-content-sha256: " + hex_encode(hash));
+  if (request.is_stored && settings.sends_checksums) {
+    headers.add("x-amz-sdk-checksum-algorithm: SHA256");
+    headers.add("x-amz-checksum-sha256: " + base64_of(hash));
+  }
   if (!credentials.session_token.empty()) headers.add("x-amz-security-token: " + credentials.session_token);
   for (const auto& [name, value] : request.headers) headers.add(name + ": " + value);
   if (request.method == "POST") headers.add("content-type: application/xml");  // instead of a form's
@@ -326,6 +348,7 @@ std::string S3Client::url(const S3Request& request) const {
 }
 
 Result<S3Answer> S3Client::send(const S3Request& request) {
+  ++requests_;
   if (watch_ == nullptr) return send_until_answered(request);
   const std::string bucket = "s3://" + settings_.bucket;
   const CallWatch::Call call(*watch_, request.method.c_str(), bucket, request.key);
@@ -333,23 +356,20 @@ Result<S3Answer> S3Client::send(const S3Request& request) {
 }
 
 Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
-  const std::string address = url(request), hash = sha256_hex(request.body);
+  const std::string address = url(request);
+  const Bytes hash = sha256_of(request.body);
   SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(false));
   std::string why;
   bool has_renewed = false;
   const auto end = std::chrono::steady_clock::now() + (is_small(request) ? kTrySmallFor : kTryFor);
   for (int tries = 1;; ++tries) {
-    std::optional<S3Answer> answer;
-    {
-      Connections::Lease lease(*connections_);
-      answer = try_once(lease.get(), settings_, keys, address, request, hash, &why);
-    }
+    const std::optional<S3Answer> answer = send_once(request, address, keys, hash, &why);
     if (answer && has_expired(*answer) && !has_renewed) {
       has_renewed = true;
       SHOAL_ASSIGN_OR_RETURN(keys, credentials(true));
       continue;
     }
-    if (answer && !asks_to_repeat(request, *answer)) return std::move(*answer);
+    if (answer && !asks_to_repeat(request, *answer)) return check_kept(request, *answer, hash);
     const bool was_last = tries >= retries_.tries_max || std::chrono::steady_clock::now() >= end;
     if (answer && was_last) {
       return error(request, *answer, fmt::format("{} after {} tries", request.method, tries));
@@ -364,11 +384,50 @@ Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
   }
 }
 
+// Requests with little data do not wait for a stream: records and leases must come in time.
+std::optional<S3Answer> S3Client::send_once(const S3Request& request, const std::string& address,
+                                            const S3Credentials& keys, const Bytes& hash, std::string* why) {
+  std::optional<StreamLimit::Stream> stream;
+  if (!is_small(request)) stream.emplace(streams_);
+  Connections::Lease lease(*connections_);
+  std::optional<S3Answer> answer = try_once(lease.get(), settings_, keys, address, request, hash, why);
+  if (answer && answer->date_unix_s != 0) {
+    clock_ahead_s_ =
+        answer->date_unix_s - std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
+  }
+  if (stream && answer && asks_to_slow_down(*answer)) stream->was_slowed();
+  if (stream && answer && answer->ok()) stream->succeeded();
+  return answer;
+}
+
+// A store that keeps checksums returns the one that it has computed.
+Result<S3Answer> S3Client::check_kept(const S3Request& request, const S3Answer& answer,
+                                      const Bytes& hash) const {
+  const bool is_kept = request.is_stored && answer.ok() && !answer.checksum.empty();
+  if (!is_kept || answer.checksum == base64_of(hash)) return answer;
+  return Status(
+      Code::corrupt,
+      fmt::format("s3://{}{}: the store has kept other bytes than were sent: its SHA-256 is {}, not {}",
+                  settings_.bucket, shown_key(request), clean_line(answer.checksum, 64), base64_of(hash)));
+}
+
 Result<S3Credentials> S3Client::credentials(bool renews) {
   std::lock_guard lock(mutex_);
-  if (!credentials_ || renews) {
-    SHOAL_ASSIGN_OR_RETURN(credentials_, settings_.credentials());
+  const int64_t now_s = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
+  const bool ends = credentials_ && credentials_->expires_unix_s != 0;
+  const bool ends_soon = ends && credentials_->expires_unix_s - now_s < kRenewBeforeS;
+  if (credentials_ && !renews && !ends_soon) return *credentials_;
+  if (ends_soon && !renews && now_s < no_renewal_before_s_) return *credentials_;
+  auto found = settings_.credentials();
+  if (found.ok()) {
+    credentials_ = std::move(*found);
+    // What a service still gives until their end need not be requested again for each request.
+    no_renewal_before_s_ = now_s + kRenewalPauseS;
+    return *credentials_;
   }
+  const bool may_use_old = ends_soon && !renews && credentials_->expires_unix_s > now_s;
+  if (!may_use_old) return found.status();
+  no_renewal_before_s_ = now_s + kRenewalPauseS;
   return *credentials_;
 }
 

@@ -5,11 +5,15 @@
 // before an answer. Any request may therefore have been carried out before the one that is answered: an
 // answer of 412 to a conditional write may be caused by the same write. TLS certificates are checked.
 // Signatures (AWS Signature Version 4) cover the SHA-256 of the body, so the store rejects a body that
-// changed on its way.
+// changed on its way. With S3Settings::sends_checksums the store also keeps it with the object.
+//
+// If the store asks to slow down, fewer large requests are in flight at once (StreamLimit).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +26,7 @@
 #include "shoal/status.h"
 #include "storage/files/call_watch.h"
 #include "storage/s3/s3_settings.h"
+#include "storage/s3/stream_limit.h"
 
 namespace shoal::storage {
 
@@ -43,6 +48,7 @@ struct S3Request {
   // Where the data of an object goes, at most this much. If it is empty, a body goes into S3Answer::body.
   MutableByteView into = {};
   bool may_hold_error = false;  // a status of 200 may come with an error as its body
+  bool is_stored = false;       // the body is an object or a part of one
 };
 
 struct S3Answer {
@@ -52,6 +58,8 @@ struct S3Answer {
   std::string code, message;   // of an error's body; "" if it has none
   std::string etag, write_id;  // of the object; write_id is the header x-amz-meta-shoal-write
   std::string request_id, region;
+  int64_t date_unix_s = 0;  // when the store answered, by its clock; 0: not stated
+  std::string checksum;     // x-amz-checksum-sha256 of a PUT: what the store keeps
   uint64_t content_length = 0;
   uint64_t object_bytes = 0;  // of Content-Range
 
@@ -65,6 +73,13 @@ class S3Client {
   ~S3Client();
 
   const S3Settings& settings() const { return settings_; }
+  uint64_t requests() const { return requests_; }  // that send was called for
+  double streams_max() const { return streams_.most(); }
+  // The store's clock in the last answer, compared with this host's; nullopt: it was not stated.
+  std::optional<int64_t> clock_ahead_s() const {
+    const int64_t ahead = clock_ahead_s_;
+    return ahead == kUnknownClock ? std::nullopt : std::optional(ahead);
+  }
   // The last answer, also if it is an error that repeating does not mend. Code::unavailable: no answer, or
   // only answers that ask to try again, until the tries were used up.
   Result<S3Answer> send(const S3Request& request);
@@ -76,9 +91,12 @@ class S3Client {
   class Connections;
   std::string url(const S3Request& request) const;
   Result<S3Answer> send_until_answered(const S3Request& request);
+  std::optional<S3Answer> send_once(const S3Request& request, const std::string& address,
+                                    const S3Credentials& keys, const Bytes& hash, std::string* why);
+  Result<S3Answer> check_kept(const S3Request& request, const S3Answer& answer, const Bytes& hash) const;
   Status no_answer(const S3Request& request, const std::string& why, int tries) const;
 
-  // Those of the last call; `renews`: reads them again, because the store no longer takes them.
+  // Those of the last call, or new ones if these end soon; `renews`: the store no longer takes them.
   Result<S3Credentials> credentials(bool renews);
 
   const S3Settings settings_;
@@ -86,8 +104,13 @@ class S3Client {
   CallWatch* const watch_;
   std::string host_;
   std::unique_ptr<Connections> connections_;
+  StreamLimit streams_;
+  static constexpr int64_t kUnknownClock = std::numeric_limits<int64_t>::min();
+  std::atomic<int64_t> clock_ahead_s_{kUnknownClock};
+  std::atomic<uint64_t> requests_{0};
   std::mutex mutex_;
   std::optional<S3Credentials> credentials_;
+  int64_t no_renewal_before_s_ = 0;
 };
 
 // Percent-encodes all but [A-Za-z0-9-._~] and, if it is part of a path, '/'.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <iterator>
+#include <utility>
 
 #include "storage/s3/s3_files_internal.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr std::chrono::seconds kNoteInterval{2};
 constexpr uint64_t kFirstBytes = uint64_t{64} << 10;  // that come with the opening of an object
 constexpr uint64_t kGapBytes = uint64_t{64} << 10;    // between reads that follow each other
+constexpr int kUploadsAgainMax = 3;                   // of one object
 constexpr size_t kStreams = 4;                        // of reads that follow each other, in one object
 
 }  // namespace
@@ -138,7 +140,7 @@ Status S3ReadFile::read_range(uint64_t offset, MutableByteView out) {
 }
 
 S3WriteFile::~S3WriteFile() {
-  for (Upload& upload : uploads_) upload.etag.wait();  // they read what the caller keeps
+  for (Upload& upload : uploads_) upload.part.wait();  // they read what the caller keeps
   end_upload();
 }
 
@@ -179,14 +181,14 @@ Status S3WriteFile::add(ByteView data, bool is_kept) {
 Status S3WriteFile::end_part() {
   auto part = std::make_shared<Part>(std::move(part_));
   part_ = Part{part->begin + part->bytes, 0, {}};
-  const size_t number = static_cast<size_t>(part->begin / part_bytes_) + 1;
+  const size_t number = number_of(*part);
   if (number > kS3PartsMax) {
     return Status(Code::too_large, fmt::format("s3://{}/{}: it needs more than {} parts of {}",
                                                storage_.client_.settings().bucket, key_, kS3PartsMax,
                                                human_bytes(part_bytes_)));
   }
-  etags_.resize(number);
-  if (part->begin == 0 || part->begin < patchable_bytes_) {
+  uploaded_.resize(number);
+  if (is_held(*part)) {
     held_.push_back(std::move(part));
     return ok_status();
   }
@@ -207,6 +209,10 @@ Status S3WriteFile::start_upload(size_t number, std::shared_ptr<const Part> part
     noted_at_ = std::chrono::steady_clock::now();
   }
   if (uploads_.size() == kPartsInFlight) SHOAL_RETURN_IF_ERROR(finish_oldest());
+  const bool is_kept = is_held(*part) || std::ranges::all_of(part->pieces, [](const Piece& piece) {
+                         return piece.own.empty();
+                       });
+  if (is_kept) kept_.push_back(part);
   auto work = [this, number, part = std::move(part), upload = upload_] {
     return storage_.put_part(key_, upload, number, body_of(*part));
   };
@@ -221,7 +227,7 @@ Status S3WriteFile::start_upload(size_t number, std::shared_ptr<const Part> part
 Status S3WriteFile::finish_oldest() {
   Upload oldest = std::move(uploads_.front());
   uploads_.pop_front();
-  SHOAL_ASSIGN_OR_RETURN(etags_[oldest.number - 1], oldest.etag.get());
+  SHOAL_ASSIGN_OR_RETURN(uploaded_[oldest.number - 1], oldest.part.get());
   ++parts_done_;
   const auto now = std::chrono::steady_clock::now();
   if (now - noted_at_ < kNoteInterval) return ok_status();
@@ -252,6 +258,25 @@ Status S3WriteFile::patch(uint64_t offset, ByteView data) {
   return ok_status();
 }
 
+// After the store has given up an upload whose completion met another conditional write.
+Status S3WriteFile::upload_again() {
+  const std::vector<std::shared_ptr<const Part>> kept = std::exchange(kept_, {});
+  if (kept.size() < uploaded_.size()) {
+    return Status(
+        Code::busy,
+        fmt::format("s3://{}/{}: another write of this name met the end of this upload, whose bytes "
+                    "are no longer in memory: write it again",
+                    storage_.client_.settings().bucket, key_));
+  }
+  (void)storage_.abort_upload(key_, upload_);
+  SHOAL_ASSIGN_OR_RETURN(upload_, storage_.begin_upload(key_, write_id_));
+  parts_done_ = 0;
+  SHOAL_RETURN_IF_ERROR(storage_.write_upload_note(note_key_, upload_, 0));
+  for (const auto& part : kept) SHOAL_RETURN_IF_ERROR(start_upload(number_of(*part), part));
+  while (!uploads_.empty()) SHOAL_RETURN_IF_ERROR(finish_oldest());
+  return ok_status();
+}
+
 Result<bool> S3WriteFile::publish() {
   SHOAL_RETURN_IF_ERROR(failed_);
   const bool is_one_put = upload_.empty() && part_.begin + part_.bytes <= part_bytes_;
@@ -264,11 +289,16 @@ Result<bool> S3WriteFile::publish() {
 
 Result<bool> S3WriteFile::publish_parts() {
   if (part_.bytes > 0) SHOAL_RETURN_IF_ERROR(end_part());
-  for (const auto& part : held_) {
-    SHOAL_RETURN_IF_ERROR(start_upload(static_cast<size_t>(part->begin / part_bytes_) + 1, part));
-  }
+  for (const auto& part : held_) SHOAL_RETURN_IF_ERROR(start_upload(number_of(*part), part));
   while (!uploads_.empty()) SHOAL_RETURN_IF_ERROR(finish_oldest());
-  const Status completed = storage_.complete(key_, upload_, etags_);
+  Status completed = storage_.complete(key_, upload_, uploaded_);
+  for (int again = 0; completed.code() == Code::busy && again < kUploadsAgainMax; ++again) {
+    // The write that was in the way may have the name now.
+    auto is_ours = storage_.is_of_write(key_, write_id_);
+    if (is_ours.status().code() != Code::not_found) return is_ours;
+    SHOAL_RETURN_IF_ERROR(upload_again());
+    completed = storage_.complete(key_, upload_, uploaded_);
+  }
   if (completed.ok()) return true;
   if (completed.code() != Code::already_exists) return completed;
   auto is_ours = storage_.is_of_write(key_, write_id_);

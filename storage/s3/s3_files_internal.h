@@ -80,7 +80,7 @@ class S3WriteFile final : public WriteFile {
   };
   struct Upload {  // in progress
     size_t number;
-    std::future<Result<std::string>> etag;
+    std::future<Result<S3Storage::UploadedPart>> part;
   };
 
   Status add(ByteView data, bool is_kept);
@@ -89,7 +89,11 @@ class S3WriteFile final : public WriteFile {
   Status finish_oldest();
   void end_upload();
   Result<bool> publish_parts();
+  Status upload_again();
   static std::vector<ByteView> body_of(const Part& part);
+  // Whether the part waits for publish, because patch may change it.
+  bool is_held(const Part& part) const { return part.begin == 0 || part.begin < patchable_bytes_; }
+  size_t number_of(const Part& part) const { return static_cast<size_t>(part.begin / part_bytes_) + 1; }
 
   S3Storage& storage_;
   const std::string key_;
@@ -103,7 +107,9 @@ class S3WriteFile final : public WriteFile {
   // Complete parts that publish uploads: those which patch may still change.
   std::vector<std::shared_ptr<Part>> held_;
   uint64_t patchable_bytes_ = 0;  // of the first append
-  std::vector<std::string> etags_;
+  std::vector<S3Storage::UploadedPart> uploaded_;
+  // What an upload that begins again needs: the parts whose bytes the caller keeps.
+  std::vector<std::shared_ptr<const Part>> kept_;
   std::deque<Upload> uploads_;
   Status failed_;  // the first failure
   bool is_published_ = false;

@@ -1,6 +1,7 @@
 #include "storage/s3/s3_settings.h"
 
 #include <fmt/format.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <sstream>
 
 #include "base/root_name.h"
+#include "storage/s3/s3_credentials.h"
 
 namespace shoal::storage {
 
@@ -50,22 +52,6 @@ std::map<std::string, std::string> read_profile(const Variables& variables, std:
   profile.merge(sections["profile " + *name]);
   if (*name == "default") profile.merge(sections["default"]);
   return profile;
-}
-
-Result<S3Credentials> find_credentials(const Variables& variables) {
-  S3Credentials found{first_set(variables, {"AWS_ACCESS_KEY_ID"}),
-                      first_set(variables, {"AWS_SECRET_ACCESS_KEY"}),
-                      first_set(variables, {"AWS_SESSION_TOKEN"})};
-  if (!found.access_key.empty() && !found.secret_key.empty()) return found;
-  std::string name;
-  std::map<std::string, std::string> profile = read_profile(variables, &name);
-  found = {profile["aws_access_key_id"], profile["aws_secret_access_key"], profile["aws_session_token"]};
-  if (!found.access_key.empty() && !found.secret_key.empty()) return found;
-  return Status(Code::refused,
-                fmt::format("no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put "
-                            "aws_access_key_id and aws_secret_access_key into profile {} of "
-                            "~/.aws/credentials",
-                            name));
 }
 
 bool is_bucket_name(std::string_view name) {
@@ -155,9 +141,16 @@ Result<S3Settings> find_s3_settings(const std::string& root, const Variables& va
   out.is_path_style = !is_aws || out.bucket.find_first_of("._") != std::string::npos;
   const std::string style = profile["s3.addressing_style"];
   if (style == "path" || style == "virtual") out.is_path_style = style == "path";
+  std::string checksums = first_set(variables, {"AWS_REQUEST_CHECKSUM_CALCULATION"});
+  if (checksums.empty()) checksums = profile["request_checksum_calculation"];
+  out.sends_checksums = strcasecmp(checksums.c_str(), "when_required") != 0;
   out.ca_file = first_set(variables, {"AWS_CA_BUNDLE"});
   if (out.ca_file.empty()) out.ca_file = profile["ca_bundle"];
-  out.credentials = [variables] { return find_credentials(variables); };
+  out.credentials = [variables, region = out.region, ca_file = out.ca_file] {
+    CredentialSources from{variables, {}, "", region, ca_file};
+    from.profile = read_profile(variables, &from.profile_name);
+    return find_s3_credentials(from);
+  };
   return out;
 }
 

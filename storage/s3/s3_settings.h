@@ -2,10 +2,12 @@
 //
 // Region, endpoint and credentials come from the environment (AWS_REGION, AWS_DEFAULT_REGION,
 // AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-// AWS_CA_BUNDLE), then from the profile AWS_PROFILE ("default") in AWS_SHARED_CREDENTIALS_FILE
+// AWS_CA_BUNDLE, AWS_REQUEST_CHECKSUM_CALCULATION), then from the profile AWS_PROFILE ("default") in
+// AWS_SHARED_CREDENTIALS_FILE
 // (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -18,7 +20,8 @@ namespace shoal::storage {
 
 struct S3Credentials {
   std::string access_key, secret_key;
-  std::string session_token;  // "": none
+  std::string session_token = {};  // "": none
+  int64_t expires_unix_s = 0;      // 0: not known to end
 };
 
 struct S3Settings {
@@ -29,7 +32,9 @@ struct S3Settings {
   std::string ca_file;  // certificates to trust; "": those of the system
   // true: the bucket is in the path of an address, as most stores besides AWS need; false: in its host name.
   bool is_path_style = false;
-  // Reads them at each call: another program may renew those in a file.
+  // Each upload has a SHA-256 that the store checks and keeps. Buckets with an object lock require it.
+  bool sends_checksums = true;
+  // Reads or requests them at each call: another program may renew those in a file.
   std::function<Result<S3Credentials>()> credentials;
 
   std::string root() const;  // "s3://bucket/prefix"

@@ -40,7 +40,8 @@ uint64_t part_bytes_for(uint64_t bytes_expected) {
 
 Result<std::unique_ptr<S3Storage>> S3Storage::open(S3Settings settings, S3Retries retries, CallWatch* watch) {
   std::unique_ptr<S3Storage> storage(new S3Storage(std::move(settings), std::move(retries), watch));
-  const Status listed = storage->list_page("", "", 1, true).status();
+  const Status listed =
+      storage->list_page({.prefix = storage->folder_prefix(""), .keys_max = 1, .is_deep = true}).status();
   // What is missing is the bucket: a prefix without objects is an empty root.
   if (listed.message().find("NoSuchBucket") != std::string::npos) {
     return Status(Code::not_found,
@@ -68,6 +69,7 @@ Result<bool> S3Storage::put_exclusive(const std::string& key, const std::vector<
   const std::string write_id = random_128().to_hex();
   S3Request request{.method = "PUT", .key = key, .headers = {kIfFree, {kWriteIdHeader, write_id}}};
   request.body = body;
+  request.is_stored = true;
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (answer.ok()) return true;
   if (answer.status != 412) return client_.error(request, answer, "create");
@@ -102,8 +104,11 @@ Status S3Storage::replace(const std::string& path, ByteView data) {
 }
 
 Status S3Storage::put(const std::string& key, ByteView data, std::string_view action) {
-  const S3Request request{
-      .method = "PUT", .key = key, .headers = {{kWriteIdHeader, random_128().to_hex()}}, .body = {data}};
+  const S3Request request{.method = "PUT",
+                          .key = key,
+                          .headers = {{kWriteIdHeader, random_128().to_hex()}},
+                          .body = {data},
+                          .is_stored = true};
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   return answer.ok() ? ok_status() : client_.error(request, answer, action);
 }
@@ -121,8 +126,9 @@ Result<std::unique_ptr<WriteFile>> S3Storage::create(const std::string& path, co
 }
 
 Result<std::string> S3Storage::begin_upload(const std::string& key, const std::string& write_id) {
-  const S3Request request{
+  S3Request request{
       .method = "POST", .key = key, .query = {{"uploads", ""}}, .headers = {{kWriteIdHeader, write_id}}};
+  if (client_.settings().sends_checksums) request.headers.emplace_back("x-amz-checksum-algorithm", "SHA256");
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (!answer.ok()) return client_.error(request, answer, "begin an upload");
   SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
@@ -132,24 +138,28 @@ Result<std::string> S3Storage::begin_upload(const std::string& key, const std::s
                                            client_.settings().bucket, key));
 }
 
-Result<std::string> S3Storage::put_part(const std::string& key, const std::string& upload, size_t number,
-                                        const std::vector<ByteView>& body) {
+Result<S3Storage::UploadedPart> S3Storage::put_part(const std::string& key, const std::string& upload,
+                                                    size_t number, const std::vector<ByteView>& body) {
   S3Request request{.method = "PUT", .key = key};
   request.query = {{"partNumber", std::to_string(number)}, {"uploadId", upload}};
   request.body = body;
+  request.is_stored = true;
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (!answer.ok()) return client_.error(request, answer, fmt::format("upload part {}", number));
-  if (!answer.etag.empty()) return answer.etag;
+  if (!answer.etag.empty()) return UploadedPart{answer.etag, answer.checksum};
   return Status(Code::corrupt, fmt::format("s3://{}/{}: the store took part {} without an ETag",
                                            client_.settings().bucket, key, number));
 }
 
 Status S3Storage::complete(const std::string& key, const std::string& upload,
-                           const std::vector<std::string>& etags) {
+                           const std::vector<UploadedPart>& parts) {
   std::string body = "<CompleteMultipartUpload>";
-  for (size_t i = 0; i < etags.size(); ++i) {
-    body +=
-        fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", i + 1, xml_escape(etags[i]));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag>", i + 1, xml_escape(parts[i].etag));
+    if (!parts[i].checksum.empty()) {
+      body += fmt::format("<ChecksumSHA256>{}</ChecksumSHA256>", xml_escape(parts[i].checksum));
+    }
+    body += "</Part>";
   }
   body += "</CompleteMultipartUpload>";
   S3Request request{.method = "POST", .key = key, .query = {{"uploadId", upload}}, .headers = {kIfFree}};
@@ -201,13 +211,18 @@ Result<Bytes> S3Storage::read(const std::string& path, uint64_t bytes_max) {
   }
 }
 
-Result<S3Storage::Page> S3Storage::list_page(const std::string& folder, const std::string& token,
-                                             int keys_max, bool is_deep) {
-  const std::string key = key_of(folder), prefix = key.empty() ? "" : key + "/";
+std::string S3Storage::folder_prefix(const std::string& folder) const {
+  const std::string key = key_of(folder);
+  return key.empty() ? "" : key + "/";
+}
+
+Result<S3Storage::Page> S3Storage::list_page(const Listing& listing) {
+  const std::string& prefix = listing.prefix;
   S3Request request{.method = "GET", .key = "", .query = {{"list-type", "2"}, {"prefix", prefix}}};
-  if (!is_deep) request.query.emplace_back("delimiter", "/");
-  if (keys_max > 0) request.query.emplace_back("max-keys", std::to_string(keys_max));
-  if (!token.empty()) request.query.emplace_back("continuation-token", token);
+  if (!listing.is_deep) request.query.emplace_back("delimiter", "/");
+  if (listing.keys_max > 0) request.query.emplace_back("max-keys", std::to_string(listing.keys_max));
+  if (!listing.token.empty()) request.query.emplace_back("continuation-token", listing.token);
+  if (!listing.after.empty()) request.query.emplace_back("start-after", listing.after);
   SHOAL_ASSIGN_OR_RETURN(const S3Answer answer, client_.send(request));
   if (!answer.ok()) return client_.error(request, answer, "list " + prefix);
   SHOAL_ASSIGN_OR_RETURN(const XmlElement body, parse_xml(answer.body));
@@ -229,13 +244,15 @@ Result<S3Storage::Page> S3Storage::list_page(const std::string& folder, const st
   }
   if (body.text_of("IsTruncated") != "true") return page;
   page.next = body.text_of("NextContinuationToken");
-  if (page.next.empty() || page.next == token) return is_no_list("pages that end before the last one");
+  if (page.next.empty() || page.next == listing.token)
+    return is_no_list("pages that end before the last one");
   return page;
 }
 
 Result<bool> S3Storage::has_folder(const std::string& folder) {
   if (folder.empty()) return true;
-  SHOAL_ASSIGN_OR_RETURN(const Page page, list_page(folder, "", 1, true));
+  SHOAL_ASSIGN_OR_RETURN(const Page page,
+                         list_page({.prefix = folder_prefix(folder), .keys_max = 1, .is_deep = true}));
   return !page.entries.empty();
 }
 
@@ -243,9 +260,9 @@ Result<std::vector<ObjectInfo>> S3Storage::list(const std::string& folder) {
   SHOAL_RETURN_IF_ERROR(validate_path(folder));
   std::vector<ObjectInfo> out;
   bool exists = folder.empty();
-  std::string token;
+  Listing listing{.prefix = folder_prefix(folder)};
   do {
-    SHOAL_ASSIGN_OR_RETURN(Page page, list_page(folder, token, 0, false));
+    SHOAL_ASSIGN_OR_RETURN(Page page, list_page(listing));
     exists = exists || !page.entries.empty();
     for (ObjectInfo& entry : page.entries) {
       if (is_partial(entry.name) || validate_component(entry.name).ok()) out.push_back(std::move(entry));
@@ -254,11 +271,50 @@ Result<std::vector<ObjectInfo>> S3Storage::list(const std::string& folder) {
       return Status(Code::too_large,
                     fmt::format("{}/{}: it has more than {} entries", describe(), folder, kMaxListed));
     }
-    token = std::move(page.next);
-  } while (!token.empty());
+    listing.token = std::move(page.next);
+  } while (!listing.token.empty());
   if (!exists) return Status(Code::not_found, fmt::format("{}/{} does not exist", describe(), folder));
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return out;
+}
+
+namespace {
+
+// The folder of so many components in which an object lies; "" if it lies in none.
+std::string_view folder_of_depth(std::string_view path, size_t depth) {
+  size_t end = 0;
+  for (size_t i = 0; i < depth; ++i) {
+    end = path.find('/', i == 0 ? 0 : end + 1);
+    if (end == std::string_view::npos) return {};
+  }
+  return path.substr(0, end);
+}
+
+}  // namespace
+
+// With TreeDepth::names, a folder that fills the end of a page is not listed to its end: the next page begins
+// behind it. In the order of keys, '0' follows '/'.
+Result<std::vector<TreeObject>> S3Storage::list_tree(const std::string& prefix, TreeDepth how,
+                                                     size_t prefix_depth) {
+  std::vector<TreeObject> out;
+  const std::string root = folder_prefix("");
+  Listing listing{.prefix = root + prefix, .is_deep = true};
+  for (;;) {
+    SHOAL_ASSIGN_OR_RETURN(Page page, list_page(listing));
+    for (ObjectInfo& entry : page.entries) out.push_back({prefix + entry.name, entry.size});
+    if (out.size() > kMaxListed) {
+      return Status(Code::too_large,
+                    fmt::format("{}/{}: more than {} objects begin with it", describe(), prefix, kMaxListed));
+    }
+    if (page.next.empty()) return out;
+    listing.token = std::move(page.next);
+    listing.after.clear();
+    if (how == TreeDepth::objects || page.entries.empty()) continue;
+    const std::string_view folder = folder_of_depth(out.back().path, prefix_depth);
+    if (folder.empty()) continue;
+    listing.token.clear();
+    listing.after = root + std::string(folder) + "0";
+  }
 }
 
 // --- removing ---
@@ -320,8 +376,8 @@ Status S3Storage::check_rules(const std::string& path) {
                               describe(), client_.settings().endpoint, what));
   };
   SHOAL_ASSIGN_OR_RETURN(const std::string upload, begin_upload(key, write_id));
-  auto etag = put_part(key, upload, 1, {as_view("second")});
-  const Status completed = etag.ok() ? complete(key, upload, {*etag}) : etag.status();
+  auto part = put_part(key, upload, 1, {as_view("second")});
+  const Status completed = part.ok() ? complete(key, upload, {*part}) : part.status();
   const Status aborted = abort_upload(key, upload);
   if (completed.ok()) return ignores("CompleteMultipartUpload");
   if (completed.code() != Code::already_exists) return completed;

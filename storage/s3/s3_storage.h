@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,11 +64,16 @@ class S3Storage final : public Storage {
   Result<std::unique_ptr<WriteFile>> create(const std::string& path, const Nonce& nonce,
                                             uint64_t bytes_expected) override;
   Result<std::vector<ObjectInfo>> list(const std::string& folder) override;
+  bool lists_trees() const override { return true; }
+  Result<std::vector<TreeObject>> list_tree(const std::string& prefix, TreeDepth how,
+                                            size_t prefix_depth) override;
   Status remove(const std::string& path) override;
   Status remove_folder(const std::string& path) override;
   Status move_folder(const std::string& path, const std::string& name) override;
   Status sync_folder(const std::string& folder) override;
   Status check_rules(const std::string& path) override;
+  uint64_t requests() const { return client_.requests(); }  // sent so far, without repetitions
+  std::optional<int64_t> clock_ahead_s() const { return client_.clock_ahead_s(); }
 
  private:
   friend class S3WriteFile;
@@ -83,16 +89,29 @@ class S3Storage final : public Storage {
   // Code::not_found: there is no object.
   Result<bool> is_of_write(const std::string& key, const std::string& write_id);
   // Code::already_exists: another write has the name, or this write was carried out before.
-  Status complete(const std::string& key, const std::string& upload, const std::vector<std::string>& etags);
+  // Code::busy: the store did not decide between two conditional writes; the upload must begin again.
+  struct UploadedPart {
+    std::string etag, checksum;  // checksum: "" if the store keeps none
+  };
+  Status complete(const std::string& key, const std::string& upload, const std::vector<UploadedPart>& parts);
   Result<std::string> begin_upload(const std::string& key, const std::string& write_id);
   Status abort_upload(const std::string& key, const std::string& upload);
-  Result<std::string> put_part(const std::string& key, const std::string& upload, size_t number,
-                               const std::vector<ByteView>& body);
+  Result<UploadedPart> put_part(const std::string& key, const std::string& upload, size_t number,
+                                const std::vector<ByteView>& body);
   struct Page {
     std::vector<ObjectInfo> entries;
     std::string next;  // token of the next page; "": this is the last
   };
-  Result<Page> list_page(const std::string& folder, const std::string& token, int keys_max, bool is_deep);
+  struct Listing {
+    std::string prefix;      // of the keys
+    std::string token = {};  // of the page; "": the first
+    std::string after = {};  // keys up to this one are left out
+    int keys_max = 0;        // 0: as the store likes
+    bool is_deep = false;    // lists objects, not folders
+  };
+  // The names of the entries lack the prefix.
+  Result<Page> list_page(const Listing& listing);
+  std::string folder_prefix(const std::string& folder) const;
   Result<bool> has_folder(const std::string& folder);
   Status remove_partial(const std::string& path);
   Status remove_key(const std::string& key);

@@ -6,7 +6,7 @@
 
 #include "admin/checkpoint_copy.h"
 #include "storage/retention/retention.h"
-#include "storage/root/copy_mark.h"
+#include "storage/root/attempt_marks.h"
 #include "storage/s3/s3_storage.h"
 #include "tests/admin/copied_checkpoint.h"
 #include "tests/storage/decisions/decision_samples.h"

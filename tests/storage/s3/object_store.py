@@ -11,9 +11,13 @@ time, as a real one does with requests of one key: moto by itself does not make 
 then.
 --faults P makes about that share of requests fail (0 to 1), drawn from the seed: a 500, a 503 SlowDown, a
 reset before the request, an answer that is lost after the request has succeeded, half an answer.
+--wants-checksums rejects each upload without the SHA-256 of its bytes, like a bucket with an object lock.
+--conflicts N answers the first N completions of uploads with 409, as a store may whose key is being written.
 """
 
 import argparse
+import base64
+import hashlib
 import io
 import json
 import os
@@ -44,12 +48,12 @@ def _make_account(buckets: list[str]) -> dict[str, str]:
 class Store:
     """moto's application, one request at a time."""
 
-    def __init__(self, ignores: str) -> None:
+    def __init__(self, ignores: str, wants_checksums: bool, conflicts: int) -> None:
         from moto.moto_server.werkzeug_app import create_backend_app
 
         self._app = create_backend_app("s3")
         self._lock = threading.Lock()
-        self._ignores = ignores
+        self._ignores, self._wants_checksums, self._conflicts = ignores, wants_checksums, conflicts
 
     def __call__(self, environ: dict[str, typing.Any], start_response: typing.Any) -> list[bytes]:
         # The body is read before the lock is taken: a slow client must not hold up the others.
@@ -59,7 +63,25 @@ class Store:
         if self._ignores == "all" or (self._ignores and environ["REQUEST_METHOD"] == "POST"):
             environ.pop("HTTP_IF_NONE_MATCH", None)
         with self._lock:
+            if error := self._rejection(environ, body):
+                status, code = error
+                start_response(status, [("Content-Type", "application/xml")])
+                return [f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()]
             return [b"".join(self._app(environ, start_response))]
+
+    def _rejection(self, environ: dict[str, typing.Any], body: bytes) -> tuple[str, str] | None:
+        method, query = environ["REQUEST_METHOD"], environ["QUERY_STRING"]
+        if method == "PUT" and self._wants_checksums:
+            expected = base64.b64encode(hashlib.sha256(body).digest()).decode()
+            if environ.get("HTTP_X_AMZ_CHECKSUM_SHA256") != expected:
+                return "400 Bad Request", "InvalidRequest"
+        completes = method == "POST" and "uploadId" in query
+        if completes and self._wants_checksums and b"<ChecksumSHA256>" not in body:
+            return "400 Bad Request", "InvalidRequest"
+        if completes and self._conflicts > 0:
+            self._conflicts -= 1
+            return "409 Conflict", "ConditionalRequestConflict"
+        return None
 
 
 class Proxy:
@@ -149,6 +171,8 @@ def main() -> None:
     parser.add_argument("--bucket", action="append", default=[])
     parser.add_argument("--no-conditions", dest="ignores", action="store_const", const="all", default="")
     parser.add_argument("--no-upload-conditions", dest="ignores", action="store_const", const="uploads")
+    parser.add_argument("--wants-checksums", action="store_true")
+    parser.add_argument("--conflicts", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=float, default=0.0)
     flags = parser.parse_args()
@@ -162,7 +186,8 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
     facts = _make_account(flags.bucket or ["bucket"])
-    server = make_server("127.0.0.1", 0, Store(flags.ignores), threaded=True)
+    store = Store(flags.ignores, flags.wants_checksums, flags.conflicts)
+    server = make_server("127.0.0.1", 0, store, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_port
     if flags.faults:

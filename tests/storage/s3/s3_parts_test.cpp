@@ -1,12 +1,16 @@
 // What S3Storage is made of, without a store.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <fstream>
+#include <memory>
+#include <thread>
 
 #include "base/root_name.h"
 #include "storage/s3/s3_client.h"
 #include "storage/s3/s3_settings.h"
 #include "storage/s3/s3_storage.h"
+#include "storage/s3/stream_limit.h"
 #include "storage/s3/xml.h"
 #include "tests/storage/test_support.h"
 
@@ -55,7 +59,9 @@ TEST(S3Query, IsSortedAndEscapedWithAnEqualsSignEach) {
 }
 
 TEST(S3Settings, OfAmazonNeedNoEndpoint) {
-  auto settings = find_s3_settings("s3://my-bucket//runs/7/", variables_of({{"AWS_REGION", "eu-west-1"}}));
+  auto settings =
+      find_s3_settings("s3://my-bucket//runs/7/",
+                       variables_of({{"AWS_REGION", "eu-west-1"}, {"AWS_EC2_METADATA_DISABLED", "true"}}));
   ASSERT_OK(settings.status());
   EXPECT_EQ(settings->endpoint, "https://s3.eu-west-1.amazonaws.com");
   EXPECT_FALSE(settings->is_path_style);
@@ -120,6 +126,39 @@ TEST(S3Parts, AreLargeEnoughForTheirNumber) {
     EXPECT_LE(bytes / part_bytes_for(bytes), kS3PartsMax / 2) << bytes;
     EXPECT_LE(part_bytes_for(bytes), kS3PutBytesMax);
   }
+}
+
+TEST(StreamLimit, HalvesTheStreamsInFlightOnceARoundAndGrowsAgain) {
+  StreamLimit limit;
+  {
+    std::vector<std::unique_ptr<StreamLimit::Stream>> streams;
+    for (int i = 0; i < 16; ++i) streams.push_back(std::make_unique<StreamLimit::Stream>(limit));
+    for (auto& stream : streams) stream->was_slowed();
+    EXPECT_EQ(limit.most(), 8) << "those that were begun under one limit lower it once";
+  }
+  for (int i = 0; i < 3; ++i) {
+    StreamLimit::Stream stream(limit);
+    stream.was_slowed();
+  }
+  EXPECT_EQ(limit.most(), 1) << "one is always allowed";
+  for (int i = 0; i < 20; ++i) StreamLimit::Stream(limit).succeeded();
+  EXPECT_GT(limit.most(), 5);
+  EXPECT_LT(limit.most(), 8);
+}
+
+TEST(StreamLimit, LetsAStreamWaitForAnother) {
+  StreamLimit limit;
+  auto first = std::make_unique<StreamLimit::Stream>(limit);
+  first->was_slowed();
+  std::atomic<bool> has_begun{false};
+  std::thread other([&] {
+    const StreamLimit::Stream second(limit);
+    has_begun = true;
+  });
+  EXPECT_FALSE(has_begun);
+  first.reset();
+  other.join();
+  EXPECT_TRUE(has_begun);
 }
 
 TEST(RootName, HasOneSpellingForEachBucketAndPrefix) {

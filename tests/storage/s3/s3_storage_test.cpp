@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <thread>
 
 #include "storage/retention/retention.h"
 #include "storage/root/run_root.h"
+#include "storage/s3/s3_credentials.h"
 #include "storage/shards/shard_file.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/s3/object_store.h"
@@ -290,6 +293,140 @@ TEST_F(OnObjectStore, ADeletionLeavesATombstoneInTheWayOfALateManifest) {
     EXPECT_TRUE(plan->finish.empty()) << "nothing is left to delete";
     EXPECT_EQ(plan->keep.size(), 1u);
   }
+}
+
+// A root of which retention has deleted many checkpoints.
+TEST_F(OnObjectStore, ListsDeletedCheckpointsByFewRequests) {
+  START_STORE();
+  constexpr uint64_t kDeleted = 60;
+  for (uint64_t step = 1; step <= kDeleted + 2; ++step) {
+    const AttemptKey key{1, step, 1};
+    ASSERT_OK(
+        storage_->create_exclusive(attempt_folder(key) + "/rank-00000.safetensors", as_view("x")).status());
+    ASSERT_OK(publish_decision_in_folder(*storage_, sample_manifest(key)).status());
+    if (step > kDeleted) continue;
+    auto deleted =
+        delete_checkpoint(*storage_, {key, "a test", sample_manifest(key).root_id, nonce_of(9), 1});
+    ASSERT_OK(deleted.status());
+    ASSERT_EQ(deleted->outcome, DeletionResult::Outcome::gone);
+  }
+  const auto requests_of = [&](const std::function<void()>& work) {
+    const uint64_t before = storage_->requests();
+    work();
+    return storage_->requests() - before;
+  };
+  EXPECT_EQ(requests_of([&] { EXPECT_EQ(list_attempt_names(*storage_)->keys.size(), kDeleted + 2); }), 1u);
+  EXPECT_EQ(requests_of([&] { EXPECT_EQ(list_newest_attempts(*storage_)->attempts.size(), 1u); }), 3u);
+  for (const auto& list : {list_attempts, list_attempt_states}) {
+    const uint64_t requests = requests_of([&] {
+      auto listed = list(*storage_);
+      ASSERT_OK(listed.status());
+      ASSERT_EQ(listed->attempts.size(), kDeleted + 2);
+      EXPECT_EQ(listed->attempts.front().state, AttemptInfo::State::deleted);
+      EXPECT_EQ(listed->attempts.front().leftover_files, 0u);
+      EXPECT_EQ(listed->attempts.back().state, AttemptInfo::State::committed);
+      EXPECT_TRUE(listed->damaged.empty());
+    });
+    EXPECT_EQ(requests, 3u) << "one listing, and the two decisions that are no tombstones";
+  }
+  EXPECT_LE(requests_of([&] { EXPECT_EQ(plan_retention(*storage_, {}, 1, nullptr)->keep.size(), 2u); }), 12u);
+}
+
+TEST_F(OnObjectStore, ListsTheNamesOfLargeAttemptsWithoutTheirFiles) {
+  START_STORE();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t; i < 1'050; i += 4) {
+        SHOAL_CHECK(storage_->create_exclusive(shard_path({1, 5, 1}, i, 0), {}).value());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const AttemptKey& key : {AttemptKey{1, 5, 10}, AttemptKey{2, 5, 1}, AttemptKey{1, 6, 1}}) {
+    ASSERT_OK(storage_->create_exclusive(shard_path(key, 0, 0), {}).status());
+  }
+  ASSERT_OK(
+      storage_->create_exclusive("step-00000006/g1a2." + nonce_of(1).to_hex() + ".partial/x", {}).status());
+  ASSERT_OK(storage_->create_exclusive("step-00000007", {}).status());
+  const uint64_t before = storage_->requests();
+  auto names = list_attempt_names(*storage_);
+  ASSERT_OK(names.status());
+  EXPECT_EQ(storage_->requests() - before, 2u);
+  EXPECT_THAT(names->keys, ElementsAre(AttemptKey{1, 5, 1}, AttemptKey{1, 6, 1}, AttemptKey{1, 5, 10},
+                                       AttemptKey{2, 5, 1}));
+  EXPECT_EQ(names->remains.size(), 1u);
+  EXPECT_EQ(names->unreadable.size(), 1u);
+  auto listed = list_attempts(*storage_);
+  ASSERT_OK(listed.status());
+  ASSERT_EQ(listed->attempts.size(), 4u);
+  EXPECT_EQ(listed->attempts[0].leftover_files, 1'050u);
+  EXPECT_EQ(listed->attempts[0].fingerprint, inspect_attempt(*storage_, {1, 5, 1})->fingerprint);
+}
+
+TEST_F(OnObjectStore, SendsAChecksumOfEachUploadThatTheStoreChecks) {
+  START_STORE({"--wants-checksums"});
+  EXPECT_TRUE(storage_->create_exclusive("a/b", as_view("one")).value());
+  EXPECT_TRUE(storage_->create_exclusive("a/empty", {}).value());
+  EXPECT_OK(storage_->replace("a/b", as_view("two")));
+  EXPECT_OK(probe_storage(*storage_, random_128()));
+  const Bytes header = random_bytes(4096, 1), data = random_bytes(size_t{40} << 20, 2);
+  auto written = write(*storage_, "step/shard", header, data);
+  ASSERT_OK(written.status());
+  EXPECT_TRUE(*written);
+  auto settings = find_s3_settings("s3://bucket/x", [&](const char* name) {
+    const bool is_it = std::string_view(name) == "AWS_REQUEST_CHECKSUM_CALCULATION";
+    return is_it ? std::optional<std::string>("WHEN_REQUIRED") : store_->variables()(name);
+  });
+  auto without = S3Storage::open(std::move(*settings), without_pauses());
+  ASSERT_OK(without.status());
+  EXPECT_FALSE((*without)->create_exclusive("a", as_view("x")).ok());
+}
+
+TEST_F(OnObjectStore, BeginsAnUploadAgainThatMetAnotherConditionalWrite) {
+  START_STORE({"--conflicts", "3"});
+  const Bytes header = random_bytes(4096, 1), data = random_bytes((size_t{36} << 20) + 1, 2);
+  auto written = write(*storage_, "step/shard", header, data);
+  ASSERT_OK(written.status());
+  EXPECT_TRUE(*written);
+  auto read = storage_->read("step/shard", uint64_t{1} << 30);
+  ASSERT_OK(read.status());
+  EXPECT_TRUE(std::equal(header.begin(), header.end(), read->begin()));
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), read->begin() + header.size()));
+  EXPECT_THAT(names("step"), ElementsAre("shard"));
+}
+
+TEST_F(OnObjectStore, SaysThatAnUploadMustBeWrittenAgainWhoseBytesItNoLongerHas) {
+  START_STORE({"--conflicts", "1"});
+  const Bytes data = random_bytes(size_t{40} << 20, 2);
+  auto file = storage_->create("step/shard", nonce_of(1), data.size());
+  ASSERT_OK(file.status());
+  ASSERT_OK((*file)->append(data));
+  for (size_t at = 0; at < data.size(); at += size_t{1} << 20) {
+    ASSERT_OK((*file)->append(ByteView(data).subspan(at, size_t{1} << 20)));
+  }
+  const Status status = (*file)->publish().status();
+  EXPECT_EQ(status.code(), Code::busy) << status.to_string();
+  file->reset();
+  EXPECT_EQ(storage_->list("step").status().code(), Code::not_found) << "nothing is left of it";
+}
+
+TEST_F(OnObjectStore, RenewsCredentialsBeforeTheyEnd) {
+  START_STORE();
+  const int64_t now_s = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
+  int asked = 0;
+  auto settings = find_s3_settings("s3://bucket/x", store_->variables());
+  settings->credentials = [&]() -> Result<S3Credentials> {
+    ++asked;
+    if (asked == 3) return Status(Code::unavailable, "no answer");
+    return S3Credentials{store_->fact("access_key"), store_->fact("secret_key"), "",
+                         asked == 1 ? now_s + kRenewBeforeS - 1 : now_s + kRenewBeforeS + 3600};
+  };
+  auto storage = S3Storage::open(std::move(*settings), without_pauses());
+  ASSERT_OK(storage.status());
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE((*storage)->create_exclusive("a", as_view("x")).value());
+  EXPECT_LE(asked, 2);
 }
 
 TEST_F(OnObjectStore, LetsExactlyOneOfTwoUploadsTakeAName) {
