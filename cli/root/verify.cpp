@@ -11,6 +11,7 @@
 
 #include "admin/collector.h"
 #include "admin/root_reader.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "cli/progress.h"
@@ -24,6 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kDefaultJobs = 4;
+constexpr unsigned kDefaultStoreJobs = 16;  // a read waits for the network, not for a core
 
 struct VerifyOptions {
   std::string root;
@@ -31,6 +33,7 @@ struct VerifyOptions {
   bool all = false;
   bool json = false;
   bool record = true;
+  bool dry_run = false;
   bool progress = false;
   unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, kDefaultJobs);
   uint64_t bytes_per_second = 0;  // 0: no limit
@@ -42,8 +45,11 @@ constexpr const char* kVerifyFooter =
     "against the plan; and that the files cover every tensor. It reports each damage with file, tensor and\n"
     "block, and with the bytes of the file and the elements of the tensor in that block. It records an\n"
     "intact checkpoint in the root, because retention never deletes the newest one known to be intact. If\n"
-    "it cannot write to the root, it reports that. It uses 1 MiB of memory for each parallel read, plus\n"
-    "the headers of the files that it is reading. It shows its progress on stderr if that is a terminal.\n"
+    "it cannot write to the root, it reports that. It uses 1 MiB of memory for each parallel read, 8 MiB\n"
+    "of a root in an object store, plus the headers of the files that it is reading. It shows its progress\n"
+    "on stderr if that is a terminal.\n"
+    "\n"
+    "An object store may charge for requests and for bytes that leave it: --dry-run prints how many.\n"
     "\n"
     "Examples:\n"
     "  shoal verify /checkpoints/run7                  the latest checkpoint\n"
@@ -51,6 +57,7 @@ constexpr const char* kVerifyFooter =
     "  shoal verify /checkpoints/run7 --all --json     all checkpoints, as JSON\n"
     "  shoal verify /checkpoints/run7 --jobs 16        16 parallel reads, for storage with many disks\n"
     "  shoal verify /checkpoints/run7 --rate 200MB/s   beside a running job\n"
+    "  shoal verify s3://bucket/run7 --all --dry-run   what it would read\n"
     "\n"
     "Exit status: 0 intact; 1 damaged; 2 the checkpoint does not exist, or the root cannot be read.";
 
@@ -238,11 +245,60 @@ Result<std::vector<storage::AttemptView>> pick(const admin::OpenRoot& root, cons
   return views;
 }
 
+// What a verification would cost. A manifest that cannot be read is damage that needs no further reading.
+struct Cost {
+  uint64_t checkpoints = 0, files = 0, bytes = 0, requests = 0;
+};
+
+int forecast_verify(const admin::OpenRoot& root, const std::vector<storage::AttemptView>& views, bool json) {
+  const bool is_store = !root.storage->has_files();
+  Cost all;
+  nlohmann::ordered_json out;
+  out["root"] = root.storage->describe();
+  out["dry_run"] = true;
+  out["checkpoints"] = nlohmann::ordered_json::array();
+  const auto add_cost = [&](nlohmann::ordered_json& to, const Cost& cost) {
+    to["files"] = cost.files;
+    to["bytes"] = cost.bytes;
+    to["requests"] = is_store ? nlohmann::ordered_json(cost.requests) : nlohmann::ordered_json();
+  };
+  const auto text_of = [&](const Cost& cost) {
+    const std::string requests =
+        is_store ? fmt::format(", about {}", admin::counted(cost.requests, "request")) : "";
+    return fmt::format("{} in {}{}", human_bytes(cost.bytes), admin::counted(cost.files, "file"), requests);
+  };
+  bool ok = true;
+  for (const storage::AttemptView& view : views) {
+    nlohmann::ordered_json one = key_json(view.key);
+    Cost cost{1, 0, 0, 0};
+    if (view.damage.ok()) {
+      const storage::Manifest& manifest = view.decision->manifest();
+      cost = {1, manifest.files.size(), admin::file_bytes_of(manifest),
+              storage::requests_to_verify(manifest)};
+    } else {
+      ok = false;
+      one["damage"] = view.damage.message();
+    }
+    all = {all.checkpoints + 1, all.files + cost.files, all.bytes + cost.bytes, all.requests + cost.requests};
+    add_cost(one, cost);
+    out["checkpoints"].push_back(std::move(one));
+    if (json) continue;
+    fmt::print("{}: {}\n", to_string(view.key),
+               view.damage.ok() ? "to read: " + text_of(cost) : "damaged: " + view.damage.message());
+  }
+  add_cost(out, all);
+  out["ok"] = ok;
+  if (json) print_json("verify", out);
+  if (!json) fmt::print("{} to read: {}\n", admin::counted(all.checkpoints, "checkpoint"), text_of(all));
+  return ok ? kExitOk : kExitDamaged;
+}
+
 int run_verify(const VerifyOptions& options) {
   auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
   auto views = pick(*root, options);
   if (!views.ok()) return report_unusable(views.status());
+  if (options.dry_run) return forecast_verify(*root, *views, options.json);
   std::vector<Verified> verified = Verifying(*root->storage, options).run(*views);
   bool ok = std::all_of(verified.begin(), verified.end(), [](const Verified& one) { return one.ok(); });
   nlohmann::ordered_json out;
@@ -269,14 +325,16 @@ void add_verify_command(CLI::App& app, Command* chosen) {
   CLI::App* command =
       app.add_subcommand("verify", "Read every byte of a checkpoint and compare it with its digests");
   auto options = std::make_shared<VerifyOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the run")->required();
   CLI::Option* step = add_choice_options(*command, &options->choice, "Verify the checkpoints at this step");
   command->add_flag("--all", options->all, "Verify every checkpoint")->excludes(step);
-  command
-      ->add_option("--jobs,-j", options->jobs,
-                   "Number of parallel reads, of several files or of one large file")
-      ->check(CLI::Range(1u, storage::kMaxVerifyJobs))
-      ->capture_default_str();
+  CLI::Option* jobs =
+      command
+          ->add_option("--jobs,-j", options->jobs,
+                       "Number of parallel reads, of several files or of one large file; in an object store "
+                       "the default is 16")
+          ->check(CLI::Range(1u, storage::kMaxVerifyJobs))
+          ->capture_default_str();
   command
       ->add_option_function<std::string>(
           "--rate",
@@ -289,11 +347,16 @@ void add_verify_command(CLI::App& app, Command* chosen) {
       ->type_name("BYTES/s");
   command->add_flag("--progress", options->progress,
                     "Print progress to stderr even if it is not a terminal, one line a second");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Print how many files, bytes and requests it would read, and read no file");
   command->add_flag("!--no-record", options->record,
                     "Write nothing to the root; retention then does not know that the checkpoint is intact");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kVerifyFooter);
-  command->callback([=] { *chosen = [=] { return run_verify(*options); }; });
+  command->callback([=] {
+    if (jobs->count() == 0 && base::is_in_object_store(options->root)) options->jobs = kDefaultStoreJobs;
+    *chosen = [=] { return run_verify(*options); };
+  });
 }
 
 }  // namespace shoal::cli
