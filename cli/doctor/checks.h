@@ -12,6 +12,7 @@
 namespace shoal::cli {
 
 Findings check_root(const RootFacts& facts, const JobShape& job);
+Findings check_bucket(const BucketFacts& facts);
 Finding check_file_system(const MountFacts& mount, uint64_t hosts);
 Finding check_space(const SpaceFacts& space, const JobShape& job);
 Finding check_server_clock(const RootFacts& facts);

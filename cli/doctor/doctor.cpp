@@ -36,6 +36,7 @@ constexpr const char* kDoctorFooter =
     "do. An error would stop a job. A warning would not, but may cost time or checkpoints. The command\n"
     "calls what a node calls when it starts. It makes trial files in a folder of its own in ROOT and\n"
     "removes it at the end, also after Ctrl-C. If ROOT does not exist, it makes that folder beside it.\n"
+    "In a bucket it makes objects under ROOT/probes/ and removes them.\n"
     "\n"
     "Run it on every host of the job, one process a host. Each line then begins with the name of its\n"
     "host. The variables of srun, mpirun and torchrun state the hosts and the coordinator; set --ranks to\n"
@@ -44,6 +45,7 @@ constexpr const char* kDoctorFooter =
     "Examples:\n"
     "  shoal doctor /checkpoints/run7\n"
     "  shoal doctor /checkpoints/run7 --ranks 8 --hosts 64 --staged 200GiB\n"
+    "  shoal doctor s3://bucket/run7\n"
     "  srun --ntasks-per-node=1 shoal doctor /checkpoints/run7 --ranks 8\n"
     "  mpirun --map-by ppr:1:node -x MASTER_ADDR=n0 shoal doctor /checkpoints/run7 --ranks 8\n"
     "  shoal doctor --json | jq -r '.checks[] | select(.outcome == \"error\") | .remedy'\n"
@@ -109,12 +111,18 @@ bool check_root_and_use(const DoctorOptions& options, const JobShape& shape, Rep
         return fmt::format("doctor: {}: trying it for {:.0f} s", options.root, seconds);
       },
       false);
-  storage::PosixFileSystem disk;
-  const RootFacts root = measure_root(options.root, disk, [] { return Interrupts::signal_number() != 0; });
-  if (Interrupts::signal_number() != 0) return false;
+  const auto is_stopped = [] { return Interrupts::signal_number() != 0; };
+  Findings of_root;
+  if (base::is_in_object_store(options.root)) {
+    of_root = check_bucket(measure_bucket(options.root, is_stopped));
+  } else {
+    storage::PosixFileSystem disk;
+    of_root = check_root(measure_root(options.root, disk, is_stopped), shape);
+  }
+  if (is_stopped()) return false;
   const UseFacts use = measure_use(options.root, options.token_file);
   progress.finish();
-  report->add(check_root(root, shape));
+  report->add(of_root);
   report->add(check_use(use));
   return true;
 }
@@ -129,8 +137,6 @@ bool run_checks(const DoctorOptions& options, const ShapedJob& job, Report* repo
   report->add(check_token(measure_token(options.token_file), shape.hosts));
   if (options.root.empty()) {
     report->add(found_skipped("root", "ROOT is not given, and SHOAL_ROOT is not set"));
-  } else if (base::is_in_object_store(options.root)) {
-    report->add(found_skipped("root", "doctor does not try object stores yet"));
   } else {
     if (!check_root_and_use(options, shape, report)) return false;
   }

@@ -66,6 +66,20 @@ struct RootFacts {
   Status cleaned;           // the trial folder was removed
 };
 
+// A root in an object store.
+struct BucketFacts {
+  std::string root, endpoint, region;
+  Status settings;     // whether the settings are valid
+  Status credentials;  // whether there are any
+  Status listing;      // of the bucket
+  Status identity;     // as in RootFacts
+  std::string run;     // the root's id in hex, if it has one
+  Status probe;        // storage::probe_storage
+  RootFacts::Race race;
+  RootFacts::Rate rate;
+  std::optional<int64_t> clock_ahead_s;  // the store's clock, compared with this host's
+};
+
 struct ClockFacts {
   Status readable;
   bool is_synchronised = false;

@@ -16,6 +16,9 @@ namespace shoal::cli {
 RootFacts measure_root(const std::string& root, storage::FileSystem& disk,
                        const std::function<bool()>& is_stopped);
 
+// Of "s3://BUCKET/PREFIX". Makes objects under probes/ there, and removes them.
+BucketFacts measure_bucket(const std::string& root, const std::function<bool()>& is_stopped);
+
 ClockFacts measure_clock();
 MemoryFacts measure_memory();
 RuntimeFolderFacts measure_runtime_folder();

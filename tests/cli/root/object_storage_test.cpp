@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "storage/open_storage.h"
 #include "tests/cli/process.h"
 #include "tests/cli/root/two_steps_test.h"
 #include "tests/storage/s3/object_store.h"
@@ -81,6 +82,86 @@ TEST_F(ObjectStorageCommands, CopySaysWhatItWouldDoAndDoesNotMakeARootByMistake)
   EXPECT_THAT(end.err, HasSubstr("are the same root"));
   end = copy(saved_root(), kBucketRoot, {"--dry-run"});
   EXPECT_THAT(end.out, AllOf(HasSubstr("step 2 (g1a1): present"), HasSubstr("step 1 (g1a1): to copy")));
+}
+
+TEST_F(ObjectStorageCommands, VerifySaysWhatItWouldReadAndReadsInParallel) {
+  START_STORE({"--seed", "3", "--faults", "0.03"});
+  ASSERT_EQ(copy(saved_root(), kBucketRoot, {"--create"}).status, 0);
+  ProcessEnd end = run_shoal({"verify", kBucketRoot, "--all", "--dry-run", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  const json forecast = json::parse(end.out);
+  EXPECT_EQ(forecast["dry_run"], true);
+  ASSERT_EQ(forecast["checkpoints"].size(), 2u);
+  EXPECT_EQ(forecast["files"], 4);
+  EXPECT_GE(forecast["requests"], 8);
+  EXPECT_LE(forecast["requests"], 16);
+  end = run_shoal({"verify", kBucketRoot, "--all", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  const json verified = json::parse(end.out);
+  EXPECT_EQ(forecast["bytes"], verified["checkpoints"][0]["bytes"].get<uint64_t>() +
+                                   verified["checkpoints"][1]["bytes"].get<uint64_t>());
+  EXPECT_THAT(run_shoal({"verify", kBucketRoot, "--dry-run"}).out,
+              AllOf(HasSubstr("step 2 (g1a1): to read: "), HasSubstr(" requests")));
+  const json of_folder = json::parse(run_shoal({"verify", saved_root(), "--dry-run", "--json"}).out);
+  EXPECT_TRUE(of_folder["requests"].is_null());
+}
+
+TEST_F(ObjectStorageCommands, VerifyNamesTheDamagedBlock) {
+  START_STORE();
+  ASSERT_EQ(copy(saved_root(), kBucketRoot, {"--create", "--latest"}).status, 0);
+  auto opened = storage::open_storage(kBucketRoot, random_128());
+  ASSERT_TRUE(opened.ok());
+  const std::string path = "step-00000002/g1a1/rank-00001.safetensors";
+  Bytes shard = opened->storage->read(path, uint64_t{1} << 30).value();
+  shard.back() ^= std::byte{1};
+  ASSERT_TRUE(opened->storage->replace(path, shard).ok());
+  const ProcessEnd end = run_shoal({"verify", kBucketRoot, "--json"});
+  EXPECT_EQ(end.status, 1);
+  const json damage = json::parse(end.out)["checkpoints"][0];
+  EXPECT_EQ(damage["damage_count"], 1);
+  EXPECT_EQ(damage["damage"][0]["file"], "rank-00001.safetensors");
+  EXPECT_EQ(damage["damage"][0]["file_bytes"][1], shard.size());
+}
+
+// The row of a check.
+json check_of(const ProcessEnd& end, const std::string& name) {
+  const json report = json::parse(end.out);
+  for (const json& row : report["checks"]) {
+    if (row["check"] == name) return row;
+  }
+  return {};
+}
+
+TEST_F(ObjectStorageCommands, DoctorTriesABucketAndLeavesNothing) {
+  START_STORE();
+  ProcessEnd end = run_shoal({"doctor", kBucketRoot, "--json"});
+  for (const char* name : {"root", "endpoint", "creation", "rate", "server-clock"}) {
+    EXPECT_EQ(check_of(end, name)["outcome"], "ok") << name << ": " << end.out;
+  }
+  EXPECT_THAT(check_of(end, "root")["measured"].get<std::string>(), HasSubstr("holds no run yet"));
+  auto opened = storage::open_storage("s3://bucket", random_128());
+  ASSERT_TRUE(opened.ok());
+  EXPECT_TRUE(opened->storage->list("")->empty());
+  ASSERT_EQ(copy(saved_root(), kBucketRoot, {"--create", "--latest"}).status, 0);
+  end = run_shoal({"doctor", kBucketRoot, "--json"});
+  EXPECT_THAT(check_of(end, "root")["measured"].get<std::string>(), HasSubstr("holds run"));
+}
+
+TEST_F(ObjectStorageCommands, DoctorSaysWhatToDoAboutABucket) {
+  START_STORE({"--no-conditions"});
+  ProcessEnd end = run_shoal({"doctor", kBucketRoot, "--json"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_EQ(check_of(end, "creation")["outcome"], "error");
+  EXPECT_THAT(check_of(end, "creation")["remedy"].get<std::string>(), HasSubstr("conditional writes"));
+  end = run_shoal({"doctor", "s3://absent/x", "--json"});
+  EXPECT_THAT(check_of(end, "root")["remedy"].get<std::string>(), HasSubstr("create the bucket"));
+  EXPECT_EQ(check_of(end, "creation")["outcome"], "skipped");
+  end = run_shoal({"doctor", kBucketRoot, "--json"},
+                  {.environment = {{"AWS_ACCESS_KEY_ID", ""}, {"AWS_EC2_METADATA_DISABLED", "true"}}});
+  EXPECT_THAT(check_of(end, "root")["measured"].get<std::string>(), HasSubstr("no credentials"));
+  store_.reset();
+  end = run_shoal({"doctor", kBucketRoot, "--json"});
+  EXPECT_THAT(check_of(end, "root")["remedy"].get<std::string>(), HasSubstr("AWS_ENDPOINT_URL"));
 }
 
 TEST_F(ObjectStorageCommands, AJobGoesOnFromWhatWasCopied) {
