@@ -23,11 +23,17 @@ void print_json(std::string_view command, const nlohmann::ordered_json& fields, 
   has_printed_json = true;
 }
 
+std::string json_code(Code code) {
+  if (code == Code::io) return "io";
+  if (code == Code::internal) return "internal";
+  std::string out(code_name(code));
+  std::ranges::replace(out, ' ', '_');
+  return out;
+}
+
 void print_json_error(std::string_view command, const Status& error) {
   if (has_printed_json) return;
-  std::string code(code_name(error.code()));
-  std::ranges::replace(code, ' ', '_');
-  print_json(command, {{"error", {{"code", code}, {"message", error.message()}}}});
+  print_json(command, {{"error", {{"code", json_code(error.code())}, {"message", error.message()}}}});
 }
 
 }  // namespace shoal::cli

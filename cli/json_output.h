@@ -24,6 +24,9 @@ enum class JsonLayout : uint8_t { indented, one_line };
 void print_json(std::string_view command, const nlohmann::ordered_json& fields,
                 JsonLayout layout = JsonLayout::indented);
 
+// As `error` states it: "io", "no_space".
+std::string json_code(Code code);
+
 // Prints the envelope with `error`, unless this process has printed a JSON value: a command prints its
 // result or its error, never both.
 void print_json_error(std::string_view command, const Status& error);

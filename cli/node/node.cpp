@@ -188,7 +188,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("node", "Run the node of this host");
   auto flags = std::make_shared<NodeFlags>();
   actors::NodeOptions& node = flags->node;
-  command->add_option("--root", node.root, "Folder of the run")->required();
+  command->add_option("--root", node.root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   command->add_flag("--create-root", flags->create_root, "Create that folder if its parent exists");
   command
       ->add_option("--job-id", node.job_id,

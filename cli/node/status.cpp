@@ -45,7 +45,7 @@ constexpr const char* kStatusFooter =
     "  ON DISK   bytes in the attempt's folder, from all hosts\n"
     "  REPORTED  ranks whose shards are durable, as the coordinator knows\n"
     "  WAITS FOR ranks for which the save waits\n"
-    "Below the saves stand the newest warnings, and the newest aborted save with its cause.\n"
+    "Below the saves it prints the newest warnings, and the newest aborted save with its cause.\n"
     "\n"
     "Examples:\n"
     "  shoal status /checkpoints/run7\n"

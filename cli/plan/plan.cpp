@@ -416,7 +416,9 @@ void add_plan_command(CLI::App& app, Command* chosen) {
   command
       ->add_option("--interval", options->interval, "Only these times of training between two saves: 5min,1h")
       ->type_name("TIME,TIME...");
-  command->add_option("--seeds", options->seeds, "Lives for each interval (32)")->type_name("N");
+  command
+      ->add_option("--seeds", options->seeds, "Simulated courses of the job (lives) for each interval (32)")
+      ->type_name("N");
   command->add_option("--seed", options->seed, "The first seed (1)")->type_name("N");
   command
       ->add_option("--compare", options->compare, "Also plan with all modes, all built-in profiles, or both")

@@ -29,11 +29,12 @@ struct GcOptions {
 };
 
 constexpr const char* kGcFooter =
-    "Always keeps the newest checkpoint, the newest one that `shoal verify` found intact, the one with\n"
-    "which the live generation began, and pinned or tagged ones. Without a rule it deletes no checkpoint.\n"
-    "It always removes what aborted saves and interrupted deletions left. The command is safe while jobs\n"
-    "or another gc run on the root: a checkpoint keeps its files until the loads that read it end. If the\n"
-    "command is interrupted, the next one continues.\n"
+    "Always keeps the newest checkpoint, the newest one that `shoal verify` found intact, the one that the\n"
+    "newest run loaded as the latest, and pinned or tagged ones. Without a rule it deletes no checkpoint.\n"
+    "It always removes what aborted saves and interrupted deletions left, and the files under readers/ of\n"
+    "jobs that only read and began more than seven days ago. The command is safe while jobs or another gc\n"
+    "run on the root: a checkpoint keeps its files until the loads that read it end. If the command is\n"
+    "interrupted, the next one continues.\n"
     "\n"
     "Examples:\n"
     "  shoal gc /checkpoints/run7 --keep-last 5 --keep-every 1000 --dry-run    show what it would delete\n"
@@ -134,7 +135,7 @@ void add_gc_command(CLI::App& app, Command* chosen) {
   CLI::App* command =
       app.add_subcommand("gc", "Delete the checkpoints that no rule keeps, and remove leftovers");
   auto options = std::make_shared<GcOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   add_retention_settings(*command, &options->settings);
   command->add_flag("--dry-run", options->dry_run,
                     "Print what the command would do, and why; change nothing");

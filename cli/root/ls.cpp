@@ -243,7 +243,7 @@ int run_ls(const LsOptions& options) {
 void add_ls_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("ls", "List the checkpoints and other attempts of a root");
   auto options = std::make_shared<LsOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   CLI::Option* last = command->add_option("--last", options->shown, "Show the newest N attempts")
                           ->type_name("N")
                           ->check(CLI::Range(size_t{1}, std::numeric_limits<size_t>::max()))

@@ -202,7 +202,7 @@ void add_pin_command(CLI::App& app, Command* chosen) {
   CLI::App* command =
       app.add_subcommand("pin", "Pin a checkpoint so that it is never deleted; list or remove pins");
   auto options = std::make_shared<MarkOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   CLI::Option* step =
       add_choice_options(*command, &options->choice, "Pin the newest checkpoint of this step");
   command->add_option("--note", options->note, "Reason, in your words")->needs(step);
@@ -216,7 +216,7 @@ void add_tag_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand(
       "tag", "Give a checkpoint a name, which also protects it from deletion; list or remove tags");
   auto options = std::make_shared<MarkOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   command->add_option("NAME", options->name, "Name of the tag; begins with a letter");
   CLI::Option* step =
       add_choice_options(*command, &options->choice, "Tag the newest checkpoint of this step");

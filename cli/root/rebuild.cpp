@@ -154,7 +154,7 @@ int run_rebuild(const RebuildOptions& options) {
 void add_rebuild_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("rebuild", "Rebuild the catalog from the root's files");
   auto options = std::make_shared<RebuildOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   command->add_option("--catalog", options->catalog,
                       "Folder of the catalog, as for `shoal node`; default: the one of this host and user");
   command->add_flag("--json", options->json, "One JSON object instead of lines");

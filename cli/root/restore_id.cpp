@@ -38,7 +38,7 @@ int run_restore_id(const std::string& path) {
 void add_restore_id_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("restore-id", "Restore a missing ROOT_ID from a root's decisions");
   auto root = std::make_shared<std::string>();
-  command->add_option("ROOT", *root, "Folder of the run")->required();
+  command->add_option("ROOT", *root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   command->footer(kRestoreIdFooter);
   command->callback([=] { *chosen = [=] { return run_restore_id(*root); }; });
 }

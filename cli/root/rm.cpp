@@ -22,8 +22,9 @@ struct RmOptions {
 
 constexpr const char* kRmFooter =
     "Deletes every checkpoint of the step, or the one attempt that --attempt names. Only --force deletes\n"
-    "the newest checkpoint, the newest one that `shoal verify` found intact, and the one with which the\n"
-    "live generation began. No option deletes a pinned or tagged checkpoint, one that a load reads, or the\n"
+    "the newest checkpoint, the newest one that `shoal verify` found intact, and the one that the newest "
+    "run\n"
+    "loaded as the latest. No option deletes a pinned or tagged checkpoint, one that a load reads, or the\n"
     "only verified one: remove the pin or tag first. The command is safe while jobs run. If it is\n"
     "interrupted, `shoal gc` continues the deletion.\n"
     "\n"
@@ -115,10 +116,10 @@ int run_rm(const RmOptions& options) {
 void add_rm_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("rm", "Delete the checkpoints of one step");
   auto options = std::make_shared<RmOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   add_choice_options(*command, &options->choice, "Step of the checkpoints to delete")->required();
   command->add_flag("--force", options->force,
-                    "Also delete the newest checkpoint, or the one with which a generation began");
+                    "Also delete the newest checkpoint, or the one that the newest run loaded");
   command->add_flag("--dry-run", options->dry_run, "Print what the command would do; change nothing");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kRmFooter);

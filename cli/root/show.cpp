@@ -233,7 +233,7 @@ int run_show(const ShowOptions& options) {
 void add_show_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("show", "Show the tensors, files and options of one checkpoint");
   auto options = std::make_shared<ShowOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run")->required();
+  command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
   options->choice.newest_only = true;
   add_choice_options(*command, &options->choice, "Show this step instead of the latest checkpoint");
   command->add_flag("--json", options->json, "One JSON object instead of tables");

@@ -103,7 +103,8 @@ int run_replay(const ReplayOptions& options) {
 void add_replay_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("replay", "Run a recorded simulation again, with its protocol log");
   auto options = std::make_shared<ReplayOptions>();
-  command->add_option("FILE", options->file, "File that 'shoal sim --record' wrote")->required();
+  command->add_option("FILE", options->file, "File that 'shoal sim --record' or 'shoal fuzz' wrote")
+      ->required();
   command->add_option("--from", options->from_s, "Begin the log at this virtual time")->type_name("SECONDS");
   command->add_option("--until", options->until_s, "End the log at this virtual time")->type_name("SECONDS");
   command->add_option("--node", options->nodes, "Log only what this node receives and sends; may be repeated")

@@ -1,7 +1,7 @@
 // Checkpointer: the interface that a trainer links. A save costs the trainer one memory copy. A load works on
 // any number of ranks and with any sharding.
 //
-//   auto checkpointer = Checkpointer::open(CheckpointerOptions::from_environment());
+//   auto checkpointer = Checkpointer::open(CheckpointerOptions::from_environment().value());
 //   const ShardedTensor rows{DType::f32, {50257, 768}, mesh, {Placement::shard(0)}};
 //   StateDict state;                                   // names, shardings, and pointers to this rank's bytes
 //   state.add_tensor("wte.weight", rows, local_bytes);

@@ -33,7 +33,7 @@ constexpr Setting kSettings[] = {
      "Network interface, by name or IPv4 address, on which relays, nodes in shared loads, and a coordinator "
      "with address 0.0.0.0 listen; default: the one that reaches the coordinator"},
     {"ports", kNode, ports, kNetwork, 0, 0, "",
-     "Ports on which relays and nodes in shared loads listen; default: any free port"},
+     "TCP ports on which relays and nodes in shared loads listen; default: any free port"},
     {"max-direct-nodes", kNode, count, kNetwork, 1, 16128, "2048",
      "Most nodes that connect to the coordinator directly; further nodes connect to relays"},
     {"load-memory", kNode, bytes, kMemory, 16 * kMiB, kTiB, "256 MiB",
@@ -61,10 +61,10 @@ constexpr Setting kSettings[] = {
     {"report-partial-after-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "2000",
      "Report the ranks of this host that have written this long after the first, even if others have not"},
     {"attempt-deadline-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "120000",
-     "Abort a save that still misses reports this long after the last report"},
+     "Abort a save that still misses reports this long after the last report or progress of a write"},
     {"node-deadline-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "300000",
-     "Abort a staged save that the coordinator has not decided after this time; must exceed "
-     "attempt-deadline-ms"},
+     "Abort a staged save that the coordinator has not decided this long after its last progress; must "
+     "exceed attempt-deadline-ms"},
     {"drain-patience-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "5000",
      "Time after a request to stop until the node gives up a save that the remaining ranks cannot complete"},
     {"host-lost-ms", kNode, milliseconds, kDeadlines, kLeastHostLostMs, kMaxSettingTimeMs, "15000",
@@ -75,7 +75,8 @@ constexpr Setting kSettings[] = {
     {"epoch-check-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "5000",
      "Interval at which a coordinator checks whether a later one has replaced it"},
     {"abandoned-after-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "10000",
-     "Before a load, abort undecided saves of earlier jobs whose files have not changed for this time"},
+     "Decide undecided saves of earlier jobs whose files have not changed for this time: commit those that "
+     "are complete, abort the others"},
     {"lease-renew-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "5000",
      "Interval at which a load renews the pin that keeps its checkpoint"},
     {"lease-ttl-ms", kNode, milliseconds, kDeadlines, 1, kMaxSettingTimeMs, "60000",

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/json_output.h"
 #include "gpu/build_info.h"
 #include "tests/cli/process.h"
 #include "tests/golden_copy.h"
@@ -148,6 +149,15 @@ TEST(Json, OfEveryCommandHasTheEnvelope) {
     EXPECT_EQ(out["command"], command[0]);
     EXPECT_EQ(out["json_version"], 1);
     EXPECT_FALSE(out.contains("error"));
+  }
+}
+
+TEST(Json, NamesAnErrorByACodeOfThePage) {
+  std::ifstream file(SHOAL_SOURCE_FOLDER "/docs/reference/json.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  for (int code = 1; code <= static_cast<int>(kLastCode); ++code) {
+    const std::string name = json_code(static_cast<Code>(code));
+    EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << name;
   }
 }
 
