@@ -468,6 +468,11 @@ Status CheckpointCopier::publish(Work& work, bool* was_present) {
   return *was_present ? storage::remove_remains(target_, work.folder) : moved;
 }
 
+bool CheckpointCopier::is_deleted_there(const AttemptKey& key) {
+  auto there = storage::inspect_attempt(target_, key);
+  return there.ok() && there->state == storage::AttemptInfo::State::deleted;
+}
+
 bool CheckpointCopier::is_gone_at_source(const AttemptKey& key) {
   auto now = storage::inspect_attempt(source_, key);
   if (!now.ok()) return now.status().code() == Code::not_found;
@@ -523,6 +528,10 @@ CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* 
   if (!work.failed.ok()) {
     if (!work.is_failed_at_target && is_gone_at_source(key)) {
       return end(CopyResult::Outcome::deleted, work.failed);
+    }
+    if (!target_.moves_folders()) {  // another copy may have ended and removed what this one still wrote
+      const auto there = is_present(work.decision);
+      if (there.ok() && *there) return end(CopyResult::Outcome::present, ok_status());
     }
     const bool is_taken = work.is_failed_at_target && work.failed.code() == Code::not_found;
     if (is_taken) return end_taken();

@@ -67,8 +67,9 @@ CopyForecast whole_copy(const storage::Decision& committed);
 struct CopyResult {
   enum class Outcome : uint8_t {
     copied,
-    present,  // the target has it already, with the same content
-    deleted,  // at the source, before it was copied
+    present,        // the target has it already, with the same content
+    deleted,        // at the source, before it was copied
+    deleted_there,  // at the target, where its tombstone stays
     failed,
   } outcome = Outcome::failed;
   CopyForecast work;
@@ -89,6 +90,8 @@ class CheckpointCopier {
   // not decided. Code::refused if the target has deleted or aborted it, or if a run has begun there whose
   // saves would be older than this checkpoint.
   Result<CopyForecast> forecast(const storage::Decision& committed);
+  // Whether the target has deleted it, and keeps the tombstone, as an object store does.
+  bool is_deleted_there(const AttemptKey& key);
   // Code::busy: another process took the unfinished files, for example another copy of the same checkpoint.
   // Pins the checkpoint at the source while it reads, and at the target while it writes. The bytes of files
   // that are read are added to `bytes_done`.

@@ -80,6 +80,7 @@ struct CopyItem {
 };
 
 std::string_view state_of(const CopyItem& item, bool dry_run) {
+  if (item.result.outcome == admin::CopyResult::Outcome::deleted_there) return "deleted_there";
   if (!item.result.status.ok() && item.result.outcome == admin::CopyResult::Outcome::failed) return "failed";
   if (item.result.outcome == admin::CopyResult::Outcome::present) return "present";
   if (dry_run) return "to_copy";
@@ -107,6 +108,9 @@ class Copying {
       if (!view->damage.ok()) continue;
       auto forecast = copier_ ? copier_->forecast(*view->decision) : admin::whole_copy(*view->decision);
       item.result.status = forecast.status();
+      if (!forecast.ok() && copier_->is_deleted_there(view->key)) {
+        item.result.outcome = admin::CopyResult::Outcome::deleted_there;
+      }
       if (!forecast.ok()) continue;
       item.result.work = *forecast;
       if (forecast->is_present) item.result.outcome = admin::CopyResult::Outcome::present;
@@ -220,6 +224,8 @@ void print_item(const CopyItem& item, bool dry_run) {
     fmt::print("{}: present: {}\n", to_string(item.key), size);
   } else if (state == "deleted_meanwhile") {
     fmt::print("{}: deleted while `shoal copy` ran: {}\n", to_string(item.key), item.result.status.message());
+  } else if (state == "deleted_there") {
+    fmt::print("{}: not copied: {}\n", to_string(item.key), item.result.status.message());
   } else if (state == "not_tried") {
     fmt::print("{}: not copied: the command ended before\n", to_string(item.key));
   } else {
@@ -229,6 +235,8 @@ void print_item(const CopyItem& item, bool dry_run) {
 
 bool is_done(const CopyItem& item, const CopyCommand& command) {
   if (item.is_there()) return true;
+  // A rule has deleted it in OTHER: it is none of what OTHER should have.
+  if (item.result.outcome == admin::CopyResult::Outcome::deleted_there) return !command.names_one();
   const bool is_gone = item.was_tried && item.result.outcome == admin::CopyResult::Outcome::deleted;
   if (is_gone) return !command.names_one();  // of all checkpoints, this one is none any more
   return command.dry_run && item.result.status.ok();

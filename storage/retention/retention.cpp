@@ -142,7 +142,8 @@ class Planner {
         break;
     }
     if (info->leftover_files == 0) {
-      plan_->remains.push_back(attempt_folder(key));
+      const bool is_copy = info->files_bytes != 0;  // an unfinished one, which `shoal copy` continues
+      if (!is_copy) plan_->remains.push_back(attempt_folder(key));
     } else if (key.generation < keepers.live_generation) {
       plan_->undecided.push_back(*info);
     }

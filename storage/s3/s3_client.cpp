@@ -414,20 +414,18 @@ Result<S3Answer> S3Client::check_kept(const S3Request& request, const S3Answer& 
 Result<S3Credentials> S3Client::credentials(bool renews) {
   std::lock_guard lock(mutex_);
   const int64_t now_s = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
-  const bool ends = credentials_ && credentials_->expires_unix_s != 0;
-  const bool ends_soon = ends && credentials_->expires_unix_s - now_s < kRenewBeforeS;
-  if (credentials_ && !renews && !ends_soon) return *credentials_;
-  if (ends_soon && !renews && now_s < no_renewal_before_s_) return *credentials_;
+  const auto end_soon = [&] {
+    return credentials_->expires_unix_s != 0 && credentials_->expires_unix_s - now_s < kRenewBeforeS;
+  };
+  const bool is_renewal = credentials_.has_value();
+  const bool may_wait = is_renewal && !renews && credentials_->expires_unix_s > now_s;
+  if (is_renewal && !renews && !end_soon()) return *credentials_;
+  if (may_wait && now_s < no_renewal_before_s_) return *credentials_;
   auto found = settings_.credentials();
-  if (found.ok()) {
-    credentials_ = std::move(*found);
-    // What a service still gives until their end need not be requested again for each request.
-    no_renewal_before_s_ = now_s + kRenewalPauseS;
-    return *credentials_;
-  }
-  const bool may_use_old = ends_soon && !renews && credentials_->expires_unix_s > now_s;
-  if (!may_use_old) return found.status();
-  no_renewal_before_s_ = now_s + kRenewalPauseS;
+  if (!found.ok() && !may_wait) return found.status();
+  if (found.ok()) credentials_ = std::move(*found);
+  // A service may fail, or give the same ones until their end. It is not asked for each request.
+  if (is_renewal && end_soon()) no_renewal_before_s_ = now_s + kRenewalPauseS;
   return *credentials_;
 }
 

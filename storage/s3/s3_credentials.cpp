@@ -146,6 +146,7 @@ Result<S3Credentials> from_web_identity(const CredentialSources& from, const std
   if (session.empty()) session = "shoal-" + random_128().to_hex().substr(0, 16);
   ServiceRequest request{.method = "POST", .ca_file = from.ca_file, .uses_proxy = true};
   request.url = set_value(from.variables, "AWS_ENDPOINT_URL_STS");
+  if (request.url.empty()) request.url = set_value(from, "AWS_ENDPOINT_URL", "endpoint_url");
   if (request.url.empty()) {
     const char* const top = from.region.starts_with("cn-") ? ".cn" : "";
     request.url = fmt::format("https://sts.{}.amazonaws.com{}/", from.region, top);

@@ -411,22 +411,42 @@ TEST_F(OnObjectStore, SaysThatAnUploadMustBeWrittenAgainWhoseBytesItNoLongerHas)
   EXPECT_EQ(storage_->list("step").status().code(), Code::not_found) << "nothing is left of it";
 }
 
-TEST_F(OnObjectStore, RenewsCredentialsBeforeTheyEnd) {
+// Credentials of a service, each for so many seconds from now; 0 for a service that does not answer.
+class CredentialsOfAService : public OnObjectStore {
+ protected:
+  std::unique_ptr<S3Storage> opened_with(std::vector<int64_t> seconds) {
+    auto settings = find_s3_settings("s3://bucket/x", store_->variables());
+    settings->credentials = [this, seconds = std::move(seconds)]() -> Result<S3Credentials> {
+      const int64_t lasts_s = seconds.at(asked_++);
+      if (lasts_s == 0) return Status(Code::unavailable, "no answer");
+      const int64_t now_s = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
+      return S3Credentials{store_->fact("access_key"), store_->fact("secret_key"), "", now_s + lasts_s};
+    };
+    return std::move(*S3Storage::open(std::move(*settings), without_pauses()));
+  }
+  size_t asked_ = 0;
+};
+
+TEST_F(CredentialsOfAService, AreRenewedBeforeTheyEnd) {
   START_STORE();
-  const int64_t now_s = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
-  int asked = 0;
-  auto settings = find_s3_settings("s3://bucket/x", store_->variables());
-  settings->credentials = [&]() -> Result<S3Credentials> {
-    ++asked;
-    if (asked == 3) return Status(Code::unavailable, "no answer");
-    return S3Credentials{store_->fact("access_key"), store_->fact("secret_key"), "",
-                         asked == 1 ? now_s + kRenewBeforeS - 1 : now_s + kRenewBeforeS + 3600};
-  };
-  auto storage = S3Storage::open(std::move(*settings), without_pauses());
-  ASSERT_OK(storage.status());
-  EXPECT_EQ(asked, 1);
-  EXPECT_TRUE((*storage)->create_exclusive("a", as_view("x")).value());
-  EXPECT_LE(asked, 2);
+  auto storage = opened_with({kRenewBeforeS - 1, kRenewBeforeS + 3600});
+  EXPECT_EQ(asked_, 1u);
+  for (const char* path : {"a", "b", "c"}) EXPECT_OK(storage->replace(path, as_view("x")));
+  EXPECT_EQ(asked_, 2u);
+}
+
+TEST_F(CredentialsOfAService, ServeUntilTheirEndIfARenewalFails) {
+  START_STORE();
+  auto storage = opened_with({kRenewBeforeS - 1, 0});
+  for (const char* path : {"a", "b", "c"}) EXPECT_OK(storage->replace(path, as_view("x")));
+  EXPECT_EQ(asked_, 2u) << "a service that fails is not asked for each request";
+}
+
+TEST_F(CredentialsOfAService, ThatHaveEndedAreNotUsed) {
+  START_STORE();
+  auto storage = opened_with({-1, 0, kRenewBeforeS + 3600});
+  EXPECT_EQ(storage->replace("a", as_view("x")).message(), "no answer");
+  EXPECT_OK(storage->replace("a", as_view("x")));
 }
 
 TEST_F(OnObjectStore, LetsExactlyOneOfTwoUploadsTakeAName) {
