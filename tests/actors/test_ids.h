@@ -5,6 +5,7 @@
 
 #include "actors/ids.h"
 #include "actors/messages/messages.h"
+#include "actors/operation.h"
 #include "shoal/metadata.h"
 
 namespace shoal::actors {
