@@ -112,7 +112,7 @@ def describe(value: typing.Any, name: str, rank: int, writable: bool) -> Array |
 
 def numpy_dtype_name(dtype: np.dtype, name: str) -> str:
     found = _NUMPY_NAMES.get(f"{dtype.kind}{dtype.itemsize}") if dtype.names is None else None
-    if found is None and dtype.kind == "V":  # ml_dtypes
+    if found is None and dtype.names is None:  # ml_dtypes
         found = _TORCH_NAMES.get(dtype.name)
     if found is None:
         raise InvalidArgument(
@@ -141,7 +141,7 @@ def _describe_numpy(value: typing.Any, name: str, writable: bool) -> Array:
         owner = given if plain else given.astype(given.dtype.newbyteorder("<"), order="C")
     key = None
     if given.size and not isinstance(value, np.generic):
-        key = (given.ctypes.data, given.shape, given.strides, given.dtype.str)
+        key = (given.ctypes.data, given.shape, given.strides, given.dtype)
     return Array(dtype_name, owner.shape, owner.ctypes.data, owner, key, finish=finish)
 
 

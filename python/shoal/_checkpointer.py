@@ -294,9 +294,11 @@ class Checkpointer:
 
     def _pack(self, state: typing.Any, allow_pickle: bool) -> "_Packed":
         """Describes a state to the client; the result keeps the memory alive that the client is to read."""
-        if self._steady is not None and self._steady.repeat(state, allow_pickle):
-            return _Packed(self._steady.state, None)
-        self._steady = None
+        # If `repeat` raises, it has noted values that its State does not have yet: it is not used again.
+        steady, self._steady = self._steady, None
+        if steady is not None and steady.repeat(state, allow_pickle):
+            self._steady = steady
+            return _Packed(steady.state, None)
         walker = _tree.Walker(self._rank, False, allow_pickle)
         root = walker.walk_all(state)
         packed, numbers = self._state_of(root, walker.leaves, allow_pickle)

@@ -142,6 +142,7 @@ def _alias_key(tensor: torch.Tensor) -> tuple[typing.Any, ...] | None:
         tensor.stride(),
         tensor.dtype,
         tensor.is_conj(),
+        tensor.is_neg(),
     )
 
 

@@ -126,3 +126,40 @@ def test_the_same_memory_as_another_type(checkpointer):
         state["turned"].data = state["turned"].data.conj()
 
     steps(checkpointer, {"real": real, "turned": turned}, [as_ints, conjugated])
+
+
+def test_a_save_that_raised_leaves_no_value_behind(checkpointer):
+    state = {"n": 1, "own": shoal.per_rank({"x": 1})}
+    for step in (1, 2):
+        checkpointer.save(step, state).committed()
+    state["n"], own = 2, state["own"]
+    state["own"] = shoal.per_rank(object())
+    with pytest.raises(shoal.InvalidArgument, match="which Shoal cannot save"):
+        checkpointer.save(3, state)
+    state["own"] = own
+    checkpointer.save(3, state).committed()
+    assert checkpointer.load(3)["n"] == 2
+
+
+def test_an_object_whose_state_dict_raised_leaves_no_value_behind(checkpointer):
+    class Loader:
+        fails = False
+
+        def state_dict(self):
+            if self.fails:
+                raise OSError("the data set is gone")
+            return {"at": 7}
+
+        def load_state_dict(self, state):
+            pass
+
+    loader = Loader()
+    state = {"n": 1, "loader": loader}
+    for step in (1, 2):
+        checkpointer.save(step, state).committed()
+    state["n"], loader.fails = 2, True
+    with pytest.raises(OSError, match="the data set is gone"):
+        checkpointer.save(3, state)
+    loader.fails = False
+    checkpointer.save(3, state).committed()
+    assert checkpointer.load(3)["n"] == 2

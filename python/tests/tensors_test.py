@@ -53,6 +53,26 @@ def test_views_and_order(checkpointer):
         assert torch.equal(value, state[name]), name
 
 
+def test_views_of_the_same_memory_with_other_values_are_no_aliases(checkpointer):
+    pairs = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"imaginary": pairs.imag, "negative": pairs.conj().imag}
+    assert state["imaginary"].data_ptr() == state["negative"].data_ptr()
+    checkpointer.save(1, state).committed()
+    loaded = checkpointer.load(1)
+    assert loaded["imaginary"].tolist() == [2, -4]
+    assert loaded["negative"].tolist() == [-2, 4]
+
+
+def test_small_floats_of_numpy(checkpointer):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    memory = np.arange(8, dtype=np.uint8)
+    state = {name: memory.view(getattr(ml_dtypes, name)) for name in ("float8_e5m2", "float8_e4m3fn")}
+    checkpointer.save(1, state).committed()
+    targets = {name: np.zeros_like(value) for name, value in state.items()}
+    checkpointer.load(1, into=targets)
+    assert all(targets[name].tobytes() == memory.tobytes() for name in targets)
+
+
 def test_other_values_of_torch(checkpointer):
     state = {"size": torch.Size([1, 2]), "dtype": torch.bfloat16, "device": torch.device("cpu")}
     checkpointer.save(1, state).committed()
