@@ -144,7 +144,7 @@ class SaveHandle:
                 for callback in callbacks:
                     try:
                         callback(self)
-                    except Exception:
+                    except BaseException:  # SystemExit too: other callbacks follow
                         logger.exception("a callback of the save of step %d failed", self.step)
         finally:
             _watchers.discard(threading.current_thread())

@@ -148,7 +148,7 @@ class Watcher:
                 running = self._running[0]
             try:
                 is_reported_done = self._report(running)
-            except Exception:
+            except BaseException:  # SystemExit too: it would end this thread, which others wait for
                 logger.exception("the progress callback failed: it is not called again")
                 with self._changed:
                     self._stops = True

@@ -31,6 +31,19 @@ class _Container:
         ]
 
 
+def _guards_of(tensors: list[typing.Any]) -> typing.Any:
+    """torch.compile's check in C++ that tensors have the dtypes, sizes, strides and views that they have now;
+    None if this torch has none. It is stricter than a save needs: what it rejects is looked at in Python."""
+    torch = sys.modules.get("torch")
+    try:
+        guards = typing.cast(typing.Any, torch)._C._dynamo.guards.TensorGuards(
+            *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+        )
+        return guards if tensors and guards.check(*tensors) else None
+    except Exception:  # it is no public part of torch, and may change
+        return None
+
+
 class Steady:
     """One save that can be repeated."""
 
@@ -50,10 +63,10 @@ class Steady:
         self._dtensors: list[tuple[typing.Any, typing.Any]] = []
         self._arrays: list[tuple[typing.Any, typing.Any]] = []
         self.usable = all(self._add_array(leaf) for leaf in leaves if leaf.kind in ("array", "alias"))
-        self._pointers = [tensor.data_ptr() for tensor in self._tensors]
+        self._pointers = self._addresses()
         self._shapes = [tensor.shape for tensor in self._tensors]
         self._dtypes = [tensor.dtype for tensor in self._tensors]
-        self._complex = [tensor for tensor in self._tensors if tensor.is_complex()]
+        self._guards = _guards_of(self._tensors)
 
     def _add_array(self, leaf: _tree.Node) -> bool:
         """False: the array has to be copied for each save, or is not as simple as this class wants it."""
@@ -87,13 +100,23 @@ class Steady:
 
     def _same_arrays(self) -> bool:
         return (
-            [tensor.data_ptr() for tensor in self._tensors] == self._pointers
+            self._addresses() == self._pointers
+            and (self._guards is not None and self._guards.check(*self._tensors) or self._same_tensors())
+            and all([tensor._local_tensor is local for tensor, local in self._dtensors])
+            and all([array.__array_interface__ == known for array, known in self._arrays])
+        )
+
+    def _addresses(self) -> list[int]:
+        torch = sys.modules.get("torch")
+        return list(map(torch.Tensor.data_ptr, self._tensors)) if torch is not None else []
+
+    def _same_tensors(self) -> bool:
+        """Whether the tensors, whose addresses are the same, have the same type and form."""
+        return (
+            [tensor.dtype for tensor in self._tensors] == self._dtypes
             and [tensor.shape for tensor in self._tensors] == self._shapes
-            and [tensor.dtype for tensor in self._tensors] == self._dtypes
-            and not any(tensor.is_conj() for tensor in self._complex)
             and all([tensor.is_contiguous() for tensor in self._tensors])
-            and all(tensor._local_tensor is local for tensor, local in self._dtensors)
-            and all(array.__array_interface__ == known for array, known in self._arrays)
+            and not any([tensor.is_conj() or tensor.is_neg() for tensor in self._tensors])
         )
 
     def _same(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:

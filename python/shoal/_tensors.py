@@ -177,10 +177,21 @@ def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) 
     )
 
 
-def prepare_for_load(value: typing.Any) -> None:
-    """Makes the tensors that an optimizer creates in its first step, so that a load can fill them."""
+def prepare_for_load(value: typing.Any) -> bool:
+    """Makes the tensors that an optimizer creates in its first step, so that a load can fill them. False: it
+    has none yet, and a load gives it those of the checkpoint."""
     if not isinstance(value, torch.optim.Optimizer) or value.state:
-        return
+        return True
     from torch.distributed.checkpoint.state_dict import _init_optim_state
 
-    _init_optim_state(value)
+    rates = [(group, group["lr"]) for group in value.param_groups if "lr" in group]
+    had_gradients = any(each.grad is not None for group in value.param_groups for each in group["params"])
+    try:
+        _init_optim_state(value)
+    except Exception:  # its step needs a closure, as that of LBFGS, or rejects gradients of zero
+        value.state.clear()
+        for group, rate in rates:
+            group["lr"] = rate
+        if not had_gradients:
+            value.zero_grad(set_to_none=True)
+    return bool(value.state)

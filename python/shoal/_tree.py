@@ -121,11 +121,10 @@ class Walker:
         if _values.is_plain(value):
             return self._leaf(Node("object", name, value))
         if is_stateful(value):
-            if self.writable:
-                _prepare(value)
+            is_prepared = not self.writable or _prepare(value)
             node = Node("stateful", name, value)
             node.children.append((None, self.walk(state_of(value), name, group)))
-            if not _has_fixed_keys(value):
+            if not is_prepared or not _has_fixed_keys(value):
                 self.statefuls.append(node)
             return node
         if self.allow_pickle:
@@ -189,11 +188,12 @@ class Walker:
         return node
 
 
-def _prepare(value: typing.Any) -> None:
-    if "torch" in sys.modules:
-        from . import _tensors
+def _prepare(value: typing.Any) -> bool:
+    if "torch" not in sys.modules:
+        return True
+    from . import _tensors
 
-        _tensors.prepare_for_load(value)
+    return _tensors.prepare_for_load(value)
 
 
 def encode_object(node: Node, allow_pickle: bool) -> bytes:

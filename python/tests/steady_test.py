@@ -125,7 +125,30 @@ def test_the_same_memory_as_another_type(checkpointer):
     def conjugated(state):
         state["turned"].data = state["turned"].data.conj()
 
-    steps(checkpointer, {"real": real, "turned": turned}, [as_ints, conjugated])
+    def negated(state):
+        state["imaginary"].data = pairs.conj().imag
+
+    pairs = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"real": real, "turned": turned, "imaginary": pairs.imag.contiguous()}
+    steps(checkpointer, state, [as_ints, conjugated, negated])
+
+
+@pytest.mark.parametrize("has_guards", [True, False])
+def test_a_change_of_form_in_the_same_memory(checkpointer, monkeypatch, has_guards):
+    torch = pytest.importorskip("torch")
+    if not has_guards:
+        monkeypatch.setattr(shoal._steady, "_guards_of", lambda tensors: None)
+    state = {"x": torch.arange(4.0).reshape(2, 2), "y": torch.ones(3)}
+
+    def other_mode(state):
+        with torch.inference_mode():  # torch's check fails here, and the slower one passes
+            assert checkpointer._steady.repeat(state, False)
+
+    def as_ints(state):
+        state["x"].data = state["x"].data.view(torch.int32)
+
+    changes = [other_mode, as_ints, lambda state: state["x"].t_(), lambda state: state["x"].resize_(4)]
+    steps(checkpointer, state, changes)
 
 
 def test_a_save_that_raised_leaves_no_value_behind(checkpointer):

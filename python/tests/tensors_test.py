@@ -184,3 +184,41 @@ def test_elements_that_share_memory_cannot_be_filled(checkpointer):
     checkpointer.save(1, {"a": torch.arange(6).reshape(2, 3)}).committed()
     with pytest.raises(shoal.InvalidArgument, match="'a' has elements that share memory"):
         checkpointer.load(1, into={"a": torch.zeros(3, dtype=torch.int64).expand(2, 3)})
+
+
+def test_an_optimizer_whose_step_needs_a_closure(checkpointer):
+    def make():
+        weight = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
+        return weight, torch.optim.LBFGS([weight], lr=0.5)
+
+    def step(weight, optimizer):
+        def closure():
+            optimizer.zero_grad()
+            loss = ((weight - 1) ** 4).sum()
+            loss.backward()
+            return loss
+
+        return float(optimizer.step(closure))
+
+    weight, optimizer = make()
+    step(weight, optimizer)
+    checkpointer.save(1, {"weight": weight, "optimizer": optimizer}).committed()
+    expected = [step(weight, optimizer) for _ in range(3)]
+    weight, optimizer = make()
+    checkpointer.load(1, into={"weight": weight, "optimizer": optimizer})
+    assert [step(weight, optimizer) for _ in range(3)] == expected
+
+
+def test_an_optimizer_that_has_gradients_but_no_state_yet(checkpointer):
+    def make():
+        weight = torch.nn.Parameter(torch.ones(3))
+        weight.grad = torch.full((3,), 0.5)
+        return weight, torch.optim.AdamW([weight])
+
+    weight, optimizer = make()
+    optimizer.step()
+    checkpointer.save(1, {"optimizer": optimizer}).committed()
+    other, loaded = make()
+    checkpointer.load(1, into={"optimizer": loaded})
+    assert torch.equal(loaded.state[other]["exp_avg"], optimizer.state[weight]["exp_avg"])
+    assert torch.equal(other.grad, weight.grad)
