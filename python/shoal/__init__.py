@@ -14,6 +14,7 @@ has imported it.
 
 from __future__ import annotations
 
+from . import sim
 from ._checkpointer import Checkpoint, Checkpointer
 from ._client import CheckpointInfo, LoadReport, LoadResult, Metadata, SaveStats
 from ._errors import (
@@ -40,6 +41,7 @@ from ._handle import SaveHandle
 from ._progress import Progress
 from ._safetensors_export import SafetensorsExport
 from ._wrappers import PerRank, Replicated, RngState, per_rank, replicated
+from .sim import plan
 
 __all__ = [
     "Aborted",
@@ -74,5 +76,7 @@ __all__ = [
     "Unavailable",
     "VersionMismatch",
     "per_rank",
+    "plan",
     "replicated",
+    "sim",
 ]

@@ -11,7 +11,7 @@ import threading
 import typing
 import weakref
 
-from . import _arguments, _arrays, _client, _handle, _process_group, _safetensors_export
+from . import _arguments, _arrays, _client, _handle, _process_group, _program, _safetensors_export
 from . import _progress, _steady, _tree, _values
 from ._errors import EarlierSaveFailed, Error, InvalidArgument, KeyMismatch, NotFound, Refused
 from ._handle import SaveHandle
@@ -27,14 +27,6 @@ _EXIT_TIMEOUT_S = 600.0  # how long the exit of the interpreter waits for saves 
 _open: "weakref.WeakSet[Checkpointer]" = weakref.WeakSet()
 
 
-def _program() -> str:
-    """The `shoal` program that starts a node: that of this package, unless SHOAL_NODE_PROGRAM names one."""
-    if os.environ.get("SHOAL_NODE_PROGRAM"):
-        return ""
-    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shoal")
-    return own if os.access(own, os.X_OK) else ""
-
-
 def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) -> typing.Any:
     instead = {} if root is None else {"SHOAL_ROOT": _arguments.root(root, "root")}
     for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE"), ("job_id", "SHOAL_JOB_ID")):
@@ -45,7 +37,7 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
         instead = {**_process_group.variables(), **instead}
     options = _client.Options.from_environment(instead)
     program = given.pop("node_program", None)
-    options.node_program = _arguments.path(program, "node_program") if program else _program()
+    options.node_program = _arguments.path(program, "node_program") if program else _program.own()
     node = given.pop("node", None) or {}
     if not isinstance(node, typing.Mapping):
         raise InvalidArgument(f"node is {node!r}: a dict of settings is needed, such as {{'keep_last': 5}}")
@@ -606,7 +598,7 @@ class Checkpointer:
         if force:
             arguments.append("--force")
         path = _arguments.path(folder, "the folder")
-        program = self._client.options.node_program or os.environ.get("SHOAL_NODE_PROGRAM") or "shoal"
+        program = self._client.options.node_program or _program.path()
         with self.open(step) as checkpoint:
             about = checkpoint.metadata
             attempt = (about.step, about.generation, about.attempt)

@@ -1,14 +1,25 @@
-"""The command `shoal` of the Python package: runs the program that the package contains."""
+"""The program `shoal` of the Python package, and the command of that name, which runs it."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shoal")
+
+
+def own() -> str:
+    """The program that the package contains, unless SHOAL_NODE_PROGRAM names another one; empty if none."""
+    return _OWN if not os.environ.get("SHOAL_NODE_PROGRAM") and os.access(_OWN, os.X_OK) else ""
+
+
+def path() -> str:
+    """The program to run."""
+    return own() or os.environ.get("SHOAL_NODE_PROGRAM") or "shoal"
+
 
 def main() -> None:
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shoal")
     try:
-        os.execv(program, ["shoal", *sys.argv[1:]])
+        os.execv(_OWN, ["shoal", *sys.argv[1:]])
     except OSError as error:
-        sys.exit(f"{program}: {error.strerror}")
+        sys.exit(f"{_OWN}: {error.strerror}")

@@ -48,8 +48,9 @@ def main(folder: pathlib.Path, *flags: str) -> None:
             launch.terminate()
     assert statuses == [0] * HOSTS, f"shoal launch ended with {statuses}"
     subprocess.run([shoal, "verify", str(root)], check=True)
-    # The command finds its profiles, too.
-    subprocess.run([shoal, "sim", "--ranks", "8", "--profile", "nvme"], check=True, stdout=subprocess.DEVNULL)
+    # The command finds its profiles and scenarios, too.
+    for what in (["--ranks", "8", "--profile", "nvme"], ["--scenario", "gpt2-16"]):
+        subprocess.run([shoal, "sim", *what], check=True, stdout=subprocess.DEVNULL)
 
 
 def rank_main(*flags: str) -> None:
