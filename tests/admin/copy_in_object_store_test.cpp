@@ -226,5 +226,20 @@ TEST_F(CopyInObjectStore, NamesADamagedBlockAndCommitsNothing) {
   EXPECT_EQ(std::ranges::count(files_of_copy(*bucket_b_), "manifest.shoal"), 0);
 }
 
+TEST_F(CopyInObjectStore, IsVerifiedByAboutAsManyRequestsAsForecast) {
+  START_STORES();
+  const storage::Decision committed = commit_copied(*bucket_a_, kKey, kLargeRows);
+  const uint64_t forecast = storage::requests_to_verify(committed.manifest());
+  for (unsigned jobs : {1u, 16u}) {
+    storage::RateLimit no_limit(0);
+    std::atomic<uint64_t> bytes{0};
+    const uint64_t before = bucket_a_->requests();
+    EXPECT_TRUE(storage::verify_checkpoint(*bucket_a_, committed, jobs, no_limit, &bytes).ok());
+    const uint64_t requests = bucket_a_->requests() - before;
+    EXPECT_LE(requests, forecast + 2) << jobs;
+    EXPECT_GE(requests, forecast - 2) << jobs;
+  }
+}
+
 }  // namespace
 }  // namespace shoal::admin
