@@ -493,14 +493,17 @@ class Checkpointer:
         allow_pickle: bool,
     ) -> typing.Any:
         """Loads a state whose names differ from those of the checkpoint in a way that its structure explains:
-        aliases, and values that were containers or arrays when they were saved. None: it explains nothing."""
+        aliases, values that were containers or arrays when they were saved, and containers that were one
+        object. None: it explains nothing."""
         with self._reader(step, fallback) as checkpoint:
             stored = checkpoint.structure()
             pending = _tree.Pending(self._world, self._position, allow_pickle)
             aliases: list[tuple[_tree.Node, str]] = []
             wholes: list[tuple[_tree.Node, _tree.Node, typing.Any]] = []
             made: dict[str, _tree.Node] = {}
-            for node in walker.leaves:
+            objects = _tree.stored_as_objects(walker.nested, stored)
+            inside = tuple(f"{node.name}." for node in objects)
+            for node in [*objects, *(leaf for leaf in walker.leaves if not leaf.name.startswith(inside))]:
                 found = stored.find(node.name)
                 if node.kind == "array" and isinstance(found, dict) and "alias" in found:
                     aliases.append((node, found["alias"]))
@@ -510,7 +513,7 @@ class Checkpointer:
                         wholes.append((node, whole, found))
                 else:
                     pending.add(node)
-            if not aliases and not wholes:
+            if not aliases and not wholes and not objects:
                 return None
             for node, source in aliases:
                 pending.add(node, source)
@@ -530,6 +533,15 @@ class Checkpointer:
                 raise
             for node, whole, found in wholes:
                 node.loaded = _tree.value_of_whole(whole, found)
+            for node in objects:
+                if node.loaded is _tree.NOTHING:
+                    continue  # it is missing, as the policies allow
+                if not _tree.fits(node.value, node.loaded):
+                    raise KeyMismatch(
+                        f"'{node.name}' is one object in the checkpoint, with other keys, shapes or types "
+                        "than in the state: load it without a state, as ck.load(step) does, to see it"
+                    )
+                node.loaded = _tree.put(node.value, node.loaded)
             return result
 
     def _showing_load(self, step: int | None) -> typing.ContextManager[None]:

@@ -11,7 +11,9 @@ different structures, such as the stages of a pipeline, each have theirs.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import json
 import sys
 import typing
@@ -43,10 +45,10 @@ class Node:
         self.group: typing.Any = None  # a Mesh: declared to be replicated over it
         self.slot: int | None = None  # of an object that a load fills
         self.target: Node | None = None  # of an alias
-        self.loaded: typing.Any = _NOTHING  # the value of an object or a subtree, once it is loaded
+        self.loaded: typing.Any = NOTHING  # the value of an object or a subtree, once it is loaded
 
 
-_NOTHING = object()
+NOTHING = object()
 
 
 def is_stateful(value: typing.Any) -> bool:
@@ -57,11 +59,20 @@ def is_stateful(value: typing.Any) -> bool:
 
 
 def state_of(value: typing.Any) -> typing.Any:
-    """The state of an object with state_dict. A module gives its own tensors, not new views of them."""
+    """The state of an object with state_dict. A module gives its own tensors, not new views of them, unless
+    its class has a state_dict of its own that cannot."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.nn.Module):
+    if torch is not None and isinstance(value, torch.nn.Module) and _can_keep_vars(type(value).state_dict):
         return value.state_dict(keep_vars=True)
     return value.state_dict()
+
+
+@functools.lru_cache(maxsize=1000)
+def _can_keep_vars(state_dict: typing.Callable[..., typing.Any]) -> bool:
+    parameters = inspect.signature(state_dict).parameters
+    return "keep_vars" in parameters or any(
+        each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
+    )
 
 
 def _has_fixed_keys(value: typing.Any) -> bool:
@@ -88,6 +99,7 @@ class Walker:
         self.allow_pickle = allow_pickle
         self.leaves: list[Node] = []
         self.statefuls: list[Node] = []  # whose state may have other keys after a load
+        self.nested: list[Node] = []  # of a load: dicts, lists and tuples, each before those inside it
         self._by_name: dict[str, Node] = {}
         self._by_memory: dict[typing.Any, Node] = {}
         self._containers: set[int] = set()  # those that the walk is inside of
@@ -149,6 +161,8 @@ class Walker:
             raise InvalidArgument(f"the state has more than {_DEPTH_MAX} containers inside each other")
         self._containers.add(id(value))
         node = Node(kind, name, value)
+        if self.writable and name:
+            self.nested.append(node)
         prefix = name + "." if name else ""
         for key, child in items:
             if type(key) is not str and type(key) is not int:
@@ -429,6 +443,17 @@ def _merged(a: Json, b: Json) -> Json:
 # ---- loading ----
 
 
+def stored_as_objects(nested: list[Node], stored: Stored) -> list[Node]:
+    """The outermost containers of a Walker which the checkpoint has as one object, as DCP stores a tuple."""
+    found: list[Node] = []
+    for node in nested:
+        if stored.find(node.name) == "object" and not any(
+            node.name.startswith(f"{outer.name}.") for outer in found
+        ):
+            found.append(node)
+    return found
+
+
 class Pending:
     """What a load is to fill: a State of the client, with the nodes of its slots."""
 
@@ -481,7 +506,7 @@ class Pending:
 
 def rebuild(node: Node) -> typing.Any:
     """The value of a node after a load. Containers and arrays keep their identity; tuples cannot."""
-    if node.loaded is not _NOTHING:
+    if node.loaded is not NOTHING:
         if node.kind != "per_rank":
             return node.loaded
         return _put_per_rank(node)
@@ -511,6 +536,20 @@ def _put_per_rank(node: Node) -> PerRank:
     return wrapper
 
 
+def fits(target: typing.Any, value: typing.Any) -> bool:
+    """Whether `put` fills all arrays of the target, and keeps its containers."""
+    if isinstance(target, dict):
+        same = isinstance(value, dict) and target.keys() == value.keys()
+        return same and all(fits(each, value[key]) for key, each in target.items())
+    if type(target) in (list, tuple):
+        same = type(value) is type(target) and len(value) == len(target)
+        return same and all(map(fits, target, value))
+    if _arrays.is_array(target):
+        same = _arrays.is_array(value) and tuple(target.shape) == tuple(value.shape)
+        return same and target.dtype == value.dtype
+    return is_stateful(target) or not (isinstance(value, (dict, list, tuple)) or _arrays.is_array(value))
+
+
 def put(target: typing.Any, value: typing.Any) -> typing.Any:
     """Puts a loaded value into what the caller has, and returns what belongs in its place."""
     if is_stateful(target):
@@ -523,6 +562,8 @@ def put(target: typing.Any, value: typing.Any) -> typing.Any:
     if type(target) is list and type(value) is list:
         target[:] = [put(old, new) for old, new in zip(target, value)] + value[len(target) :]
         return target
+    if type(target) is tuple and type(value) is tuple and len(target) == len(value):
+        return tuple(map(put, target, value))
     if _arrays.is_array(target) and _arrays.is_array(value) and not isinstance(target, np.generic):
         if tuple(target.shape) == tuple(value.shape) and target.dtype == value.dtype:
             if isinstance(target, np.ndarray):

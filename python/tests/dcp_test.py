@@ -166,6 +166,22 @@ def test_what_one_call_has_saved_the_others_load(step_7):
     assert_loaded(into)
 
 
+def test_a_tuple_that_dcp_stores_as_one_object_is_loaded_in_place(step_7):
+    state = {"pair": (torch.ones(2), {"n": 3}), "rows": [[torch.ones(1)], 2], "x": torch.ones(3)}
+    dcp.save(state, storage_writer=shoal.torch.StorageWriter(step_7))
+    target = {"pair": (torch.zeros(2), {"n": 0}), "rows": [[torch.zeros(1)], 0], "x": torch.zeros(3)}
+    tensor, row = target["pair"][0], target["rows"][0][0]
+    shoal.torch.load(target, checkpoint_id=step_7)
+    assert target["pair"][0] is tensor and tensor.tolist() == [1, 1] and target["pair"][1] == {"n": 3}
+    assert target["rows"][0][0] is row and row.tolist() == [1] and target["rows"][1] == 2
+    assert target["x"].tolist() == [1, 1, 1]
+    with pytest.raises(shoal.KeyMismatch, match="missing 'other"):
+        shoal.torch.load({**target, "other": (torch.zeros(1),)}, checkpoint_id=step_7)
+    for other in ((torch.zeros(3), {"n": 0}), (torch.zeros(2),), [torch.zeros(2), {"n": 0}]):
+        with pytest.raises(shoal.KeyMismatch, match="'pair' is one object in the checkpoint"):
+            shoal.torch.load({"pair": other}, checkpoint_id=step_7)
+
+
 def test_states_of_get_state_dict(step_7):
     def make():
         torch.manual_seed(3)

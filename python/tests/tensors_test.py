@@ -222,3 +222,21 @@ def test_an_optimizer_that_has_gradients_but_no_state_yet(checkpointer):
     checkpointer.load(1, into={"optimizer": loaded})
     assert torch.equal(loaded.state[other]["exp_avg"], optimizer.state[weight]["exp_avg"])
     assert torch.equal(other.grad, weight.grad)
+
+
+def test_a_module_whose_own_state_dict_takes_no_arguments(checkpointer):
+    class Head(torch.nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((2,), value))
+
+        def state_dict(self):
+            return {"weight": self.weight.detach()}
+
+        def load_state_dict(self, state):
+            self.weight.data.copy_(state["weight"])
+
+    checkpointer.save(1, {"head": Head(3.0)}).committed()
+    head = Head(0.0)
+    checkpointer.load(1, into={"head": head})
+    assert head.weight.tolist() == [3, 3]
