@@ -33,6 +33,10 @@ void AttemptWatch::look(const AttemptKey& key, EffectWriter& out) {
 
 void AttemptWatch::looked(TimeNs now, const AttemptKey& key, Result<storage::AttemptInfo> info,
                           EffectWriter& out) {
+  if (info.status().code() == Code::not_found) {  // decided since, and deleted with its folder
+    base::rare_path<"watch: an attempt is gone">();
+    return finish(now, key, storage::AttemptInfo::State::deleted, out);
+  }
   if (!info.ok()) return finish(now, key, info.status(), out);
   if (info->state != storage::AttemptInfo::State::undecided) return finish(now, key, info->state, out);
   Watched& watched = watched_.at(key);

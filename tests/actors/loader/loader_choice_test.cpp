@@ -296,6 +296,16 @@ TEST_F(LoaderChoice, LooksAgainWhenADecisionIsAnotherThanItSaw) {
   EXPECT_FALSE(expect<operation::PublishLoadChoice>().choice.found);
 }
 
+// Regression: the load failed as corrupt when retention deleted what had been undecided when it began.
+TEST_F(LoaderChoice, LooksAgainWhenWhatWasUndecidedIsGone) {
+  finish(Status(Code::not_found, "no choice"));
+  finish_listing({{kCommitted, State::committed}, {kAborted, State::undecided}});
+  EXPECT_EQ(expect<operation::InspectAttempt>().key, kAborted);
+  finish(Status(Code::not_found, "step-00000011: cannot open the folder: No such file or directory"));
+  finish_listing({{kCommitted, State::committed}});
+  EXPECT_EQ(expect<operation::ReadDecision>().key, kCommitted);
+}
+
 // Regression: each of these was not_found, which a job that starts afresh takes for an empty root.
 TEST_F(LoaderChoice, OfACheckpointThatWasDeletedSinceIsToBeMadeAgain) {
   const Status notified = told_of(tombstone(kCommitted, storage::Tombstone::Reason::deleted));
