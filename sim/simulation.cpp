@@ -1,11 +1,14 @@
 #include "sim/simulation.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "sim/basics/integer_math.h"
+#include "sim/basics/random.h"
 #include "sim/cluster/checkpoint_reads.h"
+#include "sim/cluster/reading_job.h"
 #include "sim/failures/failure_injector.h"
 #include "sim/failures/load_oracles.h"
 #include "sim/failures/root_audit.h"
@@ -40,7 +43,16 @@ bool leaves_sweeps_alone(const Failure& failure) {
     case Failure::Kind::disk_slow:
     case Failure::Kind::disk_full:
     case Failure::Kind::disk_loses:
+    case Failure::Kind::removes:
+    case Failure::Kind::collects:
       return true;
+    // What cannot be read is left alone.
+    case Failure::Kind::rots:
+      return failure.part != 2;
+    // A checkpoint whose pin is removed is deleted after the next commit.
+    case Failure::Kind::pins:
+    case Failure::Kind::tags:
+      return failure.for_ms == 0;
     default:
       return false;
   }
@@ -122,6 +134,7 @@ constexpr uint64_t kApartMs = 20'000;
 bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) {
   uint64_t away_ms = 0, ended_ms = 0;
   for (const Failure& failure : scenario.failures) {
+    if (excuses_nothing(failure.kind)) continue;
     // Only replica_check sees a flipped bit.
     if (failure.kind == Failure::Kind::flips) {
       if (scenario.replica_check == ReplicaCheck::abort) return false;
@@ -144,8 +157,6 @@ bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) 
         break;
       case Failure::Kind::reads_fail:
         away_ms += failure.for_ms;
-        break;
-      case Failure::Kind::sweeps:
         break;
       default:
         return false;
@@ -174,10 +185,9 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
       case Failure::Kind::delays:
       case Failure::Kind::doubles:
       case Failure::Kind::reorders:
-      case Failure::Kind::sweeps:
         return true;
       default:
-        return false;
+        return excuses_nothing(failure.kind);
     }
   });
 }
@@ -212,6 +222,7 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
 actors::TimeNs failures_end(const Scenario& scenario, const actors::Timeouts& timeouts) {
   uint64_t end_ms = 0;
   for (const Failure& failure : scenario.failures) {
+    if (excuses_nothing(failure.kind)) continue;
     uint64_t ends_ms = failure.ends_ms() + failure.by_ms;
     // A rank-local node that was requested to stop drains until its saves are decided.
     const bool drains = failure.kind == Failure::Kind::stops && scenario.mode == SaveMode::rank_local;
@@ -223,9 +234,14 @@ actors::TimeNs failures_end(const Scenario& scenario, const actors::Timeouts& ti
 
 // From then on, no failure is an excuse any more.
 actors::TimeNs recovered_at(const Scenario& scenario, const actors::Timeouts& timeouts) {
-  if (scenario.failures.empty()) return 0;
+  const auto excuses = [](const Failure& failure) { return !excuses_nothing(failure.kind); };
+  if (std::ranges::none_of(scenario.failures, excuses)) return 0;
   return failures_end(scenario, timeouts) +
          (2 * actors::TimeNs{timeouts.host_lost_ms} + kRecoveryMs) * actors::kMillisecond;
+}
+
+bool falls_back(const Scenario& scenario) {
+  return scenario.load_fallback == LoadFallback::previous;
 }
 
 // Passes the events of a run to oracles and listeners.
@@ -240,7 +256,9 @@ class RunWatch {
     const bool is_checked =
         listeners.has_oracles && (scenario_.ranks <= kRanksAlwaysChecked || !scenario_.failures.empty());
     if (is_checked) make_oracles(trainers);
-    if (is_checked && loads) load_oracles_.emplace(events_.now(), cluster_.root(), std::nullopt);
+    if (is_checked && loads) {
+      load_oracles_.emplace(events_.now(), cluster_.root(), std::nullopt, falls_back(scenario_));
+    }
     if (listeners.operation || load_oracles_) {
       cluster_.on_operation([this, hears = listeners.operation](size_t node, const actors::Operation& begun) {
         if (load_oracles_) load_oracles_->asked(events_.now(), begun);
@@ -415,6 +433,7 @@ class RestartedJob {
     job.ranks = scenario.ranks;
     job.ranks_per_host = scenario.ranks_per_host;
     job.method = scenario.load_method;
+    job.falls_back = falls_back(scenario);
     job.payload = payload;
     std::unique_ptr<RestartedJob> made(new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
     if (payload != nullptr) made->cluster_.keep_bytes(payload);
@@ -428,7 +447,7 @@ class RestartedJob {
     const std::optional<AttemptKey> before = root.latest();
     cluster_.counted_root().continue_from(root);
     if (is_checked) {
-      oracles_.emplace(events_.now(), cluster_.root(), before);
+      oracles_.emplace(events_.now(), cluster_.root(), before, falls_back(loaded_by_));
       cluster_.on_operation(
           [this](size_t, const actors::Operation& operation) { oracles_->asked(events_.now(), operation); });
       cluster_.on_event([this](size_t, actors::RoleKind, const actors::Event& event) {
@@ -546,6 +565,7 @@ class JobRun {
   JobRun(EventHeap& events, const Profile& profile, Made made, const JobRun* before,
          const SimulationListeners& listeners)
       : events_(events),
+        profile_(profile),
         scenario_(std::move(made.scenario)),
         mesh_(made.mesh),
         generation_(before == nullptr ? kSimulatedGeneration : before->generation_ + 1),
@@ -562,11 +582,13 @@ class JobRun {
     const bool is_loaded =
         std::any_of(scenario_.failures.begin(), scenario_.failures.end(),
                     [](const Failure& failure) { return failure.kind == Failure::Kind::job_restarts; });
-    if (scenario_.loads != 0 || scenario_.reads != 0 || is_loaded) cluster_.counted_root().will_be_loaded();
+    if (scenario_.loads != 0 || scenario_.reads != 0 || scenario_.readers != 0 || is_loaded)
+      cluster_.counted_root().will_be_loaded();
     if (scenario_.payload == Payload::full) {
       payload_ = before == nullptr ? std::make_unique<StoredPayload>()
                                    : std::make_unique<StoredPayload>(*before->payload_);
       cluster_.keep_bytes(payload_.get());
+      if (listeners.is_rehearsal) cluster_.skip_codecs();
     }
     made.job.payload = payload_.get();
     made.job.generation = generation_;
@@ -578,6 +600,7 @@ class JobRun {
       load.ranks = scenario_.ranks;
       load.ranks_per_host = scenario_.ranks_per_host;
       load.method = scenario_.load_method;
+      load.falls_back = falls_back(scenario_);
       load.payload = payload_.get();
       loads_.emplace(events, cluster_, profile, std::move(load));
     }
@@ -585,8 +608,11 @@ class JobRun {
       phases_.push_back(meter_.take());
       if (checks_.oracles()) checks_.oracles()->save_begins(events_.now(), save);
       if (reads_) reads_->save_begins();
+      begin_readers(save);
     });
     if (scenario_.reads != 0) add_reads();
+    paths_ = listeners.paths;
+    draw_readers();
     cluster_.count_paths(listeners.paths);
     checks_.begin(*trainers_, listeners, loads_.has_value());
     injector_.emplace(events, cluster_, *trainers_);
@@ -627,9 +653,10 @@ class JobRun {
       trainers_->train_now();
     }
     return checks_.stops() || (loads_ && !loads_->incomplete().ok()) ||
-           (reads_ && reads_->check(events_.now()));
+           ((reads_ || !readers_.empty()) && wrong_read());
   }
   void end(const Failure& restart) {
+    has_ended_ = true;
     injector_->end_run(restart);
     if (checks_.oracles()) checks_.oracles()->superseded();
     if (reads_) reads_->stop();
@@ -643,8 +670,14 @@ class JobRun {
                          std::to_string(began_ / actors::kMillisecond) + " ms, and has not ended"};
   }
 
-  bool reads_are_done() { return !reads_ || reads_->done(); }
+  bool reads_are_done() {
+    const auto is_done = [](const auto& reader) { return reader->done(); };
+    return (!reads_ || reads_->done()) && std::ranges::all_of(readers_, is_done);
+  }
   std::optional<Violation> wrong_read() {
+    for (const auto& reader : readers_) {
+      if (const auto& violation = reader->check()) return violation;
+    }
     return reads_ ? reads_->check(events_.now()) : std::optional<Violation>();
   }
 
@@ -682,6 +715,7 @@ class JobRun {
     report.events += cluster_.events();
     report.trace_hash = loads_ ? mix64(report.trace_hash ^ cluster_.trace_hash()) : cluster_.trace_hash();
     for (const std::string& warning : cluster_.warnings()) report.warnings.push_back(warning);
+    for (const auto& reader : readers_) report.trace_hash = mix64(report.trace_hash ^ reader->trace_hash());
     if (reads_) report.reads += reads_->begun();
     if (reads_) report.failed_reads += reads_->failed();
   }
@@ -707,10 +741,38 @@ class JobRun {
     reads_.emplace(events_, cluster_, *trainers_, std::move(job));
   }
 
+  // Each begins some time after the begin of a random save.
+  void draw_readers() {
+    Random random(stream_seed(mix64(scenario_.seed ^ generation_), Stream::readers));
+    const uint64_t spread_ns = 2 * scenario_.interval_ms * actors::kMillisecond + kLeastSpreadNs;
+    for (uint32_t i = 0; i < scenario_.readers; ++i) {
+      const auto save = static_cast<uint32_t>(1 + random.below(scenario_.saves));
+      readers_to_begin_.emplace(save, random.below(spread_ns));
+    }
+  }
+  void begin_readers(uint32_t save) {
+    const auto [from, to] = readers_to_begin_.equal_range(save);
+    for (auto reader = from; reader != to; ++reader) {
+      const auto delay = static_cast<actors::TimeNs>(reader->second);
+      events_.schedule(events_.now() + delay, [this, seed = mix64(scenario_.seed ^ reader->second)] {
+        if (has_ended_) return;
+        ReadingJob::Job job{.layouts = layouts_,
+                            .ranks = scenario_.ranks,
+                            .ranks_per_host = scenario_.ranks_per_host,
+                            .method = scenario_.load_method,
+                            .falls_back = falls_back(scenario_),
+                            .seed = seed};
+        readers_.push_back(
+            std::make_unique<ReadingJob>(events_, profile_, cluster_, *payload_, std::move(job), paths_));
+      });
+    }
+  }
+
   // The longest time that a load may take while nothing fails: earlier attempts must be decided first.
   static constexpr actors::TimeNs kLongestLoad = 180'000 * actors::kMillisecond;
 
   static constexpr actors::TimeNs kAttachedNs = 100'000;
+  static constexpr uint64_t kLeastSpreadNs = 50'000'000;
 
   // Without a coordinator, a node cannot start again. Its launcher then gives up, and ends the trainers of
   // the host. True: this has happened now.
@@ -733,6 +795,7 @@ class JobRun {
   }
 
   EventHeap& events_;
+  const Profile& profile_;
   const Scenario scenario_;
   const MeshShape mesh_;
   const uint32_t generation_;
@@ -746,6 +809,10 @@ class JobRun {
   std::optional<CountedTrainers> trainers_;
   std::optional<CountedLoads> loads_;
   std::optional<CheckpointReads> reads_;
+  std::multimap<uint32_t, uint64_t> readers_to_begin_;  // by save: how long after its begin
+  std::vector<std::unique_ptr<ReadingJob>> readers_;
+  PathCounts* paths_ = nullptr;
+  bool has_ended_ = false;
   std::optional<FailureInjector> injector_;
   bool is_loading_ = false;
   actors::TimeNs began_ = 0;
@@ -764,7 +831,8 @@ class JobRuns {
     for (const Failure& failure : scenario_.failures) {
       is_restarting_ += failure.kind == Failure::Kind::job_restarts;
       const auto ends = static_cast<actors::TimeNs>(failure.ends_ms() + failure.by_ms);
-      failures_end_ = std::max(failures_end_, ends * actors::kMillisecond);
+      if (!excuses_nothing(failure.kind))
+        failures_end_ = std::max(failures_end_, ends * actors::kMillisecond);
       events_.schedule(static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
                            static_cast<actors::TimeNs>(failure.at_ns),
                        [this, &failure] { begin(failure); });
@@ -806,7 +874,9 @@ class JobRuns {
       if (wrong && !violation_) violation_ = wrong;
     }
     const StoredPayload* payload = current().payload();
-    if (!violation_ && payload != nullptr && payload->used_bytes() <= kMaxAuditedBytes) audit();
+    const bool is_audited =
+        payload != nullptr && !listeners_.is_rehearsal && payload->used_bytes() <= kMaxAuditedBytes;
+    if (!violation_ && is_audited) audit();
     return violation_;
   }
   EventHeap& events() { return events_; }
@@ -825,8 +895,14 @@ class JobRuns {
     const auto violated = [this](const std::string& what) {
       violation_ = Violation{"audit", events_.now(), what};
     };
-    const auto committed = audit_root(current().payload()->file_system(), "/root", audited);
+    const auto committed =
+        audit_root(current().payload()->file_system(), "/root", audited,
+                   [this](const AttemptKey& key) { return current().payload()->is_damaged(key); });
     if (!committed.ok()) return violated(committed.status().message());
+    for (const auto& [name, key] : current().cluster().counted_root().marks()) {
+      if (committed->contains(key)) continue;
+      return violated(to_string(key) + " was deleted, although an operator keeps it by the mark " + name);
+    }
     for (const auto& run : runs_) {
       if (run->checks().oracles() == nullptr) continue;
       for (const AttemptKey& key : run->checks().oracles()->told_committed()) {

@@ -117,6 +117,8 @@ struct SimulationListeners {
   PathCounts* paths = nullptr;
   // Not called either: false runs the job without oracles, for who asks only what it costs.
   bool has_oracles = true;
+  // The run only shows what happens when: no audit at its end, and no message passes through its codec.
+  bool is_rehearsal = false;
 };
 
 // Oracles check every run with at most this many ranks. Larger runs are checked only if they have failures.

@@ -349,6 +349,9 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--load-method", "load_method", "WAY",
         "direct: each host reads everything that it needs; two-stage: hosts that need the same bytes share "
         "the load (automatic)");
+  value("--load-fallback", "load_fallback", "WAY",
+        "previous: loads pass over a damaged checkpoint; none: they fail and name the damage (none)");
+  value("--readers", "readers", "N", "Jobs that only read the root while the job saves (0)");
   value("--seed", "seed", "N", "Seed of everything random (1)");
   value("--failures", "failures", "RULE",
         "Draw failures from the seed: poisson:mtbf_node_hours=1000, weibull:k=0.78,scale_node_hours=1000, "

@@ -26,7 +26,8 @@ enum class Stream : uint8_t {
   continued = 8,
   reads = 9,
   life_failures = 10,
-  life_costs = 11
+  life_costs = 11,
+  readers = 12
 };
 inline uint64_t stream_seed(uint64_t seed, Stream stream) {
   return mix64(seed + static_cast<uint64_t>(stream));

@@ -32,6 +32,7 @@ constexpr actors::TimeNs kAttachedNs = 100'000;
 Result<Moments> moments_of(const Scenario& scenario, const Profile& profile) {
   Moments moments;
   SimulationListeners listeners;
+  listeners.is_rehearsal = true;
   listeners.event = [&](actors::TimeNs now, size_t node, actors::RoleKind role, const actors::Event& event,
                         size_t) {
     moments[fmt::format("{}: {}", actors::role_name(role), event_name(event))].push_back({now, node});
@@ -138,10 +139,23 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, 
   Random random(stream_seed(seed, Stream::aims));
   // When the failure before begins.
   actors::TimeNs last = aimed.failures.empty() ? -1 : time_of(aimed.failures.back());
+  Moments seen;
+  bool is_other_run = true;  // than the one whose moments were seen
   for (const Aim& aim : aims) {
-    SHOAL_ASSIGN_OR_RETURN(Moments moments, moments_of(aimed, profile));
+    // What excuses nothing hardly changes a run.
+    if (is_other_run) {
+      SHOAL_ASSIGN_OR_RETURN(seen, moments_of(aimed, profile));
+    }
+    Moments moments = seen;
     const DrawnJob job{aimed.hosts(), aimed.ranks, 1, random.next()};
     if (moments.empty()) break;  // everything died before anything began
+    if (!aim.moment.empty()) {
+      const auto wanted = moments.find(aim.moment);
+      if (wanted == moments.end()) continue;
+      Moments only;
+      only.insert(*wanted);
+      moments = std::move(only);
+    }
     if (random.below(2) == 0) keep_those_after(last, moments);
     const bool restarts = aim.kinds == std::vector{Failure::Kind::job_restarts};
     if (restarts && random.below(4) != 0) keep_those_of_saves(moments);
@@ -153,6 +167,7 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, 
     if (random.below(2) == 0) drawn.front().permille = kPermille;  // what it is aimed at surely fails
     set_time_and_place(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
     last = time_of(drawn.front());
+    is_other_run = !excuses_nothing(drawn.front().kind);
     ++(*counts)[{name, drawn.front().kind}];
     aimed.failures.push_back(drawn.front());
     SHOAL_ASSIGN_OR_RETURN(aimed, with_all_failures(aimed));  // sorts them

@@ -52,6 +52,16 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
     smaller.objects = 0;
     (void)take_if_violated(smaller, run, report);
   }
+  if (report.scenario.readers != 0) {
+    Scenario smaller = report.scenario;
+    smaller.readers = 0;
+    (void)take_if_violated(smaller, run, report);
+  }
+  if (report.scenario.load_fallback != LoadFallback::none) {
+    Scenario smaller = report.scenario;
+    smaller.load_fallback = LoadFallback::none;
+    (void)take_if_violated(smaller, run, report);
+  }
   if (report.scenario.has_planners) {
     Scenario smaller = report.scenario;
     smaller.has_planners = false;

@@ -30,6 +30,9 @@ std::string draw_mesh(uint32_t ranks, Random& random) {
   return mesh;
 }
 
+// The bytes of tiny-blocks take time, and more ranks would hold less than a digest block each.
+constexpr uint32_t kRanksOfBlocks = 4;
+
 Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   Scenario job;
   job.seed = seed;
@@ -42,6 +45,7 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   job.ranks_per_host = one_of(std::array{1u, 2u, 4u}, random);
   job.ranks = job.ranks_per_host * static_cast<uint32_t>(1 + random.below(6));
   job.mesh = draw_mesh(job.ranks, random);
+  if (job.ranks <= kRanksOfBlocks && random.below(20) == 0) job.model = "tiny-blocks";
   // With the least unit, ranks that share a tensor write several files.
   const bool has_copies = job.mesh.find("dp_replicate") != std::string::npos;
   if (random.below(4) == 0 || (has_copies && random.below(4) != 0)) job.unit_bytes = 1024;
@@ -62,6 +66,8 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   if (random.below(4) == 0) job.max_direct_nodes = static_cast<uint32_t>(3 + random.below(3));
   if (random.below(3) == 0) job.reads = static_cast<uint32_t>(1 + random.below(3));
   if (random.below(4) == 0) job.objects = 1;
+  if (random.below(2) == 0) job.load_fallback = LoadFallback::previous;
+  if (random.below(4) == 0) job.readers = static_cast<uint32_t>(1 + random.below(3));
   if (mode != SaveMode::rank_local && has_copies && random.below(2) == 0) {
     job.replica_check = random.below(2) == 0 ? ReplicaCheck::warn : ReplicaCheck::abort;
   }
@@ -97,6 +103,20 @@ const std::array<std::vector<Failure::Kind>, 4> kGroups = {{
     {Failure::Kind::disk_slow, Failure::Kind::disk_fails, Failure::Kind::disk_full, Failure::Kind::reads_fail,
      Failure::Kind::disk_loses},
 }};
+
+constexpr std::array kOfOperators = {Failure::Kind::pins,     Failure::Kind::tags,   Failure::Kind::removes,
+                                     Failure::Kind::collects, Failure::Kind::sweeps, Failure::Kind::rots,
+                                     Failure::Kind::rots};
+
+// A third of the jobs have operators, or disks on which bits flip. They excuse nothing, so any job may have
+// them.
+std::vector<Aim> draw_operators(Random& random) {
+  std::vector<Aim> acts;
+  if (random.below(3) != 0) return acts;
+  const uint64_t count = 1 + random.below(4);
+  for (uint64_t i = 0; i < count; ++i) acts.push_back({{one_of(kOfOperators, random)}});
+  return acts;
+}
 
 Aim draw_aim(Theme theme, Random& random) {
   Aim aim;
@@ -135,6 +155,12 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
     aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)),
                 Aim{{Failure::Kind::job_restarts}});
   }
+  if (limits.most_failures != 0) {
+    for (Aim& act : draw_operators(random)) {
+      aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)), std::move(act));
+    }
+  }
+  if (limits.also) aims.push_back(*limits.also);
   return aim_failures(job, profiles(job.profile), aims, seed, counts);
 }
 
@@ -160,8 +186,11 @@ Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const Profi
   const auto rare = continues ? draw_rare_seed(*limits.rare, mode, random) : std::nullopt;
   if (!rare) return draw_plain_case(seed, mode, limits, profiles, counts);
   AimCounts of_other;
-  SHOAL_ASSIGN_OR_RETURN(const Scenario other, draw_plain_case(*rare, mode, limits, profiles, &of_other));
-  const std::vector<Aim> aims(1 + random.below(2), draw_aim(Theme::all, random));
+  SwarmLimits of_rare = limits;
+  of_rare.also.reset();
+  SHOAL_ASSIGN_OR_RETURN(const Scenario other, draw_plain_case(*rare, mode, of_rare, profiles, &of_other));
+  std::vector<Aim> aims(1 + random.below(2), draw_aim(Theme::all, random));
+  if (limits.also) aims.push_back(*limits.also);
   return aim_failures(other, profiles(other.profile), aims, seed, counts);
 }
 

@@ -20,6 +20,7 @@ struct SwarmLimits {
   // A third of the seeds continue one of these jobs, with one or two further failures. Null: no seed does. It
   // must outlive the calls.
   const RareSeeds* rare = nullptr;
+  std::optional<Aim> also = {};  // each job has a failure more, aimed so
 };
 // A profile by its name, as a scenario names it; it must outlive the call.
 using ProfileByName = std::function<const Profile&(const std::string&)>;

@@ -18,6 +18,8 @@ namespace {
 
 constexpr uint32_t kFirstRequest = uint32_t{1} << 20;  // CountedLoads has the ids before it
 constexpr actors::TimeNs kLongestReadNs = 180'000 * actors::kMillisecond;
+// A load of the latest first waits until all newer attempts are decided.
+constexpr actors::TimeNs kLongestChoiceNs = 420'000 * actors::kMillisecond;
 constexpr actors::TimeNs kCheckEveryNs = 1'000 * actors::kMillisecond;
 constexpr actors::TimeNs kLeastSpreadNs = 50 * actors::kMillisecond;
 constexpr uint32_t kUnreadPermille = 50;  // of the ranges that a trainer cannot read itself
@@ -67,7 +69,8 @@ const std::optional<Violation>& CheckpointReads::check(actors::TimeNs now) {
   if (reads_.empty() || now < next_check_) return violation_;
   next_check_ = now + kCheckEveryNs;
   for (const auto& [rank, read] : reads_) {
-    const actors::TimeNs due = std::max(read.asked, job_.failures_end) + kLongestReadNs;
+    const actors::TimeNs most = read.kind == Kind::newest ? kLongestChoiceNs : kLongestReadNs;
+    const actors::TimeNs due = std::max(read.asked, job_.failures_end) + most;
     if (now < due || !is_served(rank)) continue;
     violated("read-ends-in-time",
              fmt::format("rank {} asked at {} ms, and has no answer yet", rank, read.asked / 1'000'000));
@@ -112,13 +115,14 @@ local::LoadTargets CheckpointReads::draw_targets(Rank rank) {
 void CheckpointReads::begin(Rank rank) {
   if (is_stopped_ || !is_served(rank) || reads_.contains(rank)) return;
   Read read;
-  read.kind = static_cast<Kind>(random_.below(4));
+  read.kind = static_cast<Kind>(random_.below(5));
   if (read.kind == Kind::list) {
     constexpr uint32_t kAll = 10'000;
     read.newest = random_.below(2) == 0 ? kAll : static_cast<uint32_t>(1 + random_.below(3));
   }
-  if (read.kind == Kind::step || read.kind == Kind::open) {
-    read.step = draw_step();
+  read.falls_back = read.kind == Kind::newest && random_.below(2) == 0;
+  if (read.kind == Kind::step || read.kind == Kind::open) read.step = draw_step();
+  if (read.kind != Kind::list && read.kind != Kind::latest) {
     read.targets = draw_targets(rank);
     read.reads_files = random_.below(2) == 0;
   }
@@ -142,11 +146,14 @@ void CheckpointReads::ask(Rank rank, Read& read) {
       return send(local::Latest{read.request});
     case Kind::step:
     case Kind::open:
+    case Kind::newest:
       break;
   }
   local::Load load;
   load.request_id = read.request;
-  load.latest = false;
+  load.latest = read.kind == Kind::newest;
+  // A trainer that loads alone: no other rank makes the load of this ordinal.
+  if (load.latest) load.ordinal = read.request | (read.falls_back ? kFallbackOrdinal : 0);
   load.step = read.step;
   load.slab_id = kSimulatedWindowSlab;
   load.targets = read.targets;
@@ -190,7 +197,12 @@ void CheckpointReads::hear(actors::ClientId client, const local::LocalMessage& m
 }
 
 void CheckpointReads::check_found(const Read& read, const AttemptKey& key) {
-  const bool is_asked_for = read.kind == Kind::list || read.kind == Kind::latest || key.step == read.step;
+  const bool is_asked_for = read.step == 0 || key.step == read.step;
+  const auto deleted = cluster_.root().deleted_at(key);
+  if (deleted && *deleted < read.asked && read.opened == 0) {
+    return violated("read-is-committed",
+                    fmt::format("a trainer found {}, which was deleted before it asked", to_string(key)));
+  }
   if (is_asked_for && (is_committed(key) || cluster_.root().was_deleted(key))) return;
   violated("read-is-committed", fmt::format("a trainer found {}, which {}", to_string(key),
                                             is_asked_for ? "is not committed" : "it did not ask for"));
@@ -213,10 +225,23 @@ void CheckpointReads::check_failure(const Read& read, const Status& outcome) {
     return violated("read-finds", fmt::format("a trainer asked when {} was committed, and received: {}",
                                               to_string(*existing), outcome.to_string()));
   }
+  if (outcome.code() == Code::corrupt && is_damaged(read)) return;
   if (is_of_failures(outcome.code()) && read.asked < job_.recovered) return;
   violated("read-is-possible",
            fmt::format("a read of {} failed: {}", existing ? to_string(*existing) : "what does not exist",
                        outcome.to_string()));
+}
+
+// A bit has flipped that explains why this read fails.
+bool CheckpointReads::is_damaged(const Read& read) const {
+  const CountedRoot& root = cluster_.counted_root();
+  if (read.found && root.damaged_at(*read.found)) return true;
+  std::vector<AttemptKey> all = root.committed();
+  std::erase_if(all, [&](const AttemptKey& key) { return read.step != 0 && key.step != read.step; });
+  if (read.falls_back) {
+    return std::ranges::none_of(all, [&](const AttemptKey& key) { return root.is_sound(key); });
+  }
+  return std::ranges::any_of(all, [&](const AttemptKey& key) { return root.damaged_at(key).has_value(); });
 }
 
 void CheckpointReads::fail(actors::ClientId client, const Read& read, const Status& outcome) {
@@ -242,6 +267,7 @@ void CheckpointReads::on_listing(actors::ClientId client, const local::Listing& 
              fmt::format("a list of the newest {} has {}", read->newest, attempts.size()));
   }
   for (const AttemptKey& key : read->existed) {
+    if (cluster_.root().damaged_at(key)) continue;
     const bool is_older = listing.list->omitted != 0 && !attempts.empty() && key < attempts.front().key;
     const bool is_listed = std::ranges::any_of(
         attempts, [&](const CheckpointInfo& info) { return info.key == key && info.committed(); });
@@ -258,9 +284,15 @@ void CheckpointReads::on_found(actors::ClientId client, const local::Found& foun
   const AttemptKey& key = found.checkpoint.key;
   check_found(*read, key);
   for (const AttemptKey& existing : read->existed) {
-    if (read->kind != Kind::latest || existing <= key || cluster_.root().was_deleted(existing)) continue;
+    if (read->falls_back && cluster_.root().damaged_at(existing)) continue;
+    if (read->step != 0 || existing <= key || cluster_.root().was_deleted(existing)) continue;
     violated("read-finds", fmt::format("{} is the latest for a trainer, but {} was committed before",
                                        to_string(key), to_string(existing)));
+  }
+  const auto damaged = cluster_.root().damaged_at(key);
+  if (read->falls_back && damaged && *damaged < read->asked) {
+    violated("read-is-sound",
+             fmt::format("a load that may fall back found {}, which was damaged before", to_string(key)));
   }
   read->found = key;
   if (read->kind == Kind::latest) forget(rank_of(client));
@@ -315,7 +347,9 @@ std::vector<local::UnreadRange> CheckpointReads::read_files(const Read& read,
       if (!is_sound) continue;
       const uint64_t length = std::min<uint64_t>(base::kDigestBlockBytes, range.bytes - at);
       is_sound = base::block_digest(ByteView(*bytes).subspan(at, length)) == files.digests.at(digest);
-      if (!is_sound) job_.payload->note_difference("the digest of a block of " + files.files[range.file]);
+      const bool is_known = job_.payload->is_damaged(read.found.value_or(AttemptKey{}));
+      if (!is_sound && !is_known)
+        job_.payload->note_difference("the digest of a block of " + files.files[range.file]);
     }
     if (!is_sound) {
       unread.push_back({i, range.piece_offset, range.piece_offset + range.bytes});

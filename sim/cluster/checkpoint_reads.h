@@ -7,6 +7,7 @@
 //   read-is-committed   an attempt that a trainer found is committed, and the one that it asked for
 //   read-finds          what was committed when a trainer asked is found, unless it was deleted since
 //   read-is-whole       a load that is reported as done has brought every value
+//   read-is-sound       a load that may fall back finds no checkpoint that was damaged before it asked
 //   read-is-possible    no read fails for a reason that the failures do not give, and none fails after they
 //                       are over
 //   open-is-kept        a checkpoint that a trainer keeps open is not deleted
@@ -59,12 +60,13 @@ class CheckpointReads {
   uint64_t failed() const { return failed_; }
 
  private:
-  enum class Kind : uint8_t { list, latest, step, open };
+  enum class Kind : uint8_t { list, latest, step, open, newest };
   struct Read {
     Kind kind = Kind::list;
     uint32_t request = 0;
     uint64_t step = 0;
-    uint32_t newest = 0;  // of a list
+    bool falls_back = false;  // a load of the newest may fall back
+    uint32_t newest = 0;      // of a list
     actors::TimeNs asked = 0;
     std::vector<AttemptKey> existed;  // committed when it asked
     local::LoadTargets targets;
@@ -93,6 +95,7 @@ class CheckpointReads {
   void on_done(actors::ClientId client, const local::LoadDone& done);
   void check_found(const Read& read, const AttemptKey& key);
   void check_failure(const Read& read, const Status& outcome);
+  bool is_damaged(const Read& read) const;
   // Ends the read of this client, which has failed.
   void fail(actors::ClientId client, const Read& read, const Status& outcome);
   bool is_committed(const AttemptKey& key) const;

@@ -24,6 +24,7 @@ CountedLoads::CountedLoads(EventHeap& events, VirtualCluster& cluster, const Pro
       copies_until_(job_.ranks),
       requests_(job_.ranks),
       chosen_(job_.ranks),
+      outcomes_(job_.ranks),
       received_(job_.ranks) {
   std::vector<uint32_t> items;
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
@@ -118,7 +119,7 @@ void CountedLoads::load_with_retries() {
 void CountedLoads::ask(Rank rank) {
   local::Load load;
   load.request_id = ++requests_[rank];
-  load.ordinal = 1;  // no save precedes it
+  load.ordinal = 1 | (job_.falls_back ? kFallbackOrdinal : 0);  // no save precedes it
   load.slab_id = kSimulatedWindowSlab;
   const uint32_t round = requests_[rank] - 1;
   load.sharing = local::Load::Sharing{job_.method, rank, job_.ranks, round, job_.layout_of(rank), {}};
@@ -154,8 +155,17 @@ void CountedLoads::load_again(Rank rank) {
   if (may_ask && !has_loaded(rank)) ask(rank);
 }
 
+bool CountedLoads::is_damaged(Rank rank) const {
+  const CountedRoot& root = cluster_.counted_root();
+  if (found_[rank] >= 0 && root.damaged_at(chosen_[rank])) return true;
+  const std::vector<AttemptKey> all = root.committed();
+  if (!job_.falls_back) return !all.empty() && root.damaged_at(all.back()).has_value();
+  return std::ranges::none_of(all, [&](const AttemptKey& key) { return root.is_sound(key); });
+}
+
 void CountedLoads::on_done(Rank rank, const Status& outcome) {
-  const bool is_over = outcome.ok() || (retries_ && outcome.code() == Code::not_found);
+  const bool is_over = outcome.ok() || ends_with_errors_ || (retries_ && outcome.code() == Code::not_found) ||
+                       (outcome.code() == Code::corrupt && is_damaged(rank));
   if (!is_over && !retries_) {
     failure_ = outcome;
     return;
@@ -168,6 +178,7 @@ void CountedLoads::on_done(Rank rank, const Status& outcome) {
   }
   if (outcome.ok() && job_.payload != nullptr && incomplete_.ok()) incomplete_ = check_all_received(rank);
   loaded_[rank] = events_.now();
+  outcomes_[rank] = outcome;
   ++milestones_;
   ++loaded_count_;
 }

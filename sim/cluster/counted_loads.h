@@ -28,6 +28,7 @@ class CountedLoads {
     uint32_t ranks = 0;
     uint32_t ranks_per_host = 1;
     LoadMethod method = LoadMethod::automatic;
+    bool falls_back = false;           // passes over a damaged checkpoint
     StoredPayload* payload = nullptr;  // if not null, loads are compared with what it has stored
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
@@ -44,11 +45,18 @@ class CountedLoads {
   // For a job whose trainers also save (CountedTrainers::start_with_load): a rank whose load failed loads
   // again after kLoadAgainNs, and a root without a checkpoint is no failure.
   void load_with_retries();
+  // For jobs that only read: whatever fails, the load of that rank is over.
+  void ends_with_errors() { ends_with_errors_ = true; }
   void hear(actors::ClientId client, const local::LocalMessage& message) { listen(client, message); }
   // Its node is another process, so the load that was under way is gone.
   void load_again(Rank rank);
   // A trainer without a connection to a node asks for nothing. Empty: all are always connected.
   void ask_only_if(std::function<bool(Rank)> is_attached) { is_attached_ = std::move(is_attached); }
+  // How a load that is over has ended, and the checkpoint that it found; none: it found none.
+  const Status& outcome(Rank rank) const { return outcomes_[rank]; }
+  std::optional<AttemptKey> found_by(Rank rank) const {
+    return found_[rank] < 0 ? std::nullopt : std::optional(chosen_[rank]);
+  }
   bool has_loaded(Rank rank) const { return loaded_[rank] >= 0; }
   // Times by rank, from the start; negative if the rank never reached that point.
   // Until the rank knows which checkpoint it loads, and what to read.
@@ -64,6 +72,8 @@ class CountedLoads {
   void listen(actors::ClientId client, const local::LocalMessage& message);
   void on_loaded(actors::ClientId client, const local::Loaded& loaded);
   void on_done(Rank rank, const Status& outcome);
+  // A bit has flipped that explains why the load of this rank fails.
+  bool is_damaged(Rank rank) const;
   void ask(Rank rank);
   void check(actors::ClientId client, const local::Loaded& loaded);
   Status check_all_received(Rank rank);
@@ -91,9 +101,10 @@ class CountedLoads {
   std::vector<actors::TimeNs> found_, loaded_, copies_until_;
   std::vector<uint32_t> requests_;        // number of requests of each rank
   std::vector<AttemptKey> chosen_;        // by rank
+  std::vector<Status> outcomes_;          // by rank
   std::vector<ReceivedValues> received_;  // by rank
   std::function<bool(Rank)> is_attached_;
-  bool retries_ = false;
+  bool retries_ = false, ends_with_errors_ = false;
   Status incomplete_;
   uint32_t loaded_count_ = 0;
   uint64_t bytes_wanted_ = 0, bytes_passed_ = 0, milestones_ = 0;

@@ -550,6 +550,9 @@ CountedRoot::Work CountedRoot::read_decision(const actors::operation::ReadDecisi
   const Attempt& attempt = attempts_[read.key];
   StorageSteps steps;
   add_read(steps, 1, attempt.decision_bytes, 1);
+  if (has_damaged_manifest(read.key)) {
+    return answer_seen(std::move(steps), Status(Code::corrupt, to_string(read.key) + ": a bit has flipped"));
+  }
   if (attempt.decision) return answer_seen(std::move(steps), actors::OperationResult(attempt.decision));
   return answer_seen(std::move(steps), Status(Code::not_found, to_string(read.key) + " is undecided"));
 }
@@ -579,6 +582,36 @@ std::optional<uint64_t> CountedRoot::file_bytes(const AttemptKey& key, Rank rank
   auto found = attempt->second.shards.find(shard_of(rank, file));
   if (found == attempt->second.shards.end()) return std::nullopt;
   return found->second;
+}
+
+void CountedRoot::damage(const AttemptKey& key, bool is_of_manifest) {
+  damaged_.try_emplace(key, Damage{clock_.now(), is_of_manifest});
+}
+
+std::optional<actors::TimeNs> CountedRoot::damaged_at(const AttemptKey& key) const {
+  const auto found = damaged_.find(key);
+  return found == damaged_.end() ? std::nullopt : std::optional(found->second.at);
+}
+
+bool CountedRoot::has_damaged_manifest(const AttemptKey& key) const {
+  const auto found = damaged_.find(key);
+  return found != damaged_.end() && found->second.is_of_manifest && !deleted_.contains(key);
+}
+
+std::vector<AttemptKey> CountedRoot::deleted() const {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, at] : deleted_) keys.push_back(key);
+  return keys;
+}
+
+bool CountedRoot::is_sound(const AttemptKey& key) const {
+  const auto existing = decision(key);
+  return existing && existing->committed() && !damaged_.contains(key);
+}
+
+std::optional<actors::TimeNs> CountedRoot::deleted_at(const AttemptKey& key) const {
+  const auto found = deleted_.find(key);
+  return found == deleted_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::vector<AttemptKey> CountedRoot::committed() const {
@@ -678,6 +711,7 @@ storage::RetentionPlan CountedRoot::plan_now(const storage::RetentionPolicy& pol
   storage::RetentionPlan plan;
   std::set<AttemptKey> named;
   for (const auto& [name, key] : pinned_) named.insert(key);
+  for (const auto& [name, key] : marks_) named.insert(key);
   for (const auto& [load, choice] : choices_) {
     if (load.first == newest_generation_ && choice.found) named.insert(choice.key);
   }
@@ -685,6 +719,7 @@ storage::RetentionPlan CountedRoot::plan_now(const storage::RetentionPolicy& pol
   for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
     const auto& [key, attempt] = *found;
     if (!attempt.decision || !attempt.decision->committed()) continue;
+    if (has_damaged_manifest(key)) continue;  // left alone
     const bool stays =
         newer < std::max<uint32_t>(policy.keep_last, 1) || !policy.any() || named.contains(key);
     (stays ? plan.keep : plan.remove).push_back({key, ""});
@@ -704,7 +739,7 @@ CountedRoot::Work CountedRoot::plan_retention(const actors::operation::PlanReten
   if (plan.policy.any()) {
     for (const auto& [key, attempt] : attempts_) steps.push_back({StepKind::list, attempt.entries()});
   }
-  most_kept_ = std::max(most_kept_, plan.policy.keep_last);
+  if (operator_keeps_ == 0) most_kept_ = std::max(most_kept_, plan.policy.keep_last);
   return {std::move(steps), [this, policy = plan.policy]() -> Result<actors::OperationResult> {
             return actors::OperationResult(std::make_shared<const storage::RetentionPlan>(plan_now(policy)));
           }};
@@ -722,9 +757,12 @@ CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::Delete
             if (found == attempts_.end() || found->second.entries() == 0) {
               return actors::OperationResult(result);
             }
+            if (has_damaged_manifest(key)) {
+              return Status(Code::corrupt, to_string(key) + ": a bit has flipped");
+            }
             const auto& decision = found->second.decision;
-            const bool is_pinned =
-                std::ranges::any_of(pinned_, [&](const auto& pin) { return pin.second == key; });
+            const auto is_it = [&](const auto& pin) { return pin.second == key; };
+            const bool is_pinned = std::ranges::any_of(pinned_, is_it) || std::ranges::any_of(marks_, is_it);
             if (is_pinned || !decision || !decision->committed()) {
               result.outcome = storage::DeletionResult::Outcome::kept;
               return actors::OperationResult(result);
@@ -732,9 +770,10 @@ CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::Delete
             const auto newer = std::ranges::count_if(attempts_, [&](const auto& other) {
               return other.first > key && other.second.decision && other.second.decision->committed();
             });
-            if (newer < std::max<int64_t>(most_kept_, 1) && !wrongly_deleted_) wrongly_deleted_ = key;
+            const int64_t kept = operator_keeps_ != 0 ? operator_keeps_ : std::max<uint32_t>(most_kept_, 1);
+            if (newer < kept && !wrongly_deleted_) wrongly_deleted_ = key;
             attempts_.erase(found);
-            deleted_.insert(key);
+            deleted_.emplace(key, clock_.now());
             return actors::OperationResult(result);
           }};
 }

@@ -53,6 +53,19 @@ class CountedRoot final : public RootView {
 
   // A load has made this pin under a name that the storage has chosen.
   void keep_pin(const storage::Mark& pin) { pinned_[pin.name] = pin.key; }
+  // A bit of a file of this checkpoint has flipped on the disk: of its manifest, or of a shard.
+  void damage(const AttemptKey& key, bool is_of_manifest);
+  std::optional<actors::TimeNs> damaged_at(const AttemptKey& key) const override;
+  bool has_damage() const { return !damaged_.empty(); }
+  std::vector<AttemptKey> deleted() const;
+  // Committed, not deleted, and no bit of it has flipped.
+  bool is_sound(const AttemptKey& key) const;
+  // An operator has pinned or tagged a checkpoint under this name, or has removed that mark.
+  void keep_mark(const std::string& name, const AttemptKey& key) { marks_[name] = key; }
+  void forget_mark(const std::string& name) { marks_.erase(name); }
+  const std::map<std::string, AttemptKey>& marks() const { return marks_; }
+  // The next deletions are those of an operator, who keeps so many checkpoints. 0: those of a role.
+  void set_operator_keeps(uint32_t keep_last) { operator_keeps_ = keep_last; }
   // Checkpoints that the rule lets go, and that are still there.
   uint64_t to_delete(const storage::RetentionPolicy& policy) const;
   std::vector<AttemptKey> attempts() const;  // those of which the root holds a file
@@ -85,6 +98,7 @@ class CountedRoot final : public RootView {
   std::vector<AttemptKey> undecided() const override;
   std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey& key) const override;
   bool was_deleted(const AttemptKey& key) const override { return deleted_.contains(key); }
+  std::optional<actors::TimeNs> deleted_at(const AttemptKey& key) const override;
   std::optional<AttemptKey> wrongly_deleted() const override { return wrongly_deleted_; }
 
   bool has_roster() const override { return first_rosters_.contains(epoch_.generation); }
@@ -126,6 +140,7 @@ class CountedRoot final : public RootView {
   static Work answer(StorageSteps steps, Result<actors::OperationResult> result);
   // What existed at the start, whatever is published since. The storage of a full run is asked then too. Any
   // other operation returns a function of its own, and both are asked at the end.
+  bool has_damaged_manifest(const AttemptKey& key) const;
   static Work answer_seen(StorageSteps steps, Result<actors::OperationResult> result);
   Work work_of(const actors::Operation& operation, bool has_catalog, size_t node, uint32_t generation);
   Work write_shard(const actors::operation::WriteShard& write);
@@ -219,8 +234,15 @@ class CountedRoot final : public RootView {
   std::set<std::string> removed_pins_;
   std::map<std::string, AttemptKey> pinned_;  // by the name of the pin
   uint32_t newest_generation_;                // of the runs that have claimed an epoch
-  uint32_t most_kept_ = 0;                    // the largest keep_last that a plan was made for
-  std::set<AttemptKey> deleted_;
+  std::map<std::string, AttemptKey> marks_;   // of operators, by name
+  uint32_t most_kept_ = 0;                    // the largest keep_last that a role's plan was made for
+  uint32_t operator_keeps_ = 0;
+  std::map<AttemptKey, actors::TimeNs> deleted_;
+  struct Damage {
+    actors::TimeNs at = 0;
+    bool is_of_manifest = false;
+  };
+  std::map<AttemptKey, Damage> damaged_;
   std::optional<AttemptKey> wrongly_deleted_;
 };
 

@@ -16,6 +16,12 @@ using StepKind = StorageStep::Kind;
 constexpr uint64_t kChoiceBytes = 256, kPinBytes = 256;  // upper bounds, as for other records
 constexpr uint64_t kPassedOverBytes = 64;                // of an attempt in a choice, besides its cause
 
+// Jobs that only read number their choices apart.
+uint32_t chooser_of(const auto& operation) {
+  constexpr uint32_t kReader = uint32_t{1} << 31;
+  return operation.of == storage::ChoiceOf::reader ? operation.generation | kReader : operation.generation;
+}
+
 uint64_t id_of(const actors::operation::PieceRef& piece) {  // id of the piece's file
   return xxh3_64(to_string(piece.key) + piece.file_name);
 }
@@ -26,15 +32,18 @@ void CountedRoot::continue_from(CountedRoot& before) {
   attempts_ = std::move(before.attempts_);
   deleted_ = std::move(before.deleted_);
   pinned_ = std::move(before.pinned_);
+  marks_ = std::move(before.marks_);
   rosters_of_ = std::move(before.rosters_of_);
   heads_ = std::move(before.heads_);
+  damaged_ = std::move(before.damaged_);
 }
 
 CountedRoot::Work CountedRoot::read_choice(const actors::operation::ReadLoadChoice& read) {
   StorageSteps steps{{StepKind::look, 1}};
-  if (choices_.contains({read.generation, read.ordinal})) steps.push_back({StepKind::read, kChoiceBytes});
-  return {std::move(steps), [this, read]() -> Result<actors::OperationResult> {
-            auto found = choices_.find({read.generation, read.ordinal});
+  const std::pair number(chooser_of(read), read.ordinal);
+  if (choices_.contains(number)) steps.push_back({StepKind::read, kChoiceBytes});
+  return {std::move(steps), [this, number]() -> Result<actors::OperationResult> {
+            auto found = choices_.find(number);
             if (found == choices_.end()) return Status(Code::not_found, "no load has chosen yet");
             return actors::OperationResult(found->second);
           }};
@@ -49,10 +58,11 @@ CountedRoot::Work CountedRoot::publish_choice(const actors::operation::PublishLo
   }
   StorageSteps steps;
   add_create(steps, bytes);
-  return {std::move(steps), [this, publish]() -> Result<actors::OperationResult> {
-            auto existing = choices_.try_emplace({publish.generation, publish.ordinal}, publish.choice).first;
-            return actors::OperationResult(existing->second);
-          }};
+  return {
+      std::move(steps), [this, publish]() -> Result<actors::OperationResult> {
+        auto existing = choices_.try_emplace({chooser_of(publish), publish.ordinal}, publish.choice).first;
+        return actors::OperationResult(existing->second);
+      }};
 }
 
 // Lists the root, the folder of each step, and the newest attempts up to the newest committed one. The head
@@ -112,7 +122,6 @@ CountedRoot::Work CountedRoot::locate_ranges(const actors::operation::LocateRang
       actors::OperationResult(actors::LocatedRangesPtr(std::make_shared<const actors::LocatedRanges>())));
 }
 
-// The simulation has no damage, so every byte is read.
 CountedRoot::Work CountedRoot::verify_checkpoint(const actors::operation::VerifyCheckpoint& verify) {
   const auto found = attempts_.find(verify.key);
   if (found == attempts_.end() || !found->second.decision || !found->second.decision->committed()) {
@@ -125,7 +134,14 @@ CountedRoot::Work CountedRoot::verify_checkpoint(const actors::operation::Verify
   const std::vector<storage::FileEntry>& files = found->second.decision->manifest().files;
   for (const storage::FileEntry& file : files) bytes += file.size;
   add_read(steps, files.size(), bytes, 1);
-  return {std::move(steps), [] { return Result<actors::OperationResult>(actors::operation::Done{}); }};
+  return {std::move(steps), [this, key = verify.key]() -> Result<actors::OperationResult> {
+            const auto now = attempts_.find(key);
+            const bool is_there =
+                now != attempts_.end() && now->second.decision && now->second.decision->committed();
+            if (!is_there) return Status(Code::not_found, to_string(key) + " is not committed");
+            if (damaged_.contains(key)) return Status(Code::corrupt, to_string(key) + ": a bit has flipped");
+            return actors::OperationResult(actors::operation::Done{});
+          }};
 }
 
 CountedRoot::Work CountedRoot::pin_attempt(const actors::operation::PinAttempt& pin) {
@@ -158,6 +174,9 @@ CountedRoot::Work CountedRoot::remove_pin(const actors::operation::RemovePin& re
           [this, name = remove.name]() -> Result<actors::OperationResult> {
             if (!name.empty()) removed_pins_.insert(name);
             pinned_.erase(name);
+            // A role ends leases only.
+            const auto mark = marks_.find(name);
+            if (mark != marks_.end() && !wrongly_deleted_) wrongly_deleted_ = mark->second;
             return actors::OperationResult(actors::operation::Done{});
           }};
 }

@@ -26,11 +26,15 @@
 #include "shoal/layout.h"
 #include "sim/bytes/memory_file_system.h"
 #include "storage/files/local_storage.h"
+#include "storage/retention/marks.h"
 
 namespace shoal::sim {
 
 // The slab id of the window of every simulated trainer that loads. The ids before it belong to saves.
 inline constexpr uint32_t kSimulatedWindowSlab = uint32_t{1} << 30;
+
+// In place of the number of a node: the process of an operator's command.
+inline constexpr size_t kOperatorNode = SIZE_MAX;
 
 // The number of the state that an attempt saves: two attempts have different bytes everywhere.
 uint64_t state_of(const AttemptKey& key);
@@ -62,6 +66,20 @@ class StoredPayload {
   // The same for a shard that was just written: CountedRoot::lose_shard().
   void lose_shard(const AttemptKey& key, Rank rank, uint32_t file, std::optional<uint64_t> bytes_left);
 
+  // An operator pins or tags a checkpoint, or removes that mark. Every operation of an operator is carried
+  // out by a process of its own: forget_operator() ends it.
+  void mark(storage::MarkKind kind, const storage::Mark& mark);
+  void unmark(storage::MarkKind kind, const std::string& name);
+  void forget_operator() { runners_.erase({kOperatorNode, false}); }
+
+  // Flips a bit of a file of this checkpoint, as Failure::Kind::rots says. False: there is no such file.
+  bool rot(const AttemptKey& key, uint64_t part, uint64_t permille);
+  bool is_damaged(const AttemptKey& key) const { return root_->damaged.contains(key); }
+
+  // The job of this payload only reads. Returns its number under readers/. Call it instead of
+  // begin_generation().
+  uint32_t begin_reader();
+
   // A trainer has received this piece in its window, in a load of the checkpoint `key`. Checks its bytes.
   void check_loaded(actors::ClientId client, const AttemptKey& key, const local::LoadTarget& target,
                     const local::LoadedPiece& piece);
@@ -72,6 +90,11 @@ class StoredPayload {
   Result<Bytes> read_file(const std::string& path, uint64_t offset, uint64_t bytes);
   // A trainer has found bytes that differ from those that were saved.
   void note_difference(const std::string& of) { disagree(of, 1, 0); }
+
+  // A message that its codec does not keep.
+  void note_undecodable(const Status& why) {
+    if (root_->disagreement.ok()) root_->disagreement = why.with_context("a message");
+  }
 
   // The first difference between CountedRoot and storage; Code::internal. The error names the operation and
   // the value.
@@ -97,6 +120,8 @@ class StoredPayload {
   // one after the other if are_in_order.
   void check_bytes(const std::vector<actors::operation::ReadRange>& ranges, ByteView bytes,
                    bool are_in_order);
+  // The storage meets damage that CountedRoot does not compute.
+  bool may_differ(const actors::Operation& operation) const;
   const storage::ShardPiece* piece_of(const actors::operation::PieceRef& ref);
 
   struct WrittenFile {
@@ -113,12 +138,14 @@ class StoredPayload {
     std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>> by_key;
     Status disagreement;
     uint64_t bytes_checked = 0;
+    std::map<AttemptKey, bool> damaged;  // true: a bit of the manifest has flipped
   };
 
   const std::shared_ptr<Root> root_;
   std::unique_ptr<storage::Catalog> catalog_;
   std::unique_ptr<StagedSlabs> slabs_;
   std::map<std::pair<size_t, bool>, std::unique_ptr<actors::OperationRunner>> runners_;
+  bool is_reader_ = false;
   std::string_view in_progress_;  // name of the operation in progress
 };
 

@@ -39,6 +39,17 @@ uint64_t detail_of(const actors::Event& event) {
       event);
 }
 
+// The message as its receiver decodes it. An error if the codec loses something.
+Result<actors::WireMessage> through_codec(const actors::WireMessage& message) {
+  const Bytes encoded = actors::encode_wire(message);
+  SHOAL_ASSIGN_OR_RETURN(actors::WireMessage decoded, actors::decode_wire(encoded));
+  if (actors::encode_wire(decoded) == encoded) return decoded;
+  return Status(Code::internal, "it is another message when it is decoded");
+}
+Result<local::LocalMessage> through_codec(const local::LocalMessage& message) {
+  return local::decode_local(local::encode_local(message));
+}
+
 }  // namespace
 
 VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, Job job)
@@ -58,7 +69,7 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
                            storage::EpochRecord{kEpoch, "node0", kJob, Nonce{}, job.generation}, plans_)),
       job_(std::move(job)),
       nodes_(job_.ranks_of_node.size()) {
-  if (job_.root) epoch_ = root_->claim_epoch(job_.generation, "node0");
+  if (job_.root && !job_.read_only) epoch_ = root_->claim_epoch(job_.generation, "node0");
   for (size_t index = 0; index < nodes_.size(); ++index) {
     make_roles(index, epoch_, index == 0);
     session_owners_.push_back(static_cast<uint32_t>(index));
@@ -76,6 +87,7 @@ actors::Timeouts VirtualCluster::timeouts() const {
 
 void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) {
   actors::NodeConfig config;
+  config.read_only = job_.read_only;
   config.generation = job_.generation;
   config.epoch = epoch;
   config.job_id = kJob;
@@ -113,7 +125,7 @@ void VirtualCluster::count_transitions(const Node& node) const {
 void VirtualCluster::keep_bytes(StoredPayload* payload) {
   payload_ = payload;
   root_->is_stored_too();
-  payload->begin_generation();
+  if (!job_.read_only) payload->begin_generation();
   plans_->give_each_rank_its_own();
 }
 
@@ -128,8 +140,19 @@ void VirtualCluster::begin_roles(size_t node) {
   offer(node, std::nullopt, actors::event::Started{});
 }
 
+// In a run with true bytes, messages pass through their codecs as well.
+template <class Message>
+Message VirtualCluster::passed(const Message& message) {
+  if (payload_ == nullptr || !has_codecs_) return message;
+  auto decoded = through_codec(message);
+  if (decoded.ok()) return std::move(*decoded);
+  payload_->note_undecodable(decoded.status());
+  return message;
+}
+
 void VirtualCluster::from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                                  actors::TimeNs takes) {
+  if (payload_ != nullptr) message = passed(message);
   const actors::TimeNs begins_at = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
   events_.schedule(
       begins_at + profile_.cpu.local_latency_ns,
@@ -352,7 +375,7 @@ void VirtualCluster::to_client(actors::effect::ToClient& effect) {
   events_.schedule(
       events_.now() + profile_.cpu.local_latency_ns,
       [this, client = effect.client, message = std::move(effect.message)] {
-        if (client == this->client(rank_of(client))) to_client_(client, *message);
+        if (client == this->client(rank_of(client))) to_client_(client, passed(*message));
       },
       touches);
 }
@@ -366,24 +389,25 @@ void VirtualCluster::send(size_t from, const actors::effect::Send& send, uint64_
     return offer(from, send.message.to, actors::event::Received{actors::kThisNode, send.message});
   }
   if (send.to >= actors::kFirstSharer) {
-    return send_between(from, send.to - actors::kFirstSharer, send.message, bytes, send.id);
+    return send_between(from, send.to - actors::kFirstSharer, passed(send.message), bytes, send.id);
   }
   const std::optional<Route> route = find_route(from, send.to);
   if (!route) return;
   const size_t to = route->to;
-  if (listener_) listener_(from, to, send.message, bytes);
+  const actors::WireMessage message = passed(send.message);
+  if (listener_) listener_(from, to, message, bytes);
   if (from == coordinator_) ++coordinator_costs_.messages_out, coordinator_costs_.bytes_out += bytes;
   if (to == coordinator_) ++coordinator_costs_.messages_in, coordinator_costs_.bytes_in += bytes;
   if (!hazards_.touches_links(events_.now())) {
     Sent* sent = sent_.take();
-    *sent = {*route, send.message, bytes};
+    *sent = {*route, message, bytes};
     return relays_.send(from, to, bytes, [this, sent] {
       arrive(*sent);
       sent->message.body.reset();
       sent_.give_back(sent);
     });
   }
-  auto arrived = [this, sent = Sent{*route, send.message, bytes}] { arrive(sent); };
+  auto arrived = [this, sent = Sent{*route, message, bytes}] { arrive(sent); };
   const Hazards::Passage passage = hazards_.pass(from, to, events_.now());
   if (passage.is_lost) return;
   auto leave = [this, from, to, bytes, arrived = std::move(arrived)] {

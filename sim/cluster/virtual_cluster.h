@@ -71,6 +71,8 @@ class VirtualCluster {
     // The root of an earlier run, which may still use it; its coordinator then claims the next epoch. Null:
     // another root.
     std::shared_ptr<CountedRoot> root = nullptr;
+    // The job only reads `root`. Its generation is its number under readers/.
+    bool read_only = false;
   };
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, Job job);
   ~VirtualCluster();
@@ -78,6 +80,8 @@ class VirtualCluster {
   // Also stores the bytes that are otherwise counted in `payload`, which must outlive this object. Each rank
   // then has its own plan. Call it before start().
   void keep_bytes(StoredPayload* payload);
+  // With true bytes, messages pass through their codecs, unless this is called.
+  void skip_codecs() { has_codecs_ = false; }
   // Delivers Started to every role. `to_client` receives each message of a node to a client, when it arrives.
   // `state_of` returns the address of the state of a client's receiver; the cluster prefetches it into the
   // cache shortly before.
@@ -115,6 +119,17 @@ class VirtualCluster {
   // What `shoal gc` does on the host of this node: it looks at each attempt, and removes the files of those
   // that were aborted. At once, and without costs.
   void sweep_attempts(size_t node);
+  // --- what operators do, at once and without costs (sim/cluster/operator_acts.cpp) ---
+  // `behind`: how many checkpoints are newer than the one that is meant. Pins or tags it, and returns the
+  // name of the mark; none if there are not so many checkpoints.
+  std::optional<std::string> mark_checkpoint(storage::MarkKind kind, uint64_t behind);
+  void unmark(storage::MarkKind kind, const std::string& name);
+  void remove_checkpoint(uint64_t behind);   // `shoal rm`
+  void collect_garbage(uint32_t keep_last);  // `shoal gc --keep-last`
+  // A bit of a file of a checkpoint flips (Failure::Kind::rots). Not in a manifest of which `is_read` is
+  // false.
+  void rot(uint64_t behind, uint64_t part, uint64_t permille,
+           const std::function<bool(const AttemptKey&)>& is_read);
   void begin_hazard(const Failure& failure);  // a failure of a link or a disk
   void lose_client(size_t node, Rank rank);   // the trainer's connection ends
   // The same, but the trainer lives: its next connection has another id. Messages of the node to the earlier
@@ -302,6 +317,8 @@ class VirtualCluster {
   void note(size_t node, actors::RoleKind role, const Input& input);
   void carry_out(size_t node, actors::RoleKind role, actors::Effect& any, uint64_t bytes);
   void to_client(actors::effect::ToClient& effect);
+  template <class Message>
+  Message passed(const Message& message);
   void send(size_t node, const actors::effect::Send& send, uint64_t bytes);
   void arrive(const Sent& sent);
   void send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
@@ -312,6 +329,10 @@ class VirtualCluster {
   void start_operation(size_t node, actors::RoleKind role, actors::effect::Start start);
   void run_operation(Running* running);
   CountedRoot::Work work_of(size_t node, const actors::Operation& operation);
+  // The command of an operator carries this out. Its process has read nothing of the root before.
+  Result<actors::OperationResult> operate(const actors::Operation& operation);
+  std::optional<AttemptKey> checkpoint_behind(uint64_t newer) const;
+  void delete_and_keep(const AttemptKey& key, uint32_t keep_last);
   // The storage of this node reports success for this write, but the shard is not there as it was written.
   void lose_write(Running& running, const actors::operation::WriteShard& write, Hazards::LostWrite how);
   CountedRoot::Work measure_writes(size_t node, const actors::operation::MeasureWrites& measure) const;
@@ -362,9 +383,11 @@ class VirtualCluster {
   MessageSizes sizes_;
   const std::shared_ptr<CountedRoot> root_;
   StoredPayload* payload_ = nullptr;
+  bool has_codecs_ = true;
   const Job job_;
   std::vector<Node> nodes_;
   std::map<Life, Stopping> stopping_;
+  uint64_t marks_made_ = 0;                      // by operators
   std::map<Rank, uint32_t> broken_connections_;  // of living trainers
   std::vector<uint32_t> session_owners_;         // by session id minus kFirstPeerNode
   size_t coordinator_ = 0;                       // of the highest epoch

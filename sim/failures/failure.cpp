@@ -13,6 +13,8 @@ constexpr int64_t kLatestMs = int64_t{366} * 24 * 3600 * 1000;
 constexpr int64_t kNsOfAMs = 1'000'000;
 constexpr int64_t kMostHosts = int64_t{1} << 20;
 constexpr int64_t kMostFactor = 1'000'000;
+constexpr int64_t kMostCheckpoints = 1000;
+constexpr int64_t kLastPart = 2;
 
 struct FailureField {
   std::string_view key;
@@ -29,7 +31,10 @@ constexpr FailureField kFailureFields[] = {{"host", &Failure::host, 0, kMostHost
                                            {"by_ms", &Failure::by_ms, 1, kLatestMs},
                                            {"permille", &Failure::permille, 1, kPermille},
                                            {"factor", &Failure::factor, 2, kMostFactor},
-                                           {"ranks", &Failure::ranks, 1, kMostHosts}};
+                                           {"ranks", &Failure::ranks, 1, kMostHosts},
+                                           {"behind", &Failure::behind, 0, kMostCheckpoints},
+                                           {"keep", &Failure::keep, 1, kMostCheckpoints},
+                                           {"part", &Failure::part, 0, kLastPart}};
 
 struct Shape {  // the name of a kind, and its keys
   Failure::Kind kind;
@@ -60,6 +65,11 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::reconnects, "reconnects", "rank ", ""},
     {Kind::flips, "flips", "rank ", ""},
     {Kind::job_restarts, "job-restarts", "host hosts for_ms ranks ", ""},
+    {Kind::pins, "pins", "host ", "behind for_ms "},
+    {Kind::tags, "tags", "host ", "behind for_ms "},
+    {Kind::removes, "removes", "host ", "behind "},
+    {Kind::collects, "collects", "host keep ", ""},
+    {Kind::rots, "rots", "host ", "behind part permille "},
 }};
 
 const Shape& shape_of(Kind kind) {
@@ -106,6 +116,9 @@ std::string to_string(const Failure& failure) {
   if (failure.factor != 1) text += fmt::format(" by {}", failure.factor);
   if (failure.permille != kPermille) text += fmt::format(", {} in 1000", failure.permille);
   if (failure.by_ms != 0) text += fmt::format(", by {} ms", failure.by_ms);
+  if (failure.behind != 0) text += fmt::format(" what is {} before the newest", failure.behind);
+  if (failure.part != 0) text += failure.part == 1 ? " in a header" : " in the manifest";
+  if (failure.keep != 0) text += fmt::format(" and keeps {}", failure.keep);
   if (failure.ranks != 0) text += fmt::format(" on {} ranks", failure.ranks);
   if (failure.for_ms != 0) text += fmt::format(" for {} ms", failure.for_ms);
   if (failure.back_after_ms != 0) text += fmt::format(", its node back after {} ms", failure.back_after_ms);

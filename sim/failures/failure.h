@@ -53,8 +53,17 @@ struct Failure {
     job_restarts,  // nodes and trainers of hosts are killed; for_ms later another run of the job starts on
                    // `ranks` ranks, loads the newest checkpoint and goes on saving. The other hosts go on
                    // too.
+    // What operators do while the job runs. No save may fail because of it. `behind`: how many checkpoints
+    // are newer than the one that is meant; without so many, nothing happens.
+    pins,      // `shoal pin`; for_ms later, if that is set, `shoal pin --remove`
+    tags,      // the same with `shoal tag`
+    removes,   // `shoal rm`, which refuses what must be kept
+    collects,  // `shoal gc --keep-last`, which keeps `keep` checkpoints
+    rots,  // a bit of a file of a committed checkpoint flips on the disk. `part`: 0 the data of a shard, 1
+           // its header, 2 the manifest; `permille`: where. Needs true bytes. No save may fail because of
+           // it, and no load may bring other bytes
   };
-  static constexpr size_t kKinds = 21;
+  static constexpr size_t kKinds = 26;
   static constexpr size_t kMixedKinds = 20;  // the first ones: those that a rule "mixed" draws by default
 
   Kind kind = Kind::dies;
@@ -70,6 +79,9 @@ struct Failure {
   uint64_t permille = kPermille;
   uint64_t factor = 1;
   uint64_t ranks = 0;  // of the job that starts again
+  uint64_t behind = 0;
+  uint64_t keep = 0;
+  uint64_t part = 0;
   uint64_t at_ns = 0;  // added to at_ms, for a failure that is aimed at an event; less than a millisecond
   TomlPlace toml_place;
 
@@ -81,6 +93,10 @@ struct Failure {
 inline bool is_of_rank(Failure::Kind kind) {  // of one trainer, not of hosts
   return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes ||
          kind == Failure::Kind::reconnects || kind == Failure::Kind::flips;
+}
+// No save may fail, or take longer, because of it.
+inline bool excuses_nothing(Failure::Kind kind) {
+  return kind == Failure::Kind::sweeps || (kind >= Failure::Kind::pins && kind <= Failure::Kind::rots);
 }
 std::string_view failure_kind_name(Failure::Kind kind);
 std::string failure_kind_names();               // "dies, stalls, ..."

@@ -200,6 +200,7 @@ class Drawer {
       failure.hosts = goes_on ? 1 + random_.below(job_.hosts - failure.host) : 0;
       failure.ranks = 1 + random_.below(job_.ranks + 4);
     }
+    if (failure.kind >= Kind::pins && failure.kind <= Kind::rots) return add_act(failure, lasts);
     if (failure.kind == Kind::dies) {
       if (random_.below(2) == 0) failure.back_after_ms = lasts;
     } else if (failure.kind != Kind::coordinates && failure.kind != Kind::sweeps) {
@@ -217,6 +218,23 @@ class Drawer {
         failure.kind != Kind::disk_full) {
       failure.permille = permille;
     }
+    failures_.push_back(failure);
+  }
+
+  // What an operator does.
+  void add_act(Failure failure, uint64_t lasts) {
+    if (failure.kind == Kind::collects) {
+      failure.keep = 1 + random_.below(3);
+    } else {
+      failure.behind = random_.below(4);
+    }
+    if (failure.kind == Kind::rots) {
+      failure.behind /= 2;  // mostly the newest
+      failure.part = random_.below(5) / 2;
+      failure.permille = 1 + random_.below(kPermille);
+    }
+    const bool is_mark = failure.kind == Kind::pins || failure.kind == Kind::tags;
+    if (is_mark && random_.below(2) == 0) failure.for_ms = lasts;
     failures_.push_back(failure);
   }
 

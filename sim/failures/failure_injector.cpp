@@ -47,6 +47,15 @@ class FailureInjector::Impl : public std::enable_shared_from_this<Impl> {
       case Failure::Kind::sweeps:
         if (failure.host < cluster_.nodes()) cluster_.sweep_attempts(failure.host);
         return;
+      case Failure::Kind::pins:
+      case Failure::Kind::tags:
+        return mark(failure);
+      case Failure::Kind::removes:
+        return cluster_.remove_checkpoint(failure.behind);
+      case Failure::Kind::collects:
+        return cluster_.collect_garbage(static_cast<uint32_t>(failure.keep));
+      case Failure::Kind::rots:
+        return rot(failure);
       case Failure::Kind::job_restarts:
         return;  // end_run
       default:
@@ -67,6 +76,27 @@ class FailureInjector::Impl : public std::enable_shared_from_this<Impl> {
  private:
   static bool is_of(const Failure& failure, size_t host) {
     return failure.hosts == 0 || (host >= failure.host && host < failure.host + failure.hosts);
+  }
+
+  void mark(const Failure& failure) {
+    const auto kind = failure.kind == Failure::Kind::pins ? storage::MarkKind::pin : storage::MarkKind::tag;
+    const auto name = cluster_.mark_checkpoint(kind, failure.behind);
+    if (!name || failure.for_ms == 0) return;
+    later(failure.for_ms, [self = shared_from_this(), kind, name] { self->cluster_.unmark(kind, *name); });
+  }
+
+  // A node that has not read the decision of its save yet would report that it cannot.
+  void rot(const Failure& failure) {
+    const auto is_read = [this](const AttemptKey& key) {
+      const auto& saves = trainers_.times();
+      if (key.step > saves.size()) return true;
+      const std::vector<actors::TimeNs>& notified = saves[key.step - 1].committed;
+      for (Rank rank = 0; rank < notified.size(); ++rank) {
+        if (notified[rank] < 0 && trainers_.alive(rank)) return false;
+      }
+      return true;
+    };
+    cluster_.rot(failure.behind, failure.part, failure.permille, is_read);
   }
 
   void begin_on(size_t host, const Failure& failure) {

@@ -17,8 +17,9 @@ std::string named(const std::optional<AttemptKey>& key) {
 
 }  // namespace
 
-LoadOracles::LoadOracles(actors::TimeNs now, const RootView& root, std::optional<AttemptKey> before)
-    : root_(root), newest_(root.latest()) {
+LoadOracles::LoadOracles(actors::TimeNs now, const RootView& root, std::optional<AttemptKey> before,
+                         bool falls_back)
+    : root_(root), began_(now), falls_back_(falls_back), existed_(root.committed()), newest_(root.latest()) {
   if (before && (!newest_ || *newest_ < *before)) {
     violated("latest-goes-forward", now,
              fmt::format("the latest checkpoint was {}, but now it is {}", named(before), named(newest_)));
@@ -90,6 +91,7 @@ void LoadOracles::finish(actors::TimeNs now, uint32_t generation, bool is_rank_l
   if (!choice_) return;
   for (const AttemptKey& key : root_.committed()) {
     if (key.generation >= generation || (choice_->found && key <= choice_->key)) continue;
+    if (falls_back_ && root_.damaged_at(key)) continue;  // passed over
     if (is_rank_local && std::ranges::find(undecided_, key) == undecided_.end()) continue;
     violated("choice-is-final", now,
              fmt::format("generation {} loads {}, but {} of an earlier run was committed later", generation,
@@ -97,7 +99,27 @@ void LoadOracles::finish(actors::TimeNs now, uint32_t generation, bool is_rank_l
   }
 }
 
+void LoadOracles::check_choice(actors::TimeNs now, const std::optional<AttemptKey>& chosen) {
+  if (falls_back_ && chosen) {
+    const auto damaged = root_.damaged_at(*chosen);
+    if (damaged && *damaged < began_) {
+      violated("load-is-sound", now,
+               fmt::format("a load chose {}, which was damaged before it began", to_string(*chosen)));
+    }
+  }
+  std::optional<AttemptKey> newest;
+  for (const AttemptKey& key : existed_) {
+    if (root_.was_deleted(key) || (falls_back_ && root_.damaged_at(key))) continue;
+    newest = std::max(newest.value_or(key), key);
+  }
+  if (newest && (!chosen || *chosen < *newest)) {
+    violated("load-is-newest", now,
+             fmt::format("a load chose {}, but {} is the newest", named(chosen), to_string(*newest)));
+  }
+}
+
 void LoadOracles::answered(actors::TimeNs now, const actors::OperationResult& result) {
+  if (is_over_) return;  // of trainers that read later
   const auto* choice = std::get_if<storage::LoadChoice>(&result);
   if (choice == nullptr) return;
   if (!choice_) {
@@ -109,10 +131,7 @@ void LoadOracles::answered(actors::TimeNs now, const actors::OperationResult& re
     violated("load-is-committed", now,
              fmt::format("a load chose {}, which is not committed", to_string(*chosen)));
   }
-  if (newest_ && (!chosen || *chosen < *newest_)) {
-    violated("load-is-newest", now,
-             fmt::format("a load chose {}, but {} is the newest", named(chosen), to_string(*newest_)));
-  }
+  check_choice(now, chosen);
 }
 
 }  // namespace shoal::sim

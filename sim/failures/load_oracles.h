@@ -3,7 +3,10 @@
 //
 //   load-is-committed    the chosen attempt, and every attempt that is read, is committed; each file that is
 //                        read is in the root with the size that the reader expects
-//   load-is-newest       the choice is the newest checkpoint that existed when the load began
+//   load-is-newest       the choice is the newest checkpoint that existed when the load began; for a load
+//   that
+//                        may fall back, the newest of which no bit has flipped
+//   load-is-sound        a load that may fall back chooses no checkpoint that was damaged when it began
 //   load-is-one          all ranks of a load read the same checkpoint
 //   choice-is-final      no attempt of an earlier run above the choice is committed after it. The nodes of an
 //                        earlier run that saves rank-local, and goes on, commit without a coordinator: until
@@ -24,7 +27,9 @@ namespace shoal::sim {
 class LoadOracles {
  public:
   // `before`: the latest checkpoint when the previous job ended.
-  LoadOracles(actors::TimeNs now, const RootView& root, std::optional<AttemptKey> before);
+  // `falls_back`: the load passes over damaged checkpoints.
+  LoadOracles(actors::TimeNs now, const RootView& root, std::optional<AttemptKey> before,
+              bool falls_back = false);
 
   // A node requests an operation on the root.
   void asked(actors::TimeNs now, const actors::Operation& operation);
@@ -40,9 +45,13 @@ class LoadOracles {
  private:
   void violated(std::string oracle, actors::TimeNs now, std::string what);
   bool is_committed(const AttemptKey& key) const;
+  void check_choice(actors::TimeNs now, const std::optional<AttemptKey>& chosen);
   void check_read(actors::TimeNs now, const actors::operation::PieceRef& piece);
 
   const RootView& root_;
+  const actors::TimeNs began_;
+  const bool falls_back_;
+  const std::vector<AttemptKey> existed_;   // when the load began
   const std::optional<AttemptKey> newest_;  // when the load began
   std::optional<storage::LoadChoice> choice_;
   std::vector<AttemptKey> undecided_;  // when the choice was made

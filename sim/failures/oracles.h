@@ -60,8 +60,12 @@ class RootView {
   // been complete.
   virtual std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey& key) const = 0;
   virtual bool has_roster() const = 0;                        // the first one of the run
-  virtual bool was_deleted(const AttemptKey& key) const = 0;  // by a rule of retention
-  // A checkpoint that was deleted although it was one of those that the rule keeps.
+  virtual bool was_deleted(const AttemptKey& key) const = 0;  // by a rule of retention, or an operator
+  virtual std::optional<actors::TimeNs> deleted_at(const AttemptKey& key) const = 0;  // null: it was not
+  // When a bit of one of its files flipped on the disk; null: it is sound.
+  virtual std::optional<actors::TimeNs> damaged_at(const AttemptKey& key) const = 0;
+  // A checkpoint that was deleted although it was one of those that the rule keeps, or that lost the pin of
+  // an operator.
   virtual std::optional<AttemptKey> wrongly_deleted() const = 0;
 };
 

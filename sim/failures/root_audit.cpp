@@ -191,7 +191,8 @@ Status audit_manifest(storage::OpenFolder& folder, const Bytes& record, const At
 }  // namespace
 
 Result<std::set<AttemptKey>> audit_root(storage::FileSystem& file_system, const std::string& root,
-                                        const std::vector<AuditedRun>& runs) {
+                                        const std::vector<AuditedRun>& runs,
+                                        const std::function<bool(const AttemptKey&)>& is_damaged) {
   std::set<AttemptKey> committed;
   std::unique_ptr<storage::OpenFolder> top;
   std::vector<storage::FolderEntry> steps;
@@ -208,6 +209,10 @@ Result<std::set<AttemptKey>> audit_root(storage::FileSystem& file_system, const 
     for (const storage::FolderEntry& attempt : attempts) {
       char rest = 0;
       if (std::sscanf(attempt.name.c_str(), "g%ua%u%c", &key.generation, &key.attempt, &rest) != 2) continue;
+      if (is_damaged && is_damaged(key)) {
+        committed.insert(key);
+        continue;
+      }
       std::unique_ptr<storage::OpenFolder> folder;
       if (step_folder->open_folder(attempt.name, &folder) != 0) continue;
       auto record = read_file(*folder, "manifest.shoal");

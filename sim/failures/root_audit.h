@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,8 +23,10 @@ struct AuditedRun {
 };
 
 // The committed attempts. Code::corrupt names the first attempt that is not as it must be, and why. The bytes
-// that are expected are those of fill_with_known_bytes (sim/cluster/stored_payload.h).
+// that are expected are those of fill_with_known_bytes (sim/cluster/stored_payload.h). A checkpoint that
+// `is_damaged`, because the simulator has flipped a bit of it, counts as committed and is not read.
 Result<std::set<AttemptKey>> audit_root(storage::FileSystem& file_system, const std::string& root,
-                                        const std::vector<AuditedRun>& runs);
+                                        const std::vector<AuditedRun>& runs,
+                                        const std::function<bool(const AttemptKey&)>& is_damaged = nullptr);
 
 }  // namespace shoal::sim

@@ -84,6 +84,14 @@ Model tiny() {
   return model;
 }
 
+// The same with a tensor of three digest blocks, so that the pieces of few ranks have several blocks.
+Model tiny_blocks() {
+  Model model = tiny();
+  model.name = "tiny-blocks";
+  model.first.push_back(rows("blocks.weight", {1536, 1024}));
+  return model;
+}
+
 // Llama 3: "The Llama 3 Herd of Models", table 3 (https://arxiv.org/abs/2407.21783): 8 key-value heads of
 // 128, a vocabulary of 128,256 (https://huggingface.co/meta-llama/Llama-3.1-405B/blob/main/config.json). tp
 // and pp of the largest: the paper's table 4.
@@ -162,6 +170,7 @@ constexpr Named kModels[] = {
     {"mixtral-8x22b", mixtral_8x22b},
     {"deepseek-v3", deepseek_v3},
     {"tiny", tiny},
+    {"tiny-blocks", tiny_blocks},
 };
 
 // The ranks of a stage as meshes, and the placements of parameters on them.

@@ -104,6 +104,7 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   }
   SHOAL_RETURN_IF_ERROR(number("loads", &scenario.loads, 0, kMaxSimulatedLoads));
   SHOAL_RETURN_IF_ERROR(number("reads", &scenario.reads, 0, kMaxSimulatedReads));
+  SHOAL_RETURN_IF_ERROR(number("readers", &scenario.readers, 0, kMaxSimulatedReaders));
   SHOAL_RETURN_IF_ERROR(number("objects", &scenario.objects, 0, kMaxSimulatedObjects));
   SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
@@ -132,6 +133,17 @@ Status set_replica_check(std::string_view text, Scenario* scenario) {
     return bad(fmt::format("replica_check must be off, warn or abort, not '{}'", text));
   }
   scenario->replica_check = static_cast<ReplicaCheck>(found - kReplicaChecks.begin());
+  return ok_status();
+}
+
+constexpr std::array<std::string_view, 2> kFallbacks = {"none", "previous"};  // by LoadFallback
+
+Status set_load_fallback(std::string_view text, Scenario* scenario) {
+  const auto found = std::ranges::find(kFallbacks, text);
+  if (found == kFallbacks.end()) {
+    return bad(fmt::format("load_fallback must be none or previous, not '{}'", text));
+  }
+  scenario->load_fallback = static_cast<LoadFallback>(found - kFallbacks.begin());
   return ok_status();
 }
 
@@ -165,6 +177,10 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
   SHOAL_ASSIGN_OR_RETURN(const std::string check, parsed.text("replica_check", "off"));
   if (Status known = set_replica_check(check, &scenario); !known.ok()) {
     return parsed.error(line_of(parsed, "replica_check"), known.message());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string fallback, parsed.text("load_fallback", "none"));
+  if (Status known = set_load_fallback(fallback, &scenario); !known.ok()) {
+    return parsed.error(line_of(parsed, "load_fallback"), known.message());
   }
   return ok_status();
 }
@@ -205,7 +221,13 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
 // Precondition: the meshes are valid.
 Status check_payload(const Scenario& scenario, const Model& model) {
   if (scenario.payload == Payload::counted) {
-    return scenario.reads == 0 ? ok_status() : bad("reads needs true bytes: set payload = \"full\"");
+    const auto rots = [](const Failure& failure) { return failure.kind == Failure::Kind::rots; };
+    const char* what = scenario.reads != 0                            ? "reads"
+                       : scenario.readers != 0                        ? "readers"
+                       : std::ranges::any_of(scenario.failures, rots) ? "a failure of kind rots"
+                                                                      : nullptr;
+    if (what == nullptr) return ok_status();
+    return bad(fmt::format("{} needs true bytes: set payload = \"full\"", what));
   }
   if (uint32_t ranks = loading_job(scenario).ranks; ranks > kMaxFullRanks) {
     return Status(
@@ -302,6 +324,9 @@ Status validate_scenario(const Scenario& scenario) {
   SHOAL_ASSIGN_OR_RETURN(Model model, load_model(scenario.model, scenario.optimizer));
   SHOAL_RETURN_IF_ERROR(resolve_mesh(scenario, model).status());
   if (scenario.loads > kMaxSimulatedLoads) return outside("loads", scenario.loads, kMaxSimulatedLoads);
+  if (scenario.readers > kMaxSimulatedReaders) {
+    return outside("readers", scenario.readers, kMaxSimulatedReaders);
+  }
   if (scenario.reads > kMaxSimulatedReads) return outside("reads", scenario.reads, kMaxSimulatedReads);
   if (scenario.load_ranks > kMaxSimulatedRanks) {
     return outside("load_ranks", scenario.load_ranks, kMaxSimulatedRanks);
@@ -373,6 +398,10 @@ std::string scenario_text(const Scenario& scenario) {
   quoted("load_mesh", scenario.load_mesh);
   if (scenario.load_method != LoadMethod::automatic)
     quoted("load_method", load_method_name(scenario.load_method));
+  if (scenario.load_fallback != LoadFallback::none) {
+    quoted("load_fallback", kFallbacks[static_cast<size_t>(scenario.load_fallback)]);
+  }
+  if (scenario.readers != 0) number("readers", scenario.readers);
   if (scenario.keep_last != 0) number("keep_last", scenario.keep_last);
   if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
     number("max_direct_nodes", scenario.max_direct_nodes);
@@ -429,6 +458,8 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "planners") return set_planners(text, &scenario);
   if (key == "replica_check") return set_replica_check(text, &scenario);
   if (key == "objects") return number(&scenario.objects, 0, kMaxSimulatedObjects);
+  if (key == "load_fallback") return set_load_fallback(text, &scenario);
+  if (key == "readers") return number(&scenario.readers, 0, kMaxSimulatedReaders);
   if (key == "reads") return number(&scenario.reads, 0, kMaxSimulatedReads);
   if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
   if (key == "load_method") {
@@ -490,6 +521,8 @@ std::span<const std::string_view> scenario_keys() {
                                                "later_mesh",
                                                "later_mesh_from",
                                                "reads",
+                                               "readers",
+                                               "load_fallback",
                                                "planners",
                                                "replica_check",
                                                "objects"};

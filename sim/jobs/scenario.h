@@ -10,6 +10,7 @@
 
 #include "actors/node/links/relay_tree.h"
 #include "shoal/load_times.h"
+#include "shoal/passed_over.h"
 #include "shoal/save_plan.h"
 #include "shoal/status.h"
 #include "sim/basics/toml_tree.h"
@@ -25,6 +26,7 @@ inline constexpr uint32_t kMaxSimulatedSaves = 1000;
 inline constexpr uint32_t kMaxSimulatedLoads = 100;
 inline constexpr uint32_t kMaxSimulatedObjects = 1000;
 inline constexpr uint32_t kMaxSimulatedReads = 1000;  // after each save
+inline constexpr uint32_t kMaxSimulatedReaders = 100;
 // The maximum time from the begin of a save to the begin of the next one, and to its own end: one virtual
 // day.
 inline constexpr uint64_t kMaxSimulatedSaveMs = uint64_t{24} * 3600 * 1000;
@@ -48,6 +50,8 @@ struct Scenario {
   uint32_t loads = 0;       // number of times that the job restarts and loads after the last save
   uint32_t load_ranks = 0;  // ranks of the restarted job; 0: as many as saved
   LoadMethod load_method = LoadMethod::automatic;
+  // What loads do if the newest checkpoint is damaged, also those of a job that starts again.
+  LoadFallback load_fallback = LoadFallback::none;
   std::string load_mesh;  // mesh of the restarted job; "": the same, or, with other ranks, as for `mesh`
   // From this save on, the same ranks hold the state by another mesh; 0: never. Counted from 1.
   uint32_t later_mesh_from = 0;
@@ -59,6 +63,7 @@ struct Scenario {
   // After the begin of each save, so many random trainers read checkpoints, each for itself. Needs true
   // bytes.
   uint32_t reads = 0;
+  uint32_t readers = 0;  // jobs that only read the root: each loads the newest checkpoint at a random time
   std::string profile = "lustre";
   uint64_t seed = 1;
   Stragglers stragglers;

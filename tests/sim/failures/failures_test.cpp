@@ -25,7 +25,8 @@ Result<Failure> parsed(const std::string& text) {
 std::string full_text(const std::string& kind) {
   std::vector<std::string> lines = {"host = 3",   "hosts = 2",         "to_host = 4", "to_hosts = 5",
                                     "rank = 7",   "for_ms = 90",       "by_ms = 20",  "permille = 10",
-                                    "factor = 6", "back_after_ms = 8", "ranks = 9"};
+                                    "factor = 6", "back_after_ms = 8", "ranks = 9",   "behind = 3",
+                                    "keep = 2",   "part = 1"};
   for (;;) {
     std::string text = "[[failure]]\nat_ms = 61_000\nat_ns = 2_001\nkind = \"" + kind + "\"\n";
     for (const std::string& line : lines) text += line + "\n";

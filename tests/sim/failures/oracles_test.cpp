@@ -48,7 +48,15 @@ struct FakeRoot final : RootView {
   }
   std::vector<AttemptKey> undecided() const override { return open; }
   bool was_deleted(const AttemptKey& key) const override { return deleted.contains(key); }
+  std::optional<actors::TimeNs> deleted_at(const AttemptKey& key) const override {
+    return deleted.contains(key) ? std::optional(actors::TimeNs{0}) : std::nullopt;
+  }
+  std::optional<actors::TimeNs> damaged_at(const AttemptKey& key) const override {
+    const auto found = damaged.find(key);
+    return found == damaged.end() ? std::nullopt : std::optional(found->second);
+  }
   std::optional<AttemptKey> wrongly_deleted() const override { return wrong; }
+  std::map<AttemptKey, actors::TimeNs> damaged;
   std::optional<actors::TimeNs> complete_when_aborted(const AttemptKey&) const override {
     return complete_for;
   }
@@ -317,6 +325,29 @@ TEST_F(AnOracle, OfALoadSeesLatestGoBack) {
     chooses.answered(10, chosen(older));
     expect(chooses, "load-is-newest", "but step 2 (g1a1) is the newest");
   }
+}
+
+TEST_F(AnOracle, OfALoadThatFallsBackSeesAChoiceThatIsDamagedOrTooOld) {
+  for (const uint64_t number : {1, 2, 3, 4}) commit(step(number));
+  root_.damaged = {{step(4), 5}, {step(2), 5}};
+  const auto violation_of = [&](uint64_t number) {
+    LoadOracles load(10, root_, std::nullopt, true);
+    load.answered(20, chosen(step(number)));
+    return load.violation() ? load.violation()->oracle : "";
+  };
+  EXPECT_EQ(violation_of(4), "load-is-sound");
+  EXPECT_EQ(violation_of(3), "");
+  EXPECT_EQ(violation_of(2), "load-is-sound");
+  EXPECT_EQ(violation_of(1), "load-is-newest");
+  LoadOracles none(10, root_, std::nullopt, true);
+  none.answered(20, chosen(std::nullopt));
+  expect(none, "load-is-newest", "a load chose nothing, but step 3 (g1a1) is the newest");
+  LoadOracles falls_back(10, root_, std::nullopt, true);
+  falls_back.answered(20, chosen(step(3)));
+  falls_back.finish(30, 2, false);
+  EXPECT_FALSE(falls_back.violation()) << "step 4 is passed over, not committed later";
+  root_.damaged[step(3)] = 15;  // after the load has begun, and perhaps after it was verified
+  EXPECT_EQ(violation_of(3), "");
 }
 
 TEST_F(AnOracle, OfALoadSeesRanksThatReadDifferentCheckpoints) {
