@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/allocator.h"
@@ -31,6 +33,7 @@
 #include "sim/campaign/run_outcomes.h"
 #include "sim/campaign/shrink.h"
 #include "sim/campaign/swarm.h"
+#include "sim/reports/violation_page.h"
 
 namespace shoal::cli {
 
@@ -42,7 +45,9 @@ struct FuzzOptions {
   std::string record;  // the folder into which the campaign is recorded; "": none
   uint32_t most_failures = 6;
   unsigned jobs = 0;  // 0: as many as there are processors
-  bool every_mode = false;
+  std::string aim;    // "KIND@MOMENT"
+  uint64_t most_more = 10'000;
+  bool every_mode = false, until_covered = false, html = false;
   bool json = false, coverage = false, keep_going = false, progress = false;
 };
 
@@ -81,15 +86,21 @@ struct FuzzTally {
   uint64_t seeds = 0, failures = 0, saves = 0, committed = 0, loads = 0, events = 0;
   sim::AimCounts aimed;
   RecordedCampaign campaign;
+  sim::PathShares all_paths;  // of steered seeds too
 
-  void take(const sim::SimulationReport& report, uint64_t seed, const sim::PathsTaken& paths) {
+  // A steered seed belongs to no campaign that can be compared.
+  void take(const sim::SimulationReport& report, uint64_t seed, const sim::PathsTaken& paths,
+            bool is_steered) {
     ++seeds;
     failures += report.scenario.failures.size();
     events += report.events;
     loads += report.loads.size();
-    campaign.figures.take(report);
-    campaign.runs.take(report, seed);
-    campaign.paths.take(report.scenario.mode, seed, paths);
+    all_paths.take(report.scenario.mode, seed, paths);
+    if (!is_steered) {
+      campaign.figures.take(report);
+      campaign.runs.take(report, seed);
+      campaign.paths.take(report.scenario.mode, seed, paths);
+    }
     for (const sim::SaveReport& save : report.saves) {
       ++saves;
       committed += save.is_committed() ? 1 : 0;
@@ -110,7 +121,36 @@ class Fuzzing {
 
   // Until the seeds are used up.
   void work() {
-    while (const auto job = next_job()) run(job->seed, job->mode);
+    while (const auto job = next_job()) run(*job);
+  }
+  // Aims a further seed at each cell of the coverage table that is empty: a moment and a kind of failure.
+  // Call work() afterwards. False: no cell is left, or the bound is reached.
+  bool steer() {
+    if (Interrupts::signal_number() != 0 || (!found_.empty() && !options_.keep_going)) return false;
+    steered_.clear();
+    for (const Cell& cell : empty_cells()) {
+      unsigned& tries = tries_[cell];
+      if (tries == kMostTries || seeds_more_ == options_.most_more) continue;
+      const std::optional<SaveMode> any = static_cast<SaveMode>(tries++ % 3);
+      steered_.push_back({seeds_.last + ++seeds_more_, limits_.mode ? limits_.mode : any,
+                          sim::Aim{{cell.second}, false, cell.first}});
+    }
+    given_steered_ = 0;
+    return !steered_.empty();
+  }
+  using Cell = std::pair<std::string, sim::Failure::Kind>;
+  // Of all kinds of failure at all moments that failures were aimed at.
+  std::vector<Cell> empty_cells() const {
+    std::vector<Cell> cells;
+    std::string last;
+    for (const auto& [cell, times] : tally_.aimed) {
+      if (std::exchange(last, cell.first) == cell.first) continue;
+      for (size_t kind = 0; kind < sim::Failure::kKinds; ++kind) {
+        Cell one{cell.first, static_cast<sim::Failure::Kind>(kind)};
+        if (!tally_.aimed.contains(one)) cells.push_back(std::move(one));
+      }
+    }
+    return cells;
   }
   std::string line(double seconds) {
     std::lock_guard lock(mutex_);
@@ -120,7 +160,9 @@ class Fuzzing {
     if (tally_.seeds == 0 || tally_.seeds == total()) return out;
     return out + fmt::format(", {} left", human_seconds(static_cast<double>(total() - tally_.seeds) / rate));
   }
-  uint64_t total() const { return (seeds_.last - seeds_.first + 1) * (options_.every_mode ? 3 : 1); }
+  uint64_t total() const {
+    return (seeds_.last - seeds_.first + 1) * (options_.every_mode ? 3 : 1) + seeds_more_;
+  }
   // Call these after all work() have returned.
   const FuzzTally& tally() const { return tally_; }
   const std::vector<Found>& found() const { return found_; }
@@ -129,19 +171,31 @@ class Fuzzing {
   struct Job {
     uint64_t seed = 0;
     std::optional<SaveMode> mode;  // null: the seed draws one
+    std::optional<sim::Aim> aim = {};
   };
+  // How often a cell is aimed at: by three jobs of each mode. A job may lack the moment.
+  static constexpr unsigned kMostTries = 9;
   std::optional<Job> next_job() {
     std::lock_guard lock(mutex_);
     const bool is_over = Interrupts::signal_number() != 0 || (!found_.empty() && !options_.keep_going);
-    if (is_over || given_ == total()) return std::nullopt;
-    const uint64_t number = given_++;
-    if (!options_.every_mode) return Job{seeds_.first + number, limits_.mode};
-    return Job{seeds_.first + number / 3, static_cast<SaveMode>(number % 3)};
+    if (is_over) return std::nullopt;
+    if (given_ < total() - seeds_more_) {
+      const uint64_t number = given_++;
+      if (!options_.every_mode) return Job{seeds_.first + number, limits_.mode, limits_.also};
+      return Job{seeds_.first + number / 3, static_cast<SaveMode>(number % 3), limits_.also};
+    }
+    if (given_steered_ == steered_.size()) return std::nullopt;
+    return steered_[given_steered_++];
   }
 
-  void run(uint64_t seed, std::optional<SaveMode> mode) {
-    const std::string again = fmt::format("shoal fuzz --seeds {}{}{}", seed,
-                                          mode ? fmt::format(" --mode {}", mode_name(*mode)) : "",
+  void run(const Job& job) {
+    const uint64_t seed = job.seed;
+    const std::optional<SaveMode> mode = job.mode;
+    const std::string aim =
+        !job.aim ? ""
+                 : fmt::format(" --aim '{}@{}'", failure_kind_name(job.aim->kinds.front()), job.aim->moment);
+    const std::string again = fmt::format("shoal fuzz --seeds {}{}{}{}", seed,
+                                          mode ? fmt::format(" --mode {}", mode_name(*mode)) : "", aim,
                                           options_.most_failures == FuzzOptions().most_failures
                                               ? ""
                                               : fmt::format(" --most-failures {}", options_.most_failures));
@@ -152,6 +206,7 @@ class Fuzzing {
     };
     sim::SwarmLimits limits = limits_;
     limits.mode = mode;
+    limits.also = job.aim;
     const auto scenario = sim::draw_case(seed, limits, profile_of, &aimed);
     if (!scenario.ok()) return failed(seed, nullptr, scenario.status());
     sim::PathCounts paths;
@@ -163,7 +218,7 @@ class Fuzzing {
     const auto violation = report->violation;
     {
       std::lock_guard lock(mutex_);
-      tally_.take(*report, seed, taken);
+      tally_.take(*report, seed, taken, job.aim.has_value());
       for (const auto& [cell, times] : aimed) tally_.aimed[cell] += times;
     }
     if (violation) violated(seed, std::move(*report));
@@ -180,7 +235,19 @@ class Fuzzing {
       fmt::print(stderr, "  {}\n", to_string(failure));
     }
     (void)record_run(least, profile, file);
+    if (options_.html) write_page(least, profile, file);
     found_.push_back({seed, least.violation->oracle + ": " + least.violation->what, file});
+  }
+
+  void write_page(const sim::SimulationReport& least, const sim::Profile& profile, const std::string& file) {
+    sim::ViolationPage page;
+    const auto again = sim::simulate(least.scenario, profile, page.listeners());
+    if (!again.ok()) return void(report_unusable(again.status()));
+    const std::string name = file.substr(0, file.size() - std::string_view(".toml").size()) + ".html";
+    if (Status written = write_text(name, page.html(*again, "shoal replay " + file)); !written.ok()) {
+      return void(report_unusable(written));
+    }
+    fmt::print(stderr, "what led to it: {}\n", name);
   }
 
   // The run ended with an error, so that there is nothing to replay but its scenario.
@@ -206,6 +273,10 @@ class Fuzzing {
   const std::map<std::string, sim::Profile>& profiles_;
   std::mutex mutex_;
   uint64_t given_ = 0;  // jobs
+  std::vector<Job> steered_;
+  size_t given_steered_ = 0;
+  uint64_t seeds_more_ = 0;  // all that were steered
+  std::map<Cell, unsigned> tries_;
   FuzzTally tally_;
   std::vector<Found> found_;
 };
@@ -222,7 +293,7 @@ std::string coverage_text(const FuzzTally& tally) {
     last = moment;
   }
   if (!out.empty()) out += "\n";
-  const std::vector<std::string> never = tally.campaign.paths.never_taken();
+  const std::vector<std::string> never = tally.all_paths.never_taken();
   out += fmt::format("{} paths of the roles were taken by no run:\n", never.size());
   for (const std::string& path : never) out += fmt::format("  {}\n", path);
   return out;
@@ -280,7 +351,8 @@ struct Differences {
 // None for a campaign whose jobs have more or fewer failures than those that were recorded.
 Differences compare(const FuzzOptions& options, const RecordedCampaign& recorded,
                     const RecordedCampaign& seen) {
-  if (options.most_failures != FuzzOptions().most_failures || !options.record.empty()) return {};
+  const bool is_usual = options.most_failures == FuzzOptions().most_failures && options.aim.empty();
+  if (!is_usual || !options.record.empty()) return {};
   return {sim::find_rises(recorded.figures, seen.figures), sim::find_path_changes(recorded.paths, seen.paths),
           sim::find_shifts(recorded.runs, seen.runs)};
 }
@@ -348,7 +420,11 @@ nlohmann::ordered_json fuzz_json(const Fuzzing& fuzzing, const Differences& diff
     out["aimed"].push_back(
         {{"moment", cell.first}, {"failure", sim::failure_kind_name(cell.second)}, {"times", times}});
   }
-  out["never_taken"] = tally.campaign.paths.never_taken();
+  out["empty_cells"] = nlohmann::ordered_json::array();
+  for (const auto& [moment, kind] : fuzzing.empty_cells()) {
+    out["empty_cells"].push_back({{"moment", moment}, {"failure", sim::failure_kind_name(kind)}});
+  }
+  out["never_taken"] = tally.all_paths.never_taken();
   return out;
 }
 
@@ -357,6 +433,45 @@ void run_all(Fuzzing& fuzzing, const FuzzOptions& options) {
   ProgressLine shown([&](double seconds) { return fuzzing.line(seconds); }, options.progress);
   const size_t threads = std::min<uint64_t>(jobs, fuzzing.total());
   base::for_each_by_threads(threads, threads, [&](size_t) { fuzzing.work(); });
+}
+
+// "dies@coordinator: Received ShardsWritten"
+Result<sim::Aim> parse_aim(const std::string& text) {
+  const size_t at = text.find('@');
+  for (size_t kind = 0; at != std::string::npos && kind < sim::Failure::kKinds; ++kind) {
+    const auto each = static_cast<sim::Failure::Kind>(kind);
+    if (sim::failure_kind_name(each) == text.substr(0, at))
+      return sim::Aim{{each}, false, text.substr(at + 1)};
+  }
+  return Status(
+      Code::invalid_argument,
+      fmt::format("--aim: '{}' must be KIND@MOMENT, such as 'dies@node: WriteShard'; known kinds are {}",
+                  text, sim::failure_kind_names()));
+}
+
+// The cells that are still empty, by moment.
+std::string empty_cells_text(const Fuzzing& fuzzing) {
+  const auto cells = fuzzing.empty_cells();
+  std::string out = fmt::format("{} of {} cells of failure and moment were hit", fuzzing.tally().aimed.size(),
+                                fuzzing.tally().aimed.size() + cells.size());
+  if (cells.empty()) return out + "\n";
+  out += "; never reached:";
+  std::string last;
+  for (const auto& [moment, kind] : cells) {
+    if (std::exchange(last, moment) != moment) out += fmt::format("\n  {:<44}", moment);
+    out += fmt::format(" {}", sim::failure_kind_name(kind));
+  }
+  return out + "\n";
+}
+
+void print_fuzz(const Fuzzing& fuzzing, const FuzzOptions& options, double seconds) {
+  const FuzzTally& tally = fuzzing.tally();
+  if (options.coverage) fmt::print("{}\n", coverage_text(tally));
+  if (options.until_covered) fmt::print("{}", empty_cells_text(fuzzing));
+  fmt::print("{} seeds: {} failures, {} saves, {} of them committed, {} loads, {} events; {} found\n",
+             tally.seeds, tally.failures, tally.saves, tally.committed, tally.loads, tally.events,
+             fuzzing.found().size());
+  fmt::print("{:.1f} s, {:.0f} seeds an hour\n", seconds, static_cast<double>(tally.seeds) / seconds * 3600);
 }
 
 int run_fuzz(const FuzzOptions& options) {
@@ -373,6 +488,11 @@ int run_fuzz(const FuzzOptions& options) {
                                                 "collective",
                                                 options.mode)));
     }
+  }
+  if (!options.aim.empty()) {
+    const auto aim = parse_aim(options.aim);
+    if (!aim.ok()) return report_unusable(aim.status());
+    limits.also = *aim;
   }
   std::map<std::string, sim::Profile> profiles;
   for (const char* name : sim::kSwarmProfiles) {
@@ -395,13 +515,15 @@ int run_fuzz(const FuzzOptions& options) {
   sim::RareSeeds rare;
   if (!options.record.empty()) {  // first find the jobs that some seeds then continue
     limits.rare = nullptr;
-    Fuzzing plain(options, *seeds, limits, profiles);
+    const SeedRange first{seeds->first, seeds->first + (seeds->last - seeds->first) / 4};
+    Fuzzing plain(options, first, limits, profiles);
     run_all(plain, options);
     rare = plain.tally().campaign.paths.rare_seeds();
     limits.rare = &rare;
   }
   Fuzzing fuzzing(options, *seeds, limits, profiles);
   run_all(fuzzing, options);
+  while (options.until_covered && fuzzing.steer()) run_all(fuzzing, options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const FuzzTally& tally = fuzzing.tally();
   if (!options.record.empty()) {
@@ -414,12 +536,7 @@ int run_fuzz(const FuzzOptions& options) {
   if (options.json) {
     print_json("fuzz", fuzz_json(fuzzing, differences, took.count()));
   } else {
-    if (options.coverage) fmt::print("{}\n", coverage_text(tally));
-    fmt::print("{} seeds: {} failures, {} saves, {} of them committed, {} loads, {} events; {} found\n",
-               tally.seeds, tally.failures, tally.saves, tally.committed, tally.loads, tally.events,
-               fuzzing.found().size());
-    fmt::print("{:.1f} s, {:.0f} seeds an hour\n", took.count(),
-               static_cast<double>(tally.seeds) / took.count() * 3600);
+    print_fuzz(fuzzing, options, took.count());
   }
   if (const int signal = Interrupts::signal_number(); signal != 0) {
     fmt::print(stderr, "shoal: interrupted after {} of {} seeds\n", tally.seeds, fuzzing.total());
@@ -445,6 +562,19 @@ void add_fuzz_command(CLI::App& app, Command* chosen) {
   command->add_flag(
       "--coverage", options->coverage,
       "Print which failures were aimed at which events, and which paths of the roles no run took");
+  CLI::Option* covered =
+      command->add_flag("--until-covered", options->until_covered,
+                        "Then aim further seeds at each kind of failure and event that met in no run,\n"
+                        "and print which never did");
+  command->add_option("--most-more", options->most_more, "Most further seeds of --until-covered (10000)")
+      ->type_name("N")
+      ->needs(covered);
+  command
+      ->add_option("--aim", options->aim,
+                   "Add a failure of this kind at this event to each job: 'dies@node: WriteShard'")
+      ->type_name("KIND@EVENT")
+      ->excludes(covered);
+  command->add_flag("--html", options->html, "Also write each violation as a page for a browser");
   command->add_option("--jobs", options->jobs, "Number of parallel simulations (number of processors)")
       ->type_name("N");
   command

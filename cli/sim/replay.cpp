@@ -9,9 +9,11 @@
 #include "base/allocator.h"
 #include "cli/commands.h"
 #include "cli/program_build.h"
+#include "cli/text_file.h"
 #include "sim/basics/toml_tree.h"
 #include "sim/replay.h"
 #include "sim/reports/event_text.h"
+#include "sim/reports/violation_page.h"
 
 namespace shoal::cli {
 
@@ -21,6 +23,7 @@ struct ReplayOptions {
   std::string file;
   double from_s = 0, until_s = -1;
   std::vector<size_t> nodes;
+  std::string html;
   bool any_version = false, quiet = false;
 };
 
@@ -75,9 +78,17 @@ int run_replay(const ReplayOptions& options) {
   if (Status same = sim::check_version(*replay, SHOAL_VERSION); !same.ok() && !options.any_version) {
     return report_unusable(same.with_context(options.file));
   }
+  sim::ViolationPage page;
+  const bool has_page = !options.html.empty();
   auto report = sim::simulate(replay->scenario, replay->profile,
-                              options.quiet ? sim::SimulationListeners{} : printers(options));
+                              has_page        ? page.listeners()
+                              : options.quiet ? sim::SimulationListeners{}
+                                              : printers(options));
   if (!report.ok()) return report_unusable(report.status());
+  if (has_page) {
+    const Status written = write_text(options.html, page.html(*report, "shoal replay " + options.file));
+    if (!written.ok()) return report_unusable(written);
+  }
   for (size_t save = 0; save < report->saves.size(); ++save) {
     const sim::SaveReport& each = report->saves[save];
     if (each.aborted_ranks == 0) continue;
@@ -111,6 +122,10 @@ void add_replay_command(CLI::App& app, Command* chosen) {
       ->type_name("N")
       ->allow_extra_args(false);
   command->add_flag("--quiet", options->quiet, "Print no log");
+  command
+      ->add_option("--html", options->html,
+                   "Instead of the log, write a page for a browser: what led to the violation")
+      ->type_name("FILE");
   command->add_flag("--any-version", options->any_version, "Also run files that another version recorded");
   command->footer(kReplayFooter);
   command->callback([=] { *chosen = [=] { return run_replay(*options); }; });

@@ -51,6 +51,33 @@ TEST(Fuzz, RunsEachSeedInEachMode) {
   EXPECT_FALSE(out["never_taken"].empty());
 }
 
+TEST(Fuzz, SteersFurtherSeedsToWhatNeverMet) {
+  const auto cells_after = [](const std::vector<std::string>& more) {
+    std::vector<std::string> options = {"fuzz", "--seeds", "1..4", "--mode", "collective-free", "--json"};
+    options.insert(options.end(), more.begin(), more.end());
+    const ProcessEnd end = run_shoal(options);
+    EXPECT_EQ(end.status, 0) << end.err << end.out;
+    return nlohmann::json::parse(end.out);
+  };
+  const auto plain = cells_after({});
+  const auto steered = cells_after({"--until-covered", "--most-more", "20"});
+  EXPECT_EQ(plain["seeds"], 4);
+  EXPECT_EQ(steered["seeds"], 24);
+  EXPECT_GT(steered["aimed"].size(), plain["aimed"].size() + 10);
+  EXPECT_FALSE(steered["empty_cells"].empty());
+}
+
+TEST(Fuzz, AimsAFailureOfAKindAtAnEvent) {
+  const ProcessEnd end =
+      run_shoal({"fuzz", "--seeds", "1..5", "--aim", "dies@node: WriteShard", "--most-failures", "0", "--json"});
+  ASSERT_EQ(end.status, 0) << end.err << end.out;
+  const auto out = nlohmann::json::parse(end.out);
+  EXPECT_EQ(out["failures"], 5);
+  ASSERT_EQ(out["aimed"].size(), 1u);
+  EXPECT_EQ(out["aimed"][0]["moment"], "node: WriteShard");
+  EXPECT_EQ(out["aimed"][0]["failure"], "dies");
+}
+
 TEST(Fuzz, RecordsACampaign) {
   const TemporaryFolder folder;
   const ProcessEnd end = run_shoal({"fuzz", "--seeds", "1..10", "--every-mode", "--record", folder.path()});
@@ -72,6 +99,8 @@ TEST(Fuzz, RefusesBadOptionsInOneLine) {
                                                   {"--mode", "fast"},
                                                   {"--most-failures", "101"},
                                                   {"--record", "/nowhere/at/all"},
+                                                  {"--aim", "dies"},
+                                                  {"--aim", "melts@node: WriteShard"},
                                                   {"--mode", "collective", "--every-mode"}}) {
     std::vector<std::string> all = {"fuzz"};
     all.insert(all.end(), options.begin(), options.end());
