@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -121,7 +122,12 @@ namespace {
 // The exit status of a command that ends because of a lack of memory or threads: kExitFailed for a node or a
 // launch, and kExitUnusable for any other command.
 void install(int argc, char** argv) {
-  const bool is_node = argc > 1 && (std::strcmp(argv[1], "node") == 0 || std::strcmp(argv[1], "launch") == 0);
+  shoal::base::open_standard_descriptors();
+  const bool is_launch = argc > 1 && std::strcmp(argv[1], "launch") == 0;
+  const bool is_node = is_launch || (argc > 1 && std::strcmp(argv[1], "node") == 0);
+  // A write beyond RLIMIT_FSIZE fails with EFBIG, which names the file. What `launch` starts would inherit
+  // this.
+  if (!is_launch) std::signal(SIGXFSZ, SIG_IGN);
   shoal::base::install_crash_report("shoal", is_node ? shoal::cli::kExitFailed : shoal::cli::kExitUnusable);
 }
 

@@ -220,7 +220,9 @@ Result<std::unique_ptr<LocalSocket>> LocalSocket::connect(const std::string& pat
     return Status(Code::unavailable, fmt::format("{}: {}", path, std::strerror(errno)));
   }
   if (Status peer = check_peer(fd.get()); !peer.ok()) return peer.with_context(path);
-  return std::make_unique<LocalSocket>(std::move(fd));
+  auto socket = std::make_unique<LocalSocket>(std::move(fd));
+  socket->parent_only_.emplace(socket->fd());
+  return socket;
 }
 
 Status LocalSocket::send(const LocalMessage& message, int fd_to_pass) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/owned_fd.h"
+#include "base/parent_only.h"
 #include "local/messages/messages.h"
 #include "shoal/status.h"
 
@@ -33,6 +34,7 @@ class LocalSocket {
   explicit LocalSocket(base::OwnedFd fd);
   // Code::unavailable: no process listens. Code::refused: the listening process runs as another user, who is
   // not root.
+  // The children that this process forks do not keep the socket (base/parent_only.h).
   static Result<std::unique_ptr<LocalSocket>> connect(const std::string& path);
 
   // The caller keeps fd_to_pass. Code::too_large: the message is longer than kMaxLocalMessageBytes and was
@@ -56,6 +58,7 @@ class LocalSocket {
   struct State;
   Result<bool> send_frame(const LocalFrame& frame, int fd_to_pass, bool may_wait);
   base::OwnedFd fd_;
+  std::optional<base::ParentOnly> parent_only_;  // ends before fd_ does
   std::shared_ptr<State> state_;
 };
 

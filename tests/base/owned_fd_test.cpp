@@ -58,5 +58,33 @@ TEST(OwnedFd, LeavesAReleasedDescriptorOpen) {
   EXPECT_FALSE(is_open(fd));
 }
 
+// Regression: with standard output closed, a slab got its number, and what the trainer printed went into it.
+TEST(OwnedFd, IsNeverAStandardDescriptor) {
+  for (const int standard : {0, 1, 2}) {
+    const OwnedFd saved(::fcntl(standard, F_DUPFD_CLOEXEC, 3));
+    ASSERT_TRUE(saved.valid());
+    ::close(standard);
+    const int opened = new_fd();
+    const OwnedFd owner(opened);
+    OwnedFd other;
+    other.reset(new_fd());
+    const bool is_closed = !is_open(standard);
+    ASSERT_EQ(::dup2(saved.get(), standard), standard);
+    EXPECT_EQ(opened, standard);
+    EXPECT_TRUE(is_closed);
+    EXPECT_GT(owner.get(), 2);
+    EXPECT_GT(other.get(), 2);
+  }
+}
+
+TEST(StandardDescriptors, AreOpenedWhereTheyAreClosed) {
+  const OwnedFd saved(::fcntl(1, F_DUPFD_CLOEXEC, 3));
+  ::close(1);
+  open_standard_descriptors();
+  const bool opened = is_open(1);
+  ASSERT_EQ(::dup2(saved.get(), 1), 1);
+  EXPECT_TRUE(opened);
+}
+
 }  // namespace
 }  // namespace shoal::base
