@@ -11,7 +11,8 @@ namespace shoal::actors {
 
 class AttemptWatch {
  public:
-  // state: the decision of the attempt; `deleted` also if its folder is gone. An error: the root could not be read or written.
+  // state: the decision of the attempt; `deleted` also if its folder is gone. An error: the root could not be
+  // read or written.
   using Then = std::function<void(TimeNs now, Result<storage::AttemptInfo::State> state, EffectWriter& out)>;
 
   AttemptWatch(PendingOperations& operations, PendingTimers& timers, TimeNs poll)

@@ -91,7 +91,7 @@ struct OperationRunner::Impl {
   Answer<operation::PublishDecision> operator()(const operation::PublishDecision& publish) {
     const auto* tombstone = std::get_if<storage::Tombstone>(publish.body.get());
     if (tombstone != nullptr && tombstone->reason == storage::Tombstone::Reason::aborted) {
-      return shared(abort(publish.key, tombstone->cause, publish.looks_first));
+      return shared(abort(publish, tombstone->cause));
     }
     storage::Decision decision{publish.key, surroundings.nonce(), root_id, surroundings.unix_time_ns(),
                                *publish.body};
@@ -341,7 +341,7 @@ struct OperationRunner::Impl {
   Status keep_roster_of(const storage::Decision& committed);
   // Whether a later run exists: a node that has lost its coordinator may not know.
   Result<bool> is_passed(uint32_t generation);
-  Result<storage::Decision> abort(const AttemptKey& key, const std::string& cause, bool looks_first);
+  Result<storage::Decision> abort(const operation::PublishDecision& publish, const std::string& cause);
   // Rejects an abort of an attempt that the catalog has as committed: an operator or the file system has lost
   // its manifest. A tombstone would let its shards be swept.
   Status refuse_lost_manifest(const AttemptKey& key);
@@ -370,16 +370,20 @@ Result<bool> OperationRunner::Impl::is_passed(uint32_t generation) {
   return !generations->empty() && generations->back().generation > generation;
 }
 
-Result<storage::Decision> OperationRunner::Impl::abort(const AttemptKey& key, const std::string& cause,
-                                                       bool looks_first) {
+Result<storage::Decision> OperationRunner::Impl::abort(const operation::PublishDecision& publish,
+                                                       const std::string& cause) {
+  const AttemptKey& key = publish.key;
   const storage::DecisionStamp mark = stamp();
-  SHOAL_ASSIGN_OR_RETURN(const bool passed, looks_first ? is_passed(key.generation) : Result<bool>(true));
+  SHOAL_ASSIGN_OR_RETURN(const bool passed,
+                         publish.looks_first ? is_passed(key.generation) : Result<bool>(true));
   if (!passed) {
     auto completed = storage::complete_if_begun(storage, key, mark, surroundings.before_commit);
     if (completed.ok() || !storage::is_unproven(completed.status())) return completed;
   }
   SHOAL_RETURN_IF_ERROR(refuse_lost_manifest(key));
-  return storage::abort_attempt(storage, key, mark, cause, surroundings.before_commit);
+  const auto folder =
+      publish.has_folder ? storage::FolderOfAttempt::exists : storage::FolderOfAttempt::may_lack;
+  return storage::abort_attempt(storage, key, mark, cause, folder, surroundings.before_commit);
 }
 
 Status OperationRunner::Impl::refuse_lost_manifest(const AttemptKey& key) {

@@ -5,6 +5,7 @@
 #include "actors/shard_writer/shard_writer.h"
 #include "base/rank_names.h"
 #include "base/rare_path.h"
+#include "storage/decisions/rank_manifest_set.h"
 
 namespace shoal::actors {
 
@@ -33,7 +34,9 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
     why = give_up_after(save.failure());
     first = cause_of(save.failed_rank(), save.failure());
   }
-  publish_tombstone(abort_of(key, why, first.substr(0, storage::kMaxCauseBytes)), out);
+  operation::PublishDecision tombstone = abort_of(key, why, first.substr(0, storage::kMaxCauseBytes));
+  tombstone.has_folder = save.has_published();
+  publish_tombstone(tombstone, out);
 }
 
 std::string ShardWriter::cause_of(std::optional<Rank> rank, const Status& failure) const {
@@ -46,6 +49,7 @@ void ShardWriter::publish_tombstone(const operation::PublishDecision& made, Effe
       made, out, [this, made](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         if (!saves_.contains(made.key)) return;
         if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
+        if (storage::is_folder_gone(**decision)) return close_folder_gone(made.key, then_out);
         if ((*decision)->was_committed()) {
           base::rare_path<"shard writer: finds a manifest instead of its tombstone">();
           then_out.warning(to_string(made.key) + ": " + std::get<storage::Tombstone>(*made.body).cause +

@@ -30,6 +30,11 @@ bool NodeSave::all_published() const {
   });
 }
 
+bool NodeSave::has_published() const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const auto& each) { return each.second.is(RankSaveState::published); });
+}
+
 Status NodeSave::check_user(Rank rank) const {
   const UserMetadataPtr& user = ranks.at(rank).user;
   for (const auto& [other, part] : ranks) {

@@ -121,14 +121,7 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   if (found == saves_.end()) return;
   NodeSave& save = found->second;
   save.set.is_looking = false;
-  if (decision.ok() && storage::is_folder_gone(**decision)) {
-    base::rare_path<"rank-local: the folder of a save is gone">();
-    return close_unknown(key,
-                         Status(Code::unavailable, "the folder of " + to_string(key) +
-                                                       " is missing: the checkpoint was committed and "
-                                                       "deleted since, or the folder was removed by hand"),
-                         out);
-  }
+  if (decision.ok() && storage::is_folder_gone(**decision)) return close_folder_gone(key, out);
   if (decision.ok()) {
     if ((*decision)->was_committed()) {
       out.to_role(RoleKind::coordinator, event::RankLocalCommitted{});
@@ -150,6 +143,15 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
     return fail(now, key, std::nullopt, why, out);
   }
   look_at_set_again(now, key, save, took, out);
+}
+
+void ShardWriter::close_folder_gone(const AttemptKey& key, EffectWriter& out) {
+  base::rare_path<"rank-local: the folder of a save is gone">();
+  close_unknown(key,
+                Status(Code::unavailable, "the folder of " + to_string(key) +
+                                              " is missing: the checkpoint was committed and deleted since, "
+                                              "or the folder was removed by hand"),
+                out);
 }
 
 void ShardWriter::look_at_set_again(TimeNs now, const AttemptKey& key, NodeSave& save, TimeNs took,

@@ -268,6 +268,8 @@ class ShardWriter final : public Role {
   std::optional<std::string> why_hopeless(const std::vector<uint64_t>& missing, bool is_without_coordinator);
   bool has_missed_coordinator(TimeNs now, const NodeSave& save) const;  // for host_lost_ms
   void sweep_rank_local(const AttemptKey& key, EffectWriter& out);
+  // The folder in which ranks here have published is gone: what became of the save is not known.
+  void close_folder_gone(const AttemptKey& key, EffectWriter& out);
   // The node stops. What it has published counts once the other ranks have published.
   void leave_rank_local(const AttemptKey& key, EffectWriter& out);
 

@@ -301,6 +301,16 @@ void CountedRoot::note_abort(const AttemptKey& key, uint32_t generation) {
   attempt.complete_when_aborted = clock_.now() - std::max(attempt.written_at, rostered_at_[key.generation]);
 }
 
+namespace {
+
+actors::OperationResult folder_gone(const AttemptKey& key) {
+  return std::make_shared<const storage::Decision>(storage::Decision{
+      key, Nonce{}, RootId{}, 0,
+      storage::Tombstone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)}});
+}
+
+}  // namespace
+
 CountedRoot::Work CountedRoot::publish_decision(const actors::operation::PublishDecision& publish,
                                                 uint32_t generation) {
   StorageSteps steps;
@@ -323,10 +333,12 @@ CountedRoot::Work CountedRoot::publish_decision(const actors::operation::Publish
   made->unix_time_ns = 0;
   return {std::move(steps),
           [this, made = std::shared_ptr<const storage::Decision>(std::move(made)), bytes,
-           looks = publish.looks_first, generation]() -> Result<actors::OperationResult> {
+           looks = publish.looks_first, has_folder = publish.has_folder,
+           generation]() -> Result<actors::OperationResult> {
             if (made->committed() && is_folder_gone(made->key)) {
               return Status(Code::not_found, to_string(made->key) + " was deleted");
             }
+            if (has_folder && is_folder_gone(made->key)) return folder_gone(made->key);
             // A complete set of rank manifests is committed, even if this operation wants to abort it.
             if (!made->committed() && attempts_[made->key].is_complete_set()) {
               if (auto merged = merge(made->key); merged.ok()) return merged;
@@ -383,12 +395,7 @@ CountedRoot::Work CountedRoot::publish_rank_manifest(const actors::operation::Pu
 }
 
 CountedRoot::Work CountedRoot::complete_rank_local(const actors::operation::CompleteRankLocal& complete) {
-  if (is_folder_gone(complete.key)) {
-    auto gone = std::make_shared<const storage::Decision>(storage::Decision{
-        complete.key, Nonce{}, RootId{}, 0,
-        storage::Tombstone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)}});
-    return answer_seen({{StepKind::look, 2}}, actors::OperationResult(std::move(gone)));
-  }
+  if (is_folder_gone(complete.key)) return answer_seen({{StepKind::look, 2}}, folder_gone(complete.key));
   const Attempt& attempt = attempts_[complete.key];
   StorageSteps steps;
   if (attempt.decision) {

@@ -194,15 +194,20 @@ Status allow_commit(const BeforeCommit& before_commit) {
   return reads_as_the_attempts ? Status(Code::refused, allowed.message()) : allowed;
 }
 
+namespace {
+
+Decision folder_gone(const AttemptKey& key, const DecisionStamp& stamp) {
+  return {key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
+}
+
+}  // namespace
+
 Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                      const BeforeCommit& before_commit) {
   auto existing = read_decision(storage, key);
   if (existing.ok() || existing.status().code() != Code::not_found) return existing;
   auto listed = storage.list(attempt_folder(key));
-  if (listed.status().code() == Code::not_found) {
-    return Decision{
-        key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
-  }
+  if (listed.status().code() == Code::not_found) return folder_gone(key, stamp);
   SHOAL_RETURN_IF_ERROR(listed.status());
   SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_listed(storage, key, *listed));
   SHOAL_RETURN_IF_ERROR(allow_commit(before_commit));
@@ -211,7 +216,7 @@ Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, co
 }
 
 Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
-                               std::string cause, const BeforeCommit& before_commit) {
+                               std::string cause, FolderOfAttempt folder, const BeforeCommit& before_commit) {
   auto info = inspect_attempt(storage, key);
   if (!info.ok() && info.status().code() != Code::not_found) return info.status();
   if (info.ok() && info->is_complete_set()) {
@@ -220,8 +225,12 @@ Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const De
     const bool is_none = code == Code::corrupt || code == Code::not_found;
     if (!is_none) return completed;
   }
-  return publish_decision(storage, Decision{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns,
-                                            Tombstone{Tombstone::Reason::aborted, std::move(cause)}});
+  const Decision aborted{key, stamp.nonce, stamp.root_id, stamp.unix_time_ns,
+                         Tombstone{Tombstone::Reason::aborted, std::move(cause)}};
+  if (folder == FolderOfAttempt::may_lack) return publish_decision(storage, aborted);
+  auto published = publish_decision_in_folder(storage, aborted);
+  if (published.status().code() == Code::not_found) return folder_gone(key, stamp);
+  return published;
 }
 
 }  // namespace shoal::storage

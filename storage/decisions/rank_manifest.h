@@ -87,7 +87,12 @@ Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, co
 // Ends an attempt that no process continues. A complete set is merged, because it is already a checkpoint.
 // Any other attempt gets a tombstone with this cause. Returns the final decision. After an error nothing was
 // published: the state could not be read, or a newer program wrote a manifest of the set.
+//
+// `folder`: whether the caller knows that the attempt had a folder. If that is gone, the attempt was decided
+// and deleted since. Then nothing is published, and the answer is is_folder_gone (rank_manifest_set.h).
+enum class FolderOfAttempt : uint8_t { may_lack, exists };
 Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
-                               std::string cause, const BeforeCommit& before_commit = nullptr);
+                               std::string cause, FolderOfAttempt folder = FolderOfAttempt::may_lack,
+                               const BeforeCommit& before_commit = nullptr);
 
 }  // namespace shoal::storage

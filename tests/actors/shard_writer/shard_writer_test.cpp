@@ -860,6 +860,31 @@ TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is missing"));
 }
 
+// Regression: the node saw no commit before the checkpoint was deleted, gave up, and made its folder again.
+TEST_F(AShardWriterByItself, PublishesNoTombstoneOutsideTheFolderOfWhatItHasPublished) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
+  role_.receive(kCoordinatorNode, RoleKind::coordinator,
+                wire::Undecided{{1, 5, 1}, Status(Code::unavailable, "gone")});
+  ASSERT_EQ(role_.started<operation::PublishDecision>(), 1u);
+  const auto publishes = [](const effect::Start& each) {
+    return std::holds_alternative<operation::PublishDecision>(each.operation);
+  };
+  const auto publish = std::find_if(role_.starts.begin(), role_.starts.end(), publishes);
+  EXPECT_TRUE(std::get<operation::PublishDecision>(publish->operation).has_folder);
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(
+      tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
+  ASSERT_EQ(notified(0).size(), 1u);
+  EXPECT_EQ(notified(0)[0].code(), Code::unavailable);
+  EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is missing"));
+}
+
 TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLaterSteps) {
   for (uint64_t step = 0; step <= 1024; ++step) {
     const uint64_t which = step < 1024 ? 10'000 + step : 1;

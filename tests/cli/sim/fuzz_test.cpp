@@ -68,8 +68,8 @@ TEST(Fuzz, SteersFurtherSeedsToWhatNeverMet) {
 }
 
 TEST(Fuzz, AimsAFailureOfAKindAtAnEvent) {
-  const ProcessEnd end =
-      run_shoal({"fuzz", "--seeds", "1..5", "--aim", "dies@node: WriteShard", "--most-failures", "0", "--json"});
+  const ProcessEnd end = run_shoal(
+      {"fuzz", "--seeds", "1..5", "--aim", "dies@node: WriteShard", "--most-failures", "0", "--json"});
   ASSERT_EQ(end.status, 0) << end.err << end.out;
   const auto out = nlohmann::json::parse(end.out);
   EXPECT_EQ(out["failures"], 5);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "storage/decisions/rank_manifest_set.h"
 #include "storage/root/run_root.h"
 #include "tests/storage/decisions/decision_samples.h"
 #include "tests/storage/shards/shard_samples.h"
@@ -161,6 +162,27 @@ TEST_F(RankManifests, AreNotVoidedOnceTheyAreComplete) {
   auto existing = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "nobody came back");
   ASSERT_OK(existing.status());
   EXPECT_TRUE(existing->committed());
+}
+
+// Regression: a node that had not yet seen the commit created the folder of the deleted checkpoint again,
+// with a tombstone.
+TEST_F(RankManifests, OfADeletedCheckpointAreNotVoided) {
+  put_all_but(kWorld);
+  ASSERT_TRUE(complete_rank_local(*memory_, kKey, {})->committed());
+  ASSERT_OK(memory_->move_folder(attempt_folder(kKey), partial_name("removed", nonce_of(3))));
+  auto existing = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "no decision came",
+                                FolderOfAttempt::exists);
+  ASSERT_OK(existing.status());
+  EXPECT_TRUE(is_folder_gone(*existing));
+  EXPECT_EQ(memory_->list(attempt_folder(kKey)).status().code(), Code::not_found);
+}
+
+TEST_F(RankManifests, AreVoidedWhereTheFolderExists) {
+  put_all_but(2);
+  auto existing = abort_attempt(*memory_, kKey, {nonce_of(5), nonce_of(77), 9}, "no decision came",
+                                FolderOfAttempt::exists);
+  ASSERT_OK(existing.status());
+  EXPECT_EQ(existing->tombstone().cause, "no decision came");
 }
 
 TEST_F(RankManifests, AreVoidedWhereOneIsMissingOrDamaged) {
