@@ -123,6 +123,10 @@ constexpr actors::TimeNs kTinyPromptMs = 200;
 constexpr actors::TimeNs kPromptRoundTrips = 50;
 // How often storage is looked at between the last report and the last answer, beside once a rank's files.
 constexpr uint64_t kLooksOfASave = 64;
+constexpr uint64_t kLooksOfARankLocalRank = 4;
+// A node that merges rank manifests reads so many at a time. Its round trips may be so many times as long as
+// the median: e^4σ of the profiles' tails.
+constexpr uint64_t kMergedAtOnce = 8, kSlowestRoundTrip = 16;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
@@ -195,7 +199,10 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
 // How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
 // again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its
 // node lives.
-actors::TimeNs longest_wait_ms(const Scenario& scenario, const actors::Timeouts& timeouts) {
+actors::TimeNs longest_wait_ms(const Scenario& scenario, const Profile& profile,
+                               const actors::Timeouts& timeouts) {
+  // Plans that are lists of items take as long as they take: until a waiting rank gives up.
+  if (scenario.mode == SaveMode::collective && profile.items.is_modelled()) return timeouts.node_deadline_ms;
   // Of a rank-local save, a coordinator that starts again knows no ranks.
   bool is_known = scenario.mode != SaveMode::rank_local || spares_coordinator(scenario.failures);
   for (const Failure& failure : scenario.failures) {
@@ -288,6 +295,11 @@ class RunWatch {
     return [this, hears = listeners.failure](const Failure& failure) { hears(events_.now(), failure); };
   }
   Oracles* oracles() { return oracles_ ? &*oracles_ : nullptr; }
+  void save_begins(uint32_t save) {
+    if (!oracles_) return;
+    changes_before_.resize(save, cluster_.storage().changes);
+    oracles_->save_begins(events_.now(), save);
+  }
   void loaded() {
     if (load_oracles_) load_oracles_->loaded();
   }
@@ -346,15 +358,18 @@ class RunWatch {
     const actors::TimeNs skew_ms =
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
     const actors::TimeNs margin_ms = kSaveMarginMs + skew_ms;
-    const uint64_t looks = kLooksOfASave + scenario_.ranks;  // one after the other
-    facts.prompt_deadline = prompt_ns() + skew_ms * actors::kMillisecond +
-                            static_cast<actors::TimeNs>(looks * profile_.storage.look_ns);
-    facts.save_deadline = (longest_wait_ms(scenario_, timeouts) + margin_ms) * actors::kMillisecond;
+    // One after the other. A rank-local rank reads its manifest and the headers of its files back.
+    const uint64_t looks_of_a_rank = scenario_.mode == SaveMode::rank_local ? kLooksOfARankLocalRank : 1;
+    const uint64_t looks = kLooksOfASave + looks_of_a_rank * scenario_.ranks;
+    facts.prompt_deadline =
+        prompt_ns() + skew_ms * actors::kMillisecond + times(looks, profile_.storage.look_ns) + merging();
+    facts.save_deadline = (longest_wait_ms(scenario_, profile_, timeouts) + margin_ms) * actors::kMillisecond;
     facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
     facts.needs_no_abort = needs_no_abort(scenario_, timeouts);
     facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {
-      return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged);
+      return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged) +
+             creating(save);
     };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
     facts.assigned_bytes = [this](const storage::Manifest& manifest, Rank rank) {
@@ -366,6 +381,17 @@ class RunWatch {
       oracles_->sent(events_.now(), from, to, bytes);
     });
     trainers.on_slab([this](Rank rank, uint32_t in_use) { oracles_->slabs(events_.now(), rank, in_use); });
+  }
+  // How long the metadata server has served creations since the save began. No role polls by creating names,
+  // so a save that waits for nothing gets no longer deadline.
+  actors::TimeNs creating(uint32_t save) const {
+    const uint64_t before = save <= changes_before_.size() ? changes_before_[save - 1] : 0;
+    return times(cluster_.storage().changes - before, profile_.storage.change_ns);
+  }
+  // How long it may take to merge the manifests of a rank-local save.
+  actors::TimeNs merging() const {
+    if (scenario_.mode != SaveMode::rank_local) return 0;
+    return times(kSlowestRoundTrip * (scenario_.ranks / kMergedAtOnce), profile_.storage.round_trip_ns);
   }
   // Rank-local nodes poll the root, and more and more slowly.
   actors::TimeNs prompt_ns() const {
@@ -390,6 +416,7 @@ class RunWatch {
   std::optional<Oracles> oracles_;
   std::optional<LoadOracles> load_oracles_;
   std::optional<Violation> replicas_violation_;
+  std::vector<uint64_t> changes_before_;  // by save: what the storage had changed when it began
 };
 
 // True: the run must end. Publishes the progress; `thoroughly`: also the values that need a pass over all
@@ -606,7 +633,7 @@ class JobRun {
     }
     trainers_.emplace(events, cluster_, profile, std::move(made.job), [this](uint32_t save) {
       phases_.push_back(meter_.take());
-      if (checks_.oracles()) checks_.oracles()->save_begins(events_.now(), save);
+      checks_.save_begins(save);
       if (reads_) reads_->save_begins();
       begin_readers(save);
     });

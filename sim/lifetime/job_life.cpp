@@ -139,8 +139,10 @@ class Living {
   }
   TimeNs slower(TimeNs full) const { return scaled(full, plan_.hosts, pool_.active()); }
   TimeNs faster(TimeNs wall) const { return scaled(wall, pool_.active(), plan_.hosts); }
+  // At most kMaxLife, which is as good as never: no life lasts longer.
   static TimeNs scaled(TimeNs time, uint64_t by, uint64_t of) {
-    return static_cast<TimeNs>(multiply_divide(static_cast<uint64_t>(time), by, of));
+    const Wide whole = Wide{static_cast<uint64_t>(time)} * by / of;
+    return static_cast<TimeNs>(std::min<Wide>(whole, static_cast<uint64_t>(kMaxLife)));
   }
 
   End save() {
@@ -289,6 +291,7 @@ double Life::goodput() const {
 }
 
 TimeNs whole_steps(TimeNs interval, TimeNs step) {
+  interval = std::min(interval, kMaxLife);
   return std::max<TimeNs>(1, (interval + step / 2) / step) * step;
 }
 

@@ -73,5 +73,32 @@ TEST(ALargeJob, LooksAtItsRankManifestsFromFewNodes) {
   EXPECT_LE(report.saves.front().costs.storage.listed, 20u * 512);
 }
 
+SimulationReport saves_of_70b(const std::string& profile, SaveMode mode, uint32_t saves) {
+  Scenario scenario;
+  scenario.model = "llama3-70b";
+  scenario.ranks = 2048;
+  scenario.profile = profile;
+  scenario.mode = mode;
+  scenario.saves = saves;
+  return simulated(scenario);
+}
+
+// Creating the files of a save takes the one prefix of an attempt 5.6 s here.
+TEST(ALargeJob, MayTakeAsLongAsItsStorageTakesToCreateItsFiles) {
+  for (SaveMode mode : kModes) {
+    const SimulationReport report = saves_of_70b("object-store", mode, 1);
+    EXPECT_FALSE(report.violation) << report.violation->what;
+    EXPECT_TRUE(report.saves.front().is_committed());
+    EXPECT_GT(report.saves.front().committed.greatest, 5000 * actors::kMillisecond);
+  }
+}
+
+// DCP plans the first save for minutes, in which the second one waits. No rank gives up.
+TEST(ALargeJob, MayPlanForAsLongAsItsRanksWait) {
+  const SimulationReport report = saves_of_70b("pytorch-dcp", SaveMode::collective, 2);
+  EXPECT_FALSE(report.violation) << report.violation->what;
+  EXPECT_TRUE(report.saves.back().is_committed());
+}
+
 }  // namespace
 }  // namespace shoal::sim

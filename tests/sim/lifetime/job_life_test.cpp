@@ -172,6 +172,21 @@ TEST(JobLife, GoesOnSmallerIfItMay) {
   expect_parts_sum(life, plan);
 }
 
+// An interval of ten years takes a thousand years on one host of a hundred.
+TEST(JobLife, AnIntervalOnAFewHostsMayOutlastEveryTime) {
+  JobPlan plan = plan_of(s(10'000));
+  plan.hosts = 100;
+  plan.hosts_min = 1;
+  plan.spares = 0;
+  plan.repair = kMaxLife;
+  plan.failures.rack_hosts = 99;
+  const Life life = lived(plan, at({{s(100), FailureTime::Kind::rack}}), kMaxLife);
+  expect_parts_sum(life, plan);
+  EXPECT_EQ(life.parts.detection, s(20));
+  EXPECT_EQ(life.parts.lost_steps, s(100));
+  EXPECT_EQ(life.parts.training + life.parts.fewer_hosts, s(10'000 - 100 - 20 - 30));
+}
+
 TEST(JobLife, ASaveOutlivesTrainersIfNoHostIsLost) {
   const JobPlan plan = plan_of(s(300));
   JobCosts costs = costs_of_test();
