@@ -159,6 +159,7 @@ class NodeSave {
   using Ready = std::pair<size_t, size_t>;  // ranks that have written, ranks that wait for the coordinator
   Ready ready() const;
   Ready reported;             // as the last report stated
+  Ready ready_before;         // when the timer `partial` was set
   RosterId roster_id;         // roster for the ranks that wait (AttemptRoster); zero: not received yet
   bool partial_due = false;   // the next report may leave out ranks that are not ready
   bool is_announced = false;  // LayoutsStaged was sent before this node had a roster

@@ -19,20 +19,35 @@ bool ShardWriter::all_here_ready(const NodeSave& save) const {
   return true;
 }
 
+bool ShardWriter::all_here_staged(const NodeSave& save) const {
+  for (Rank rank : config_.expected_ranks) {
+    if (!save.has_staged(rank)) return false;
+  }
+  return std::ranges::all_of(attached_, [&](const auto& each) { return save.has_staged(each.first); });
+}
+
 // Reports when all ranks here are ready; else after a while without the others.
 void ShardWriter::report_soon(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out) {
-  if (save.partial == 0 && !save.partial_due) {
-    save.partial =
-        timers_.set(now + save.partials.next(), out, [this, key](TimeNs then_now, EffectWriter& then_out) {
-          auto open = saves_.find(key);
-          if (open == saves_.end()) return;
-          open->second.partial = 0;
-          open->second.partial_due = true;
-          base::rare_path<"shard writer: reports without the slower ranks of its host">();
-          consider_report(then_now, key, then_out);
-        });
-  }
+  if (!rank_local_ && save.partial == 0 && !save.partial_due) await_others(now, key, save, out);
   consider_report(now, key, out);
+}
+
+// A report without the others tells the coordinator which ranks do not come. While all ranks here have staged
+// and one after the other is written, it would say nothing that the report of all of them does not.
+void ShardWriter::await_others(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out) {
+  save.ready_before = save.ready();
+  save.partial =
+      timers_.set(now + save.partials.next(), out, [this, key](TimeNs then_now, EffectWriter& then_out) {
+        auto open = saves_.find(key);
+        if (open == saves_.end()) return;
+        NodeSave& waiting = open->second;
+        waiting.partial = 0;
+        const bool goes_on = waiting.ready() != waiting.ready_before;
+        if (goes_on && all_here_staged(waiting)) return await_others(then_now, key, waiting, then_out);
+        waiting.partial_due = true;
+        base::rare_path<"shard writer: reports without the slower ranks of its host">();
+        consider_report(then_now, key, then_out);
+      });
 }
 
 void ShardWriter::announce(TimeNs now, const AttemptKey& key, EffectWriter& out) {

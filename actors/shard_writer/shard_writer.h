@@ -168,7 +168,9 @@ class ShardWriter final : public Role {
   // --- reporting ---
   // Whether every rank of this host that may take part has written, or waits for the coordinator.
   bool all_here_ready(const NodeSave& save) const;
+  bool all_here_staged(const NodeSave& save) const;
   void report_soon(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
+  void await_others(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
   // For a save that has no roster for a while: sends LayoutsStaged. From then on the coordinator's deadline
   // applies to the save, and the coordinator checks it against the ranks that are gone.
   void announce(TimeNs now, const AttemptKey& key, EffectWriter& out);

@@ -1019,42 +1019,70 @@ TEST_F(AShardWriterOfASmallModel, RecordsWhatAnEarlierNodeSaidIsDurable) {
   EXPECT_EQ(role_.started<operation::RecordStaged>(), 1u);
 }
 
-// A host whose files become ready one after the other. In a job of many hosts, each host reports them so.
-TEST_F(AShardWriterByItself, ReportsWithoutTheRestLessOftenTheLongerItTakes) {
-  constexpr Rank kRanks = 8;
-  for (Rank rank = 1; rank < kRanks; ++rank) {
-    local::Attach attach;
-    attach.rank = rank;
-    attach.world_size = kRanks;
-    role_.from_client(kClient + rank, attach);
+// A host of eight ranks that have staged, whose files become ready one after the other.
+class AShardWriterOfEightRanks : public AShardWriterByItself {
+ protected:
+  static constexpr Rank kRanks = 8;
+
+  AShardWriterOfEightRanks() {
+    for (Rank rank = 1; rank < kRanks; ++rank) {
+      local::Attach attach;
+      attach.rank = rank;
+      attach.world_size = kRanks;
+      role_.from_client(kClient + rank, attach);
+    }
+    world_known(std::vector<uint32_t>(kRanks, 0));
   }
-  world_known(std::vector<uint32_t>(kRanks, 0));
-  for (Rank rank = 0; rank < kRanks; ++rank) stage(5, rank);
-  std::vector<size_t> ranks_reported;
-  auto write_next = [&] {
+  void write_next() {
     OperationId id = 0;
     auto write = role_.take_start<operation::WriteShard>(&id);
     ASSERT_TRUE(write.has_value());
     storage::WrittenShard written;
     for (const storage::ShardPiece& piece : write->pieces) written.payload_bytes += piece.bytes;
     role_.handle(event::OperationDone{id, OperationResult(written)});
-  };
-  auto listen = [&] {
+  }
+  void pass_seconds(int64_t seconds) {
+    role_.pass(seconds * 1'000 * kMillisecond);
     for (const auto& report : role_.sent<wire::ShardsWritten>(kCoordinatorNode)) {
-      ranks_reported.push_back(report.plans.size());
+      ranks_reported_.push_back(report.plans.size());
     }
     role_.sends.clear();
     role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Pending{{1, 5, 1}});
-  };
+  }
+
+  std::vector<size_t> ranks_reported_;
+};
+
+// Regression: each host of a large job reported several times, because its files take seconds each.
+TEST_F(AShardWriterOfEightRanks, ReportsOnceIfItsRanksAreWrittenOneAfterTheOther) {
+  for (Rank rank = 0; rank < kRanks; ++rank) stage(5, rank);
+  for (Rank rank = 0; rank + 1 < kRanks; ++rank) {
+    write_next();
+    pass_seconds(1);
+  }
+  EXPECT_THAT(ranks_reported_, ::testing::IsEmpty());
+  write_next();
+  pass_seconds(0);
+  EXPECT_THAT(ranks_reported_, ElementsAre(8u));  // at once
+}
+
+TEST_F(AShardWriterOfEightRanks, ReportsWithoutThoseThatAreWrittenNoFurther) {
+  for (Rank rank = 0; rank < kRanks; ++rank) stage(5, rank);
+  for (Rank rank = 0; rank < 6; ++rank) write_next();
+  pass_seconds(1);
+  EXPECT_THAT(ranks_reported_, ::testing::IsEmpty());
+  for (int second = 0; second < 5; ++second) pass_seconds(1);  // 2 s, in which five were written, and 4 s
+  EXPECT_THAT(ranks_reported_, ElementsAre(6u));
+}
+
+// It reports less often the longer it takes.
+TEST_F(AShardWriterOfEightRanks, ReportsWithoutARankThatDoesNotStage) {
+  for (Rank rank = 0; rank + 1 < kRanks; ++rank) stage(5, rank);
   for (Rank rank = 0; rank + 1 < kRanks; ++rank) {  // one every second
     write_next();
-    role_.pass(1'000 * kMillisecond);
-    listen();
+    pass_seconds(1);
   }
-  EXPECT_EQ(ranks_reported, (std::vector<size_t>{2, 6}));  // after 2 s, and 4 s after that
-  write_next();
-  listen();
-  EXPECT_EQ(ranks_reported, (std::vector<size_t>{2, 6, 8}));  // at once
+  EXPECT_THAT(ranks_reported_, ElementsAre(2u, 6u));  // after 2 s, and 4 s after that
 }
 
 }  // namespace
