@@ -40,7 +40,7 @@ std::string replay_text(const Replay& replay) {
                       toml_string(replay.version), replay.trace_hash, replay.events);
   if (!replay.build.empty()) text += fmt::format("build = {}\n", toml_string(replay.build));
   if (!replay.violation.empty()) text += fmt::format("violation = {}\n", toml_string(replay.violation));
-  return text + fmt::format("profile = {}\n", toml_string(replay.profile.text));
+  return text + fmt::format("profile = {}\n", toml_string(profile_text(replay.profile)));
 }
 
 Result<Replay> parse_replay(std::string_view text, const std::string& file) {

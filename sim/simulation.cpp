@@ -352,8 +352,8 @@ class RunWatch {
     facts.ranks = scenario_.ranks;
     const actors::Timeouts timeouts = cluster_.timeouts();
     facts.failures_end = failures_end(scenario_, timeouts);
-    // Plans that are lists of items take as long as they take.
-    const bool is_prompt = profile_.items.plan_ns == 0;
+    // Plans that are lists of items take as long as they take, and so does a job with any number of its own.
+    const bool is_prompt = profile_.items.plan_ns == 0 && scenario_.profile_numbers.empty();
     if (is_prompt) facts.recovered = recovered_at(scenario_, timeouts);
     const actors::TimeNs skew_ms =
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
@@ -369,7 +369,7 @@ class RunWatch {
     facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {
       return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged) +
-             creating(save);
+             creating(save) + syncing();
     };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
     facts.assigned_bytes = [this](const storage::Manifest& manifest, Rank rank) {
@@ -387,6 +387,12 @@ class RunWatch {
   actors::TimeNs creating(uint32_t save) const {
     const uint64_t before = save <= changes_before_.size() ? changes_before_[save - 1] : 0;
     return times(cluster_.storage().changes - before, profile_.storage.change_ns);
+  }
+  // How long the syncs of the files of a host and of the manifest may take, and the catalog's.
+  actors::TimeNs syncing() const {
+    const uint64_t syncs = 2 + scenario_.ranks_per_host / actors::kBulkThreads;
+    const uint64_t slowness = scenario_.model == "tiny" ? 1 : kSlowestRoundTrip;
+    return times(syncs * slowness, profile_.storage.sync_ns) + 2 * profile_.storage.catalog_ns;
   }
   // How long it may take to merge the manifests of a rank-local save.
   actors::TimeNs merging() const {
@@ -452,7 +458,8 @@ class RestartedJob {
  public:
   static Result<std::unique_ptr<RestartedJob>> make(const Scenario& saved, const Model& model,
                                                     const Profile& profile, uint32_t generation,
-                                                    StoredPayload* payload, PathCounts* paths) {
+                                                    StoredPayload* payload,
+                                                    const SimulationListeners& listeners) {
     const Scenario scenario = loading_job(saved);
     SHOAL_ASSIGN_OR_RETURN(MeshShape mesh, resolve_mesh(scenario, model));
     CountedLoads::Job job;
@@ -464,7 +471,8 @@ class RestartedJob {
     job.payload = payload;
     std::unique_ptr<RestartedJob> made(new RestartedJob(scenario, mesh, profile, generation, std::move(job)));
     if (payload != nullptr) made->cluster_.keep_bytes(payload);
-    made->cluster_.count_paths(paths);
+    made->cluster_.count_paths(listeners.paths);
+    made->trace_ = listeners.trace;
     return made;
   }
 
@@ -488,6 +496,8 @@ class RestartedJob {
   // Adds the load of this job to the report.
   Status run(SimulationWatch* watch, SimulationReport& report) {
     const uint64_t milestones = watch == nullptr ? 0 : watch->milestones.load(std::memory_order_relaxed);
+    if (trace_ != nullptr) trace_->begin_run(trace_->ends());
+    cluster_.record(trace_);
     loads_.start();
     for (uint64_t steps = 0;
          !loads_.done() && loads_.failure().ok() && !events_.empty() && events_.now() < kLongestSave;
@@ -514,6 +524,7 @@ class RestartedJob {
     report.loads.push_back({loaded_by_.ranks, nodes_, mesh_, spread_of(loads_.found()),
                             spread_of(loads_.loaded()), loads_.bytes_wanted(), loads_.bytes_passed(),
                             cluster_.shared_bytes(), PhaseMeter(cluster_, series_).take()});
+    if (trace_ != nullptr) trace_load(report.loads.size());
     report.events += cluster_.events();
     report.steps += events_.executed();
     report.trace_hash = mix64(report.trace_hash ^ cluster_.trace_hash());
@@ -533,6 +544,16 @@ class RestartedJob {
     cluster_.counted_root().will_be_loaded();
   }
 
+  void trace_load(size_t load) const {
+    for (Rank rank = 0; rank < loaded_by_.ranks && rank / loaded_by_.ranks_per_host < kMostTracedNodes;
+         ++rank) {
+      trace_->rank_states(rank / loaded_by_.ranks_per_host,
+                          "load " + std::to_string(load) + ", rank " + std::to_string(rank), 0,
+                          {{"finds the checkpoint", loads_.found()[rank]}, {"loads", loads_.loaded()[rank]}});
+    }
+  }
+
+  Trace* trace_ = nullptr;
   const Scenario loaded_by_;
   const MeshShape mesh_;
   const uint32_t nodes_;
@@ -641,6 +662,8 @@ class JobRun {
     paths_ = listeners.paths;
     draw_readers();
     cluster_.count_paths(listeners.paths);
+    cluster_.record(listeners.trace);
+    trace_ = listeners.trace;
     checks_.begin(*trainers_, listeners, loads_.has_value());
     injector_.emplace(events, cluster_, *trainers_);
   }
@@ -737,6 +760,7 @@ class JobRun {
       report.saves.push_back(report_of(trainers_->times()[save]));
       if (save + 1 < phases_.size()) report.saves.back().costs = phases_[save + 1];
     }
+    if (trace_ != nullptr) trace_saves(saves);
     if (loads_)
       report.restarts.push_back({began_, since_began(loads_->found()), since_began(loads_->loaded())});
     report.events += cluster_.events();
@@ -748,6 +772,21 @@ class JobRun {
   }
 
  private:
+  void trace_saves(size_t saves) const {
+    for (size_t save = 0; save < saves; ++save) {
+      const TrainerTimings& times = trainers_->times()[save];
+      for (Rank rank = 0; rank < scenario_.ranks && rank / scenario_.ranks_per_host < kMostTracedNodes;
+           ++rank) {
+        trace_->rank_states(rank / scenario_.ranks_per_host,
+                            "save " + std::to_string(save + 1) + ", rank " + std::to_string(rank),
+                            times.called[rank],
+                            {{"waits for its plan", times.plan_received[rank]},
+                             {"copies", times.blocked[rank]},
+                             {"is written", times.written[rank]},
+                             {"waits for the decision", times.committed[rank]}});
+      }
+    }
+  }
   // Times of a load are on the clock of the simulation.
   Spread since_began(std::vector<actors::TimeNs> times) const {
     for (actors::TimeNs& time : times) time -= began_;
@@ -843,6 +882,7 @@ class JobRun {
   std::optional<FailureInjector> injector_;
   bool is_loading_ = false;
   actors::TimeNs began_ = 0;
+  Trace* trace_ = nullptr;
 };
 
 // All runs of a job, with the failures of its scenario.
@@ -1028,6 +1068,7 @@ class JobRuns {
       return events_.schedule(attached, [this, &failure] { begin(failure); });
     }
     if (listeners_.failure) listeners_.failure(events_.now(), failure);
+    if (listeners_.trace != nullptr) listeners_.trace->failed(events_.now(), failure);
     if (failure.kind != Failure::Kind::job_restarts) return current().injector().begin(failure);
     current().end(failure);
     const uint64_t number = ++restarts_;
@@ -1059,16 +1100,16 @@ class JobRuns {
 
 // Starts the job again and loads its last checkpoint, scenario.loads times.
 Status run_loads(const Scenario& scenario, const Model& model, const Profile& profile, CountedRoot* root,
-                 StoredPayload* payload, uint32_t generation, bool is_checked, PathCounts* paths,
-                 SimulationWatch* watch, SimulationReport* into) {
+                 StoredPayload* payload, uint32_t generation, bool is_checked,
+                 const SimulationListeners& listeners, SimulationWatch* watch, SimulationReport* into) {
   SimulationReport& report = *into;
   const bool has_checkpoint = std::any_of(report.saves.begin(), report.saves.end(),
                                           [](const SaveReport& save) { return save.is_committed(); });
   if (!has_checkpoint || report.stopped_early || report.violation) return ok_status();
   std::unique_ptr<RestartedJob> job_that_loads;
   for (uint32_t load = 0; load < scenario.loads; ++load) {
-    SHOAL_ASSIGN_OR_RETURN(auto restarted,
-                           RestartedJob::make(scenario, model, profile, generation + load, payload, paths));
+    SHOAL_ASSIGN_OR_RETURN(
+        auto restarted, RestartedJob::make(scenario, model, profile, generation + load, payload, listeners));
     root = restarted->take_over(*root, is_checked);
     job_that_loads = std::move(restarted);
     const Status loaded = job_that_loads->run(watch, report);
@@ -1106,9 +1147,10 @@ uint64_t milestones_of(const Scenario& scenario) {
 
 namespace {
 
-Result<SimulationReport> simulate_all(const Scenario& asked, const Profile& profile,
+Result<SimulationReport> simulate_all(const Scenario& asked, const Profile& named,
                                       const SimulationListeners& listeners, SimulationWatch* watch) {
   SHOAL_RETURN_IF_ERROR(validate_scenario(asked));
+  SHOAL_ASSIGN_OR_RETURN(const Profile profile, with_numbers(named, asked.profile_numbers));
   SHOAL_ASSIGN_OR_RETURN(const Scenario scenario, with_all_failures(asked));
   SimulationReport report;
   report.scenario = scenario;
@@ -1138,8 +1180,8 @@ Result<SimulationReport> simulate_all(const Scenario& asked, const Profile& prof
   report.steps = runs.events().executed();
   if (last.payload() != nullptr) report.bytes_stored = last.payload()->used_bytes();
   SHOAL_RETURN_IF_ERROR(run_loads(scenario, model, profile, &last.cluster().counted_root(), last.payload(),
-                                  last.generation() + 1, last.checks().oracles() != nullptr, listeners.paths,
-                                  watch, &report));
+                                  last.generation() + 1, last.checks().oracles() != nullptr, listeners, watch,
+                                  &report));
   return report;
 }
 

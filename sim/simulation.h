@@ -16,6 +16,7 @@
 #include "sim/jobs/scenario.h"
 #include "sim/models/profile.h"
 #include "sim/reports/path_counts.h"
+#include "sim/reports/trace.h"
 
 namespace shoal::sim {
 
@@ -115,6 +116,8 @@ struct SimulationListeners {
   std::function<void(actors::TimeNs now, Rank, const local::Decided&)> decided;
   // Not called, but filled: what the roles of all runs and loads of the job did. Null: nobody counts.
   PathCounts* paths = nullptr;
+  // The same: the run as trace events. Null: nobody records.
+  Trace* trace = nullptr;
   // Not called either: false runs the job without oracles, for who asks only what it costs.
   bool has_oracles = true;
   // The run only shows what happens when: no audit at its end, and no message passes through its codec.
@@ -135,9 +138,9 @@ struct SimulationWatch {
 // The number of milestones that all ranks together pass in a simulation of this scenario if no host dies.
 uint64_t milestones_of(const Scenario& scenario);
 
-// Runs the scenario. If the scenario asks for drawn failures, they are drawn here; the scenario in the report
-// lists all failures. Code::deadline_exceeded if some living rank has not received the decision of a save
-// within one virtual day.
+// Runs the scenario, on the profile with the numbers that the scenario sets. If the scenario asks for drawn
+// failures, they are drawn here; the scenario in the report lists all failures. Code::deadline_exceeded if
+// some living rank has not received the decision of a save within one virtual day.
 Result<SimulationReport> simulate(const Scenario& scenario, const Profile& profile,
                                   const SimulationListeners& listeners = {},
                                   SimulationWatch* watch = nullptr);

@@ -31,6 +31,7 @@ constexpr uint32_t kHostsOfASpare = 32, kLeastSpares = 2;
 
 struct PlanOptions {
   std::map<std::string, std::string> values;  // of the scenario, by key, as given
+  std::vector<std::string> set;               // "storage.sync_ns=0"
   std::set<std::string> given;                // options of the plan
   double mtbf_host_hours = 6333, mtbf_rack_hours = 0, mtbf_job_hours = 0;
   uint32_t rack_hosts = 16;
@@ -197,9 +198,15 @@ std::vector<PlanNumber> plan_numbers(const PlanOptions& options, const sim::JobP
 Result<sim::Scenario> planned_scenario(const PlanOptions& options) {
   sim::Scenario scenario;
   for (const auto& [key, value] : options.values) SHOAL_RETURN_IF_ERROR(sim::set_value(scenario, key, value));
+  for (const std::string& text : options.set) SHOAL_RETURN_IF_ERROR(sim::set_value(scenario, "set", text));
   scenario.seed = options.seed;
   SHOAL_RETURN_IF_ERROR(sim::validate_scenario(scenario));
   return scenario;
+}
+
+void drop_numbers(std::string_view prefix, sim::Scenario* scenario) {
+  std::erase_if(scenario->profile_numbers,
+                [&](const auto& number) { return number.first.starts_with(prefix); });
 }
 
 Result<CaseRequest> case_of(sim::Scenario scenario, const std::string& profile, SaveMode mode) {
@@ -209,6 +216,8 @@ Result<CaseRequest> case_of(sim::Scenario scenario, const std::string& profile, 
   request.name = mode_name(mode);
   request.profile_name = profile;
   SHOAL_ASSIGN_OR_RETURN(request.profile, sim::find_profile(profile, profile_folders()));
+  // Lists of items cost only DCP anything.
+  if (!request.profile.items.is_modelled()) drop_numbers("items.", &scenario);
   request.scenario = std::move(scenario);
   request.savers = {{request.name, sim::Saver::shoal}};
   return request;
@@ -217,8 +226,9 @@ Result<CaseRequest> case_of(sim::Scenario scenario, const std::string& profile, 
 constexpr const char* kDcpProfile = "pytorch-dcp";
 constexpr int64_t kPlansAreKept = 2;  // ItemCosts::kept: PyTorch 2.8 and later, if it is asked to
 
-// A synchronous saver stores the bytes of the same ranks on the same storage; DCP also has its own planner.
-Status add_baselines(const sim::Profile& base, const std::string& profile,
+// A synchronous saver stores the bytes of the same ranks on the same storage; DCP also has its own planner,
+// whose processors the numbers of Shoal's nodes do not describe.
+Status add_baselines(const sim::Profile& base, const std::string& profile, const sim::Scenario& scenario,
                      std::vector<CaseRequest>* requests) {
   for (CaseRequest& request : *requests) {
     if (request.profile_name != profile || request.scenario.mode == SaveMode::collective) continue;
@@ -226,12 +236,13 @@ Status add_baselines(const sim::Profile& base, const std::string& profile,
     break;
   }
   if (profile == kDcpProfile) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(CaseRequest dcp,
-                         case_of(requests->front().scenario, kDcpProfile, SaveMode::collective));
+  SHOAL_ASSIGN_OR_RETURN(CaseRequest dcp, case_of(scenario, kDcpProfile, SaveMode::collective));
+  drop_numbers("cpu.", &dcp.scenario);
   dcp.profile = sim::with_dcp(base, dcp.profile);
   dcp.profile_name = profile;
   dcp.savers = {{"DCP save", sim::Saver::synchronous}, {"DCP async_save", sim::Saver::background}};
   CaseRequest cached = dcp;
+  cached.scenario.profile_numbers.erase("items.kept");
   SHOAL_ASSIGN_OR_RETURN(cached.profile,
                          sim::with_number(std::move(cached.profile), "items.kept", kPlansAreKept));
   cached.savers = {{"DCP async_save, cached plans", sim::Saver::background}};
@@ -262,7 +273,7 @@ Result<std::vector<CaseRequest>> cases_of(const PlanOptions& options, const sim:
     }
     if (options.no_baselines) continue;
     SHOAL_ASSIGN_OR_RETURN(const sim::Profile base, sim::find_profile(profile, profile_folders()));
-    SHOAL_RETURN_IF_ERROR(add_baselines(base, profile, &requests));
+    SHOAL_RETURN_IF_ERROR(add_baselines(base, profile, scenario, &requests));
   }
   return requests;
 }
@@ -309,6 +320,9 @@ int run_plan(const PlanOptions& options) {
   result.ranks = scenario->ranks;
   result.seeds = options.seeds;
   result.numbers = plan_numbers(options, request.plan);
+  for (const auto& [key, value] : scenario->profile_numbers) {
+    result.numbers.push_back({key, fmt::to_string(value), "given", ""});
+  }
   Interrupts interrupts;
   const Status done = run_cases(*cases, request, &result);
   if (const int signal = Interrupts::signal_number(); signal != 0) {
@@ -352,6 +366,11 @@ void add_job_options(CLI::App* command, const std::shared_ptr<PlanOptions>& opti
   value("--mode", "mode", "MODE", "collective-free (default), rank-local or collective");
   value("--profile", "profile", "NAME|FILE",
         "Costs of the cluster: lustre (default), object-store, nvme, or a file");
+  command
+      ->add_option("--set", options->set,
+                   "Use another value for a number of the profile, as for 'shoal sim'; may be repeated")
+      ->type_name("NUMBER=VALUE")
+      ->allow_extra_args(false);
   value("--arrival-skew-ms", "arrival_skew_ms", "MS",
         "Largest random delay with which a rank calls save, in milliseconds (0)");
   value("--stragglers", "stragglers", "FRACTION:FACTOR", "Slow hosts, as for 'shoal sim' (none)");

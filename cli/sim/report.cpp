@@ -41,7 +41,7 @@ std::string headline(const sim::SimulationReport& report) {
   return fmt::format("{}, {:.1f} G parameters{}, on {} ranks of {} hosts ({}), {}; profile {}",
                      report.scenario.model, static_cast<double>(report.parameters) / 1e9, state_of(report),
                      report.scenario.ranks, report.nodes, sim::to_string(report.mesh),
-                     mode_name(report.scenario.mode), report.scenario.profile);
+                     mode_name(report.scenario.mode), sim::profile_label(report.scenario));
 }
 
 std::string times_table(const sim::SimulationReport& report) {
@@ -184,6 +184,7 @@ nlohmann::ordered_json scenario_json(const sim::SimulationReport& report) {
                                 {"arrival_skew_us", scenario.arrival_skew_us},
                                 {"loads", scenario.loads},
                                 {"profile", scenario.profile},
+                                {"set", scenario.profile_numbers},
                                 {"seed", scenario.seed}};
   out["failures"] = nlohmann::ordered_json::array();
   for (const sim::Failure& failure : scenario.failures) {
@@ -274,7 +275,7 @@ std::string comparison_text(const std::vector<sim::SimulationReport>& reports) {
       {"RANKS A HOST",
        [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.ranks_per_host); }},
       {"MESH", [](const sim::SimulationReport& r) { return sim::to_string(r.mesh); }},
-      {"PROFILE", [](const sim::SimulationReport& r) { return r.scenario.profile; }},
+      {"PROFILE", [](const sim::SimulationReport& r) { return sim::profile_label(r.scenario); }},
       {"SAVES", [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.saves); }},
       {"INTERVAL MS", [](const sim::SimulationReport& r) { return fmt::to_string(r.scenario.interval_ms); }},
       {"SKEW MS", [](const sim::SimulationReport& r) { return sim::arrival_skew_text(r.scenario); }},
@@ -374,7 +375,7 @@ std::string report_csv(const std::vector<sim::SimulationReport>& reports) {
       const sim::Scenario& scenario = report.scenario;
       out += fmt::format("{},{},{},\"{}\",{},{},{},{},{}", scenario.model, scenario.ranks,
                          scenario.ranks_per_host, sim::to_string(report.mesh), mode_name(scenario.mode),
-                         scenario.profile, scenario.seed, i + 1, save.outcome());
+                         sim::profile_label(scenario), scenario.seed, i + 1, save.outcome());
       for (const NamedSpread& each : kSpreads) {
         const sim::Spread& spread = save.*each.spread;
         out += fmt::format(",{},{},{},{}", spread.least, spread.median, spread.p99, spread.greatest);
@@ -398,19 +399,11 @@ std::string timeline_csv(const std::vector<sim::SimulationReport>& reports) {
     for (const sim::CoordinatorSample& sample : report.coordinator_over_time) {
       out += fmt::format("{},{},{},\"{}\",{},{},{},{},{},{},{},{}\n", scenario.model, scenario.ranks,
                          scenario.ranks_per_host, sim::to_string(report.mesh), mode_name(scenario.mode),
-                         scenario.profile, scenario.seed, sample.begin, sample.end, sample.most.queue,
-                         sample.most.memory_bytes, sample.most.descriptors);
+                         sim::profile_label(scenario), scenario.seed, sample.begin, sample.end,
+                         sample.most.queue, sample.most.memory_bytes, sample.most.descriptors);
     }
   }
   return out;
-}
-
-std::string profile_text(const sim::Profile& profile) {
-  Table table({{"NUMBER"}, {"VALUE", Align::right}, {"KIND"}, {"SOURCE"}});
-  for (const sim::Profile::Number& number : profile.numbers) {
-    table.add_row({number.key, number.value, number.kind, number.source});
-  }
-  return fmt::format("{}: {}\n\n{}", profile.name, profile.about, table.to_string());
 }
 
 }  // namespace shoal::cli

@@ -19,6 +19,5 @@ std::string report_csv(const std::vector<sim::SimulationReport>& reports);
 // The state of the coordinator's node over time: a line of names, then one line per sample of each
 // simulation.
 std::string timeline_csv(const std::vector<sim::SimulationReport>& reports);
-std::string profile_text(const sim::Profile& profile);  // its numbers and their sources
 
 }  // namespace shoal::cli

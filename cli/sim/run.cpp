@@ -81,7 +81,7 @@ std::vector<std::string> profile_folders() {
 
 SimulationRuns run_simulations(const std::vector<sim::Scenario>& scenarios,
                                const std::map<std::string, sim::Profile>& profiles, unsigned jobs,
-                               bool always_shows) {
+                               bool always_shows, const sim::SimulationListeners& listeners) {
   SimulationRuns out;
   out.reports.resize(scenarios.size());
   std::vector<Watched> runs(scenarios.size());
@@ -90,7 +90,8 @@ SimulationRuns run_simulations(const std::vector<sim::Scenario>& scenarios,
   std::atomic<size_t> next{0};
   auto work = [&] {
     for (size_t i; Interrupts::signal_number() == 0 && (i = next.fetch_add(1)) < scenarios.size();) {
-      out.reports[i] = sim::simulate(scenarios[i], profiles.at(scenarios[i].profile), {}, &runs[i].watch);
+      out.reports[i] =
+          sim::simulate(scenarios[i], profiles.at(scenarios[i].profile), listeners, &runs[i].watch);
       runs[i].has_ended.store(Interrupts::signal_number() == 0, std::memory_order_relaxed);
     }
   };

@@ -21,9 +21,9 @@ struct SimulationRuns {
 };
 
 // `jobs`: number of parallel simulations; 0: as many as processors. `always_shows`: shows progress even if
-// stderr is not a terminal.
+// stderr is not a terminal. `listeners`: of a single simulation.
 SimulationRuns run_simulations(const std::vector<sim::Scenario>& scenarios,
                                const std::map<std::string, sim::Profile>& profiles, unsigned jobs,
-                               bool always_shows);
+                               bool always_shows, const sim::SimulationListeners& listeners = {});
 
 }  // namespace shoal::cli

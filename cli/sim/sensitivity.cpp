@@ -68,7 +68,7 @@ std::string sensitivity_text(const sim::SensitivityReport& report) {
       "{}\n"
       "{} more assumed numbers change neither time by 0.1 %{}\n",
       report.job.scenario.model, report.job.scenario.ranks, mode_name(report.job.scenario.mode),
-      report.job.scenario.profile, report.job.saves.size(), seconds(job.committed.greatest),
+      sim::profile_label(report.job.scenario), report.job.saves.size(), seconds(job.committed.greatest),
       seconds(job.blocked.greatest), table.to_string(), without,
       report.zeros == 0 ? "" : fmt::format("; {} are 0 and were not varied", report.zeros));
 }

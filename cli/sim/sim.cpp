@@ -34,8 +34,9 @@ constexpr size_t kMaxSimulations = 1000;  // of one sweep
 struct SimOptions {
   std::map<std::string, std::string> values;  // of the scenario, by key, as given
   std::vector<std::string> sweeps;            // "ranks=512,4096"
-  std::string file, plot, timeline, record, seeds;
-  unsigned jobs = 0;  // 0: as many as there are processors
+  std::string file, plot, timeline, record, seeds, trace;
+  unsigned jobs = 0;             // 0: as many as there are processors
+  std::vector<std::string> set;  // "storage.sync_ns=0"
   bool json = false, csv = false, show_profile = false, sensitivity = false, show_failures = false;
   bool progress = false;
 };
@@ -57,6 +58,7 @@ constexpr const char* kSimFooter =
     "  shoal sim --ranks 512 --sweep 'mesh=tp=8,pp=16;tp=8,pp=8;tp=4,pp=8'\n"
     "  shoal sim --ranks 512 --load --load-ranks 256\n"
     "  shoal sim --scenario llama3-405b-512 --seed 7 --json\n"
+    "  shoal sim --ranks 64 --model llama3-8b --load --trace save.json\n"
     "  shoal sim --ranks 32 --model gpt2 --profile nvme --failures mixed:count=6 --seeds 1..1000\n"
     "\n"
     "On SIGINT (Ctrl-C) or SIGTERM the command prints the results so far: the simulations that have ended,\n"
@@ -88,6 +90,7 @@ Result<sim::Scenario> base_scenario(const SimOptions& options) {
     SHOAL_ASSIGN_OR_RETURN(scenario, sim::parse_scenario(text, path));
   }
   for (const auto& [key, value] : options.values) SHOAL_RETURN_IF_ERROR(sim::set_value(scenario, key, value));
+  for (const std::string& text : options.set) SHOAL_RETURN_IF_ERROR(sim::set_value(scenario, "set", text));
   return scenario;
 }
 
@@ -186,13 +189,28 @@ int interrupted(const SimulationRuns& runs, const std::vector<sim::SimulationRep
   return 128 + runs.interrupted_by;
 }
 
+Status write_trace(const std::string& file, const sim::Trace& trace) {
+  SHOAL_RETURN_IF_ERROR(write_text(file, trace.json()));
+  if (trace.nodes() > sim::kMostTracedNodes) {
+    fmt::print(stderr, "shoal: {} has the first {} of {} hosts\n", file, sim::kMostTracedNodes,
+               trace.nodes());
+  }
+  if (trace.dropped() != 0) {
+    fmt::print(stderr, "shoal: {} is full: {} later events are not in it\n", file, trace.dropped());
+  }
+  return ok_status();
+}
+
 int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scenarios,
                const std::map<std::string, sim::Profile>& profiles) {
   const auto began = std::chrono::steady_clock::now();
   std::vector<sim::SimulationReport> reports;
   int status = kExitOk;  // the worst
   uint64_t steps = 0;
-  SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress);
+  sim::Trace trace;
+  sim::SimulationListeners listeners;
+  if (!options.trace.empty()) listeners.trace = &trace;
+  SimulationRuns runs = run_simulations(scenarios, profiles, options.jobs, options.progress, listeners);
   for (auto& each : runs.reports) {
     if (!each) continue;  // not begun before the user asked to end
     if (!each->ok()) {
@@ -217,6 +235,9 @@ int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scen
   if (!options.plot.empty()) {
     if (Status written = write_plot(options.plot, reports); !written.ok()) return report_unusable(written);
   }
+  if (!options.trace.empty()) {
+    if (Status written = write_trace(options.trace, trace); !written.ok()) return report_unusable(written);
+  }
   if (!options.timeline.empty()) {
     if (Status written = write_text(options.timeline, timeline_csv(reports)); !written.ok()) {
       return report_unusable(written);
@@ -228,6 +249,18 @@ int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scen
              human_seconds(took.count()), steps);
   if (runs.interrupted_by != 0) return interrupted(runs, reports, options.record);
   return status;
+}
+
+// As files: each can be edited and loaded.
+int show_profiles(const std::vector<sim::Scenario>& scenarios,
+                  const std::map<std::string, sim::Profile>& profiles) {
+  std::set<std::string> shown;
+  for (const sim::Scenario& scenario : scenarios) {
+    auto profile = sim::with_numbers(profiles.at(scenario.profile), scenario.profile_numbers);
+    if (!profile.ok()) return report_unusable(profile.status());
+    if (shown.insert(sim::profile_label(scenario)).second) fmt::print("{}", sim::profile_text(*profile));
+  }
+  return kExitOk;
 }
 
 int run_sim(const SimOptions& options) {
@@ -243,10 +276,7 @@ int run_sim(const SimOptions& options) {
     if (!profile.ok()) return report_unusable(profile.status());
     profiles.emplace(scenario.profile, std::move(*profile));
   }
-  if (options.show_profile) {
-    for (const auto& [name, profile] : profiles) fmt::print("{}", profile_text(profile));
-    return kExitOk;
-  }
+  if (options.show_profile) return show_profiles(scenarios, profiles);
   if (options.sensitivity) {
     if (!options.seeds.empty() || scenarios.size() != 1) {
       return report_unusable(
@@ -267,7 +297,12 @@ int run_sim(const SimOptions& options) {
     return report_unusable(Status(Code::invalid_argument,
                                   "--record records one simulation: it cannot be combined with --sweep"));
   }
-  for (const std::string& file : {options.record, options.timeline}) {
+  if (!options.trace.empty() && (scenarios.size() != 1 || !options.seeds.empty())) {
+    return report_unusable(
+        Status(Code::invalid_argument,
+               "--trace records one simulation: it cannot be combined with --sweep or --seeds"));
+  }
+  for (const std::string& file : {options.record, options.timeline, options.trace}) {
     if (file.empty()) continue;
     if (Status fits = check_writable(file); !fits.ok()) return report_unusable(fits);
   }
@@ -286,6 +321,16 @@ int run_sim(const SimOptions& options) {
     if (Status fits = check_plot(options.plot, scenarios); !fits.ok()) return report_unusable(fits);
   }
   return run_points(options, scenarios, profiles);
+}
+
+void add_set_option(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
+  command
+      ->add_option(
+          "--set", options->set,
+          "Use another value for a number of the profile: storage.total_bytes_per_s=500_000_000_000; "
+          "may be repeated")
+      ->type_name("NUMBER=VALUE")
+      ->allow_extra_args(false);
 }
 
 // What is simulated: the keys of a scenario file.
@@ -365,6 +410,7 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       app.add_subcommand("sim", "Compute what the saves of a large job would cost, by simulation");
   auto options = std::make_shared<SimOptions>();
   add_scenario_options(command, options);
+  add_set_option(command, options);
   CLI::Option* show_failures =
       command->add_flag("--show-failures", options->show_failures,
                         "Only print the scenario with all its failures, as a scenario file");
@@ -378,9 +424,11 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       ->type_name("FIRST..LAST")
       ->excludes(record);
   command
-      ->add_option("--sweep", options->sweeps,
-                   "KEY=VALUE,VALUE... runs one simulation for each value; may be repeated, and then runs "
-                   "all combinations. mode=all means all three modes; separate meshes by ';'")
+      ->add_option(
+          "--sweep", options->sweeps,
+          "KEY=VALUE,VALUE... runs one simulation for each value; may be repeated, and then runs "
+          "all combinations. mode=all means all three modes; separate meshes by ';'. A number of the "
+          "profile is a key too: storage.sync_ns=0,5_000_000")
       ->type_name("KEY=VALUES")
       ->allow_extra_args(false);
   command->add_flag("--sensitivity", options->sensitivity,
@@ -400,7 +448,13 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       ->add_option("--timeline", options->timeline,
                    "Also write the coordinator's queue, memory and descriptors over time")
       ->type_name("FILE.csv");
-  command->add_flag("--show-profile", options->show_profile, "Only print the profile's numbers and sources")
+  command
+      ->add_option("--trace", options->trace,
+                   "Also write what the nodes do as trace events, for https://ui.perfetto.dev")
+      ->type_name("FILE.json");
+  command
+      ->add_flag("--show-profile", options->show_profile,
+                 "Only print the profile, with all numbers and sources, as a file that --profile takes")
       ->excludes(json);
   command->footer(kSimFooter);
   command->callback([=] { *chosen = [=] { return run_sim(*options); }; });

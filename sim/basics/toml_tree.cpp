@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/edit_distance.h"
+
 namespace shoal::sim {
 
 namespace {
@@ -104,8 +106,10 @@ Result<std::vector<std::shared_ptr<const TomlTable>>> TomlTable::tables(std::str
 Status TomlTable::allow_only(std::span<const std::string_view> keys) const {
   for (const Entry& entry : entries) {
     if (std::find(keys.begin(), keys.end(), entry.key) != keys.end()) continue;
-    return error(entry.line,
-                 fmt::format("'{}' is not known here; known keys are {}", entry.key, fmt::join(keys, ", ")));
+    const auto nearest = base::nearest_name(entry.key, {keys.begin(), keys.end()});
+    return error(entry.line, fmt::format("'{}' is not known here{} known keys are {}", entry.key,
+                                         nearest ? fmt::format(": did you mean '{}'? The", *nearest) : ";",
+                                         fmt::join(keys, ", ")));
   }
   return ok_status();
 }

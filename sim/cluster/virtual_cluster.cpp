@@ -6,6 +6,7 @@
 #include "actors/client_routes.h"
 #include "actors/coordinator/memory.h"
 #include "actors/node/descriptors.h"
+#include "base/rank_names.h"
 #include "base/visit.h"
 #include "sim/basics/integer_math.h"
 #include "sim/bytes/virtual_host.h"
@@ -122,6 +123,14 @@ void VirtualCluster::count_transitions(const Node& node) const {
   }
 }
 
+void VirtualCluster::record(Trace* trace) {
+  trace_ = trace;
+  if (trace_ == nullptr) return;
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    trace_->name_node(node, base::name_ranks(job_.ranks_of_node[node]));
+  }
+}
+
 void VirtualCluster::keep_bytes(StoredPayload* payload) {
   payload_ = payload;
   root_->is_stored_too();
@@ -230,6 +239,7 @@ void VirtualCluster::handle_next(size_t index) {
       deliver(index, role, *input, *answers, &takes);
     }
   }
+  if (trace_ != nullptr) trace_->handled(index, events_.now(), events_.now() + takes, input->event);
   give_back(input);
   if (index == coordinator_) coordinator_costs_.busy_ns += takes;
   auto go = [this, life = life_of(index), answers] {
@@ -396,6 +406,7 @@ void VirtualCluster::send(size_t from, const actors::effect::Send& send, uint64_
   const size_t to = route->to;
   const actors::WireMessage message = passed(send.message);
   if (listener_) listener_(from, to, message, bytes);
+  if (trace_ != nullptr) trace_->sent(from, to, message);
   if (from == coordinator_) ++coordinator_costs_.messages_out, coordinator_costs_.bytes_out += bytes;
   if (to == coordinator_) ++coordinator_costs_.messages_in, coordinator_costs_.bytes_in += bytes;
   if (!hazards_.touches_links(events_.now())) {
@@ -428,6 +439,7 @@ void VirtualCluster::arrive(const Sent& sent) {
 void VirtualCluster::send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
                                   actors::SendId id) {
   if (listener_) listener_(from, to, message, bytes);
+  if (trace_ != nullptr) trace_->sent(from, to, message);
   shared_bytes_ += bytes;
   network_.send(from, to, bytes, [this, sender = life_of(from), message, bytes, life = life_of(to), id] {
     const actors::NodeId sender_id = actors::kFirstSharer + static_cast<uint32_t>(sender);
@@ -474,6 +486,7 @@ void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors
   running->role = role;
   running->id = start.id;
   running->threads = actors::traits_of(start.operation).threads;
+  running->name = actors::traits_of(start.operation).name;
   if (paths_ != nullptr) paths_->requested(role, start.operation);
   if (const auto* write = std::get_if<actors::operation::WriteShard>(&start.operation)) {
     running->writes = write->key;
@@ -556,6 +569,7 @@ CountedRoot::Work VirtualCluster::work_of(size_t node, const actors::Operation& 
 void VirtualCluster::begin_operation(Running* running) {
   const size_t index = running->node;
   running->life = life_of(index);
+  running->began = events_.now();
   if (running->writes) nodes_[index].writing.push_back(*running->writes);
   if (!running->is_bulk()) {
     actors::Operation* operation = std::exchange(running->operation, nullptr);
@@ -577,6 +591,9 @@ void VirtualCluster::end_operation(Running* running) {
   const size_t index = running->node;
   const bool is_small = !running->is_bulk();
   const bool is_alive = lives(running->life);
+  if (trace_ != nullptr) {
+    trace_->operation(index, running->began, events_.now(), running->name, running->fails);
+  }
   if (!is_alive) {
     abandon(running->id, is_small, running->work);
   } else {

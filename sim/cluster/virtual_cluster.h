@@ -29,6 +29,7 @@
 #include "sim/models/relay_model.h"
 #include "sim/reports/coordinator_series.h"
 #include "sim/reports/path_counts.h"
+#include "sim/reports/trace.h"
 
 namespace shoal::sim {
 
@@ -60,6 +61,8 @@ class VirtualCluster {
   // Counts what the roles do, including the transitions of those that end, until this object is destroyed.
   // Null: nobody counts.
   void count_paths(PathCounts* paths) { paths_ = paths; }
+  // Records what the nodes do. Null: nobody records. Call it before start().
+  void record(Trace* trace);
 
   struct Job {
     SaveMode mode = SaveMode::collective_free;
@@ -191,6 +194,8 @@ class VirtualCluster {
     actors::OperationId id = 0;
     actors::ThreadClass threads = actors::ThreadClass::duty;
     std::optional<AttemptKey> writes;  // of a WriteShard
+    std::string_view name;             // for the trace
+    actors::TimeNs began = 0;          // when it ran, after its wait for a thread
     // The operation until it runs. Bulk operations, whose description is long, have `work` instead.
     actors::Operation* operation = nullptr;
     CountedRoot::Work work;
@@ -398,6 +403,7 @@ class VirtualCluster {
   EventListener event_listener_;
   OperationListener operation_listener_;
   PathCounts* paths_ = nullptr;
+  Trace* trace_ = nullptr;
   CoordinatorCounts coordinator_costs_;
   mutable std::optional<uint64_t>
       coordinator_peers_;  // none: sessions were opened or closed since it was counted

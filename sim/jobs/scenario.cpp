@@ -8,9 +8,11 @@
 #include <limits>
 #include <numeric>
 
+#include "base/edit_distance.h"
 #include "sim/basics/toml_tree.h"
 #include "sim/failures/failure_draws.h"
 #include "sim/jobs/model_files.h"
+#include "sim/models/profile.h"
 
 namespace shoal::sim {
 
@@ -370,6 +372,12 @@ Result<Scenario> with_all_failures(const Scenario& scenario) {
   return whole;
 }
 
+std::string profile_label(const Scenario& scenario) {
+  std::string label = scenario.profile;
+  for (const auto& [key, value] : scenario.profile_numbers) label += fmt::format(" {}={}", key, value);
+  return label;
+}
+
 std::string arrival_skew_text(const Scenario& scenario) {
   const uint64_t us = scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us;
   return us % 1000 == 0 ? fmt::to_string(us / 1000) : fmt::format("{}.{:03}", us / 1000, us % 1000);
@@ -423,11 +431,67 @@ std::string scenario_text(const Scenario& scenario) {
     number("network_permille", scenario.stragglers.network_permille);
     number("storage_permille", scenario.stragglers.storage_permille);
   }
+  if (!scenario.profile_numbers.empty()) text += "\n[set]\n";
+  for (const auto& [key, value] : scenario.profile_numbers) text += fmt::format("{} = {}\n", key, value);
   for (const Failure& failure : scenario.failures) text += fmt::format("\n{}", failure_toml(failure));
   return text;
 }
 
+namespace {
+
+Status set_profile_number(std::string_view key, std::string_view text, Scenario* scenario) {
+  std::string digits(text);
+  std::erase(digits, '_');
+  int64_t value = 0;
+  const auto [stopped, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || stopped != digits.data() + digits.size()) {
+    return bad(fmt::format("{}: '{}' is not a whole number", key, text));
+  }
+  SHOAL_RETURN_IF_ERROR(check_number(key, value));
+  scenario->profile_numbers[std::string(key)] = value;
+  return ok_status();
+}
+
+// "storage.sync_ns=0"
+Status set_profile_number(std::string_view text, Scenario* scenario) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return bad(fmt::format("set: '{}': write NUMBER=VALUE", text));
+  return set_profile_number(text.substr(0, equals), text.substr(equals + 1), scenario);
+}
+
+Status unknown_key(std::string_view key) {
+  std::vector<std::string> keys;  // but the tables of a file, which have no flags
+  for (const std::string_view each : scenario_keys()) {
+    if (each != "failure" && each != "replay") keys.emplace_back(each);
+  }
+  const bool is_table = std::ranges::find(scenario_keys(), key) != scenario_keys().end();
+  const auto nearest = is_table ? std::nullopt : base::nearest_name(key, keys);
+  return bad(fmt::format("'{}' is not a key of a scenario{}", key,
+                         nearest ? fmt::format(": did you mean '{}'?", *nearest) : ""));
+}
+
+// storage.sync_ns = 0, with quotes or without, which makes a table `storage`.
+Status parse_profile_numbers(const TomlTable& set, const std::string& prefix, Scenario* scenario) {
+  for (const TomlTable::Entry& entry : set.entries) {
+    const std::string key = prefix + entry.key;
+    const auto* table = std::get_if<std::shared_ptr<const TomlTable>>(&entry.value);
+    if (table != nullptr && prefix.empty()) {
+      SHOAL_RETURN_IF_ERROR(parse_profile_numbers(**table, key + ".", scenario));
+      continue;
+    }
+    const auto* value = std::get_if<int64_t>(&entry.value);
+    if (value == nullptr) return set.error(entry.line, key + ": expected an integer");
+    if (Status known = check_number(key, *value); !known.ok()) return set.error(entry.line, known.message());
+    scenario->profile_numbers[key] = *value;
+  }
+  return ok_status();
+}
+
+}  // namespace
+
 Status set_value(Scenario& scenario, std::string_view key, std::string_view text) {
+  if (key == "set") return set_profile_number(text, &scenario);
+  if (key.find('.') != std::string_view::npos) return set_profile_number(key, text, &scenario);
   auto number = [&](auto* into, uint64_t least, uint64_t most) -> Status {
     uint64_t value = 0;
     const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -485,7 +549,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
     if (!payload) return bad(fmt::format("payload must be counted or full, not '{}'", text));
     return scenario.payload = *payload, ok_status();
   }
-  if (key != "mode") return bad(fmt::format("'{}' is not a key of a scenario", key));
+  if (key != "mode") return unknown_key(key);
   const std::optional<SaveMode> mode = mode_of_name(text);
   if (!mode)
     return bad(fmt::format("mode must be collective-free, rank-local or collective, not '{}'", text));
@@ -501,6 +565,7 @@ std::span<const std::string_view> scenario_keys() {
                                                "mode",
                                                "saves",
                                                "profile",
+                                               "set",
                                                "interval_ms",
                                                "arrival_skew_ms",
                                                "seed",
@@ -543,6 +608,8 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   if (stragglers) {
     SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(*stragglers));
   }
+  SHOAL_ASSIGN_OR_RETURN(auto set, parsed.table("set"));
+  if (set) SHOAL_RETURN_IF_ERROR(parse_profile_numbers(*set, "", &scenario));
   SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.failure_draws, parsed.text("failures", ""));
   if (Status known = parse_failure_rules(scenario.failure_draws).status(); !known.ok()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +66,8 @@ struct Scenario {
   uint32_t reads = 0;
   uint32_t readers = 0;  // jobs that only read the root: each loads the newest checkpoint at a random time
   std::string profile = "lustre";
+  // Numbers of the profile that the job sets to other values; key `set`.
+  std::map<std::string, int64_t> profile_numbers;
   uint64_t seed = 1;
   Stragglers stragglers;
   std::vector<Failure> failures;  // failures listed in a scenario file
@@ -78,8 +81,8 @@ struct Scenario {
 
 // Errors are "file:line: why", for an unknown key or a size out of range.
 Result<Scenario> parse_scenario(std::string_view text, const std::string& file);
-// Sets the value of a key of the file from text. Code::invalid_argument. validate_scenario checks all values
-// together.
+// Sets the value of a key of the file from text; a key with a point is a number of the profile.
+// Code::invalid_argument. validate_scenario checks all values together.
 Status set_value(Scenario& scenario, std::string_view key, std::string_view text);
 // The mesh of a scenario. In "dp=8,tp=8", dp defaults to the rest of the ranks, and other missing dimensions
 // to 1. For "", tp, pp and ep are the model's usual ones as far as the ranks allow. Code::invalid_argument if
@@ -88,6 +91,8 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model);
 Status validate_scenario(const Scenario& scenario);
 // Returns the scenario with all failures in the list, sorted by time, and no rules for drawn failures.
 Result<Scenario> with_all_failures(const Scenario& scenario);
+// The name of the profile, with the numbers that the job sets: "lustre storage.sync_ns=0".
+std::string profile_label(const Scenario& scenario);
 // The sum of arrival_skew_ms and arrival_skew_us, in milliseconds: "9", "0.350".
 std::string arrival_skew_text(const Scenario& scenario);
 // The keys of a scenario file. scenario_text writes each of them, except `replay`, unless it has its default.

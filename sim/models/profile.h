@@ -3,9 +3,12 @@
 //
 //   [network]
 //   latency_ns = { value = 5000, kind = "assumed", source = "..." }
+//
+// A profile with `extends = "nvme"` states only what differs from another one.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -91,7 +94,6 @@ struct Profile {
     std::string value, kind, source;
   };
   std::string name, about;
-  std::string text;  // contents of the file
   NetworkCosts network;
   CpuCosts cpu;
   TrainerCosts trainer;
@@ -100,12 +102,23 @@ struct Profile {
   std::vector<Number> numbers;  // all numbers, in the order of this header
 };
 
+inline constexpr uint32_t kMostExtended = 8;  // profiles that extend one another
+
 // Errors are "file:line: why", for an unknown or missing key, for a number that is negative or out of range,
-// and for a number without a source.
-Result<Profile> parse_profile(std::string_view text, const std::string& file);
-// Returns the profile with another value of one number. Code::invalid_argument if there is no such number, or
-// if the value is out of range.
+// and for a number without a source. A profile that it extends is found as find_profile does, a path from the
+// folder of `file`.
+Result<Profile> parse_profile(std::string_view text, const std::string& file,
+                              const std::vector<std::string>& folders = {});
+// The profile as a file that parse_profile reads back, with all of its numbers.
+std::string profile_text(const Profile& profile);
+// Code::invalid_argument if no profile has this number, or if the value is out of range. The error names the
+// number that was most likely meant.
+Status check_number(std::string_view key, int64_t value);
+// Returns the profile with another value of one number. Code::invalid_argument as check_number, and if the
+// profile lacks a number that it cannot lack alone, such as those of [items].
 Result<Profile> with_number(Profile profile, std::string_view key, int64_t value);
+// The same for several numbers, which then name a user as their source.
+Result<Profile> with_numbers(Profile profile, const std::map<std::string, int64_t>& values);
 // Reads a profile from a file, or finds a built-in profile by its name in one of `folders`.
 Result<Profile> find_profile(const std::string& name_or_path, const std::vector<std::string>& folders);
 std::vector<std::string> list_profiles(const std::vector<std::string>& folders);  // names

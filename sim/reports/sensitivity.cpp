@@ -71,8 +71,11 @@ void sort_by_effect(std::vector<Sensitivity>* numbers) {
 
 }  // namespace
 
-Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profile& profile, unsigned jobs,
+Result<SensitivityReport> find_sensitivity(const Scenario& asked, const Profile& named, unsigned jobs,
                                            SensitivityWatch* watch) {
+  SHOAL_ASSIGN_OR_RETURN(const Profile profile, with_numbers(named, asked.profile_numbers));
+  Scenario scenario = asked;
+  scenario.profile_numbers.clear();
   SensitivityReport found;
   std::vector<Task> tasks(1);
   tasks[0].profile = profile;
@@ -107,6 +110,7 @@ Result<SensitivityReport> find_sensitivity(const Scenario& scenario, const Profi
     }
   }
   found.job = *std::move(*tasks[0].report);
+  found.job.scenario.profile_numbers = asked.profile_numbers;
   const SaveReport& job = found.job.saves.back();
   for (Sensitivity& each : found.numbers) {
     for (SensitivityRun* run : {&each.halved, &each.doubled}) {

@@ -93,6 +93,16 @@ TEST(ALargeJob, MayTakeAsLongAsItsStorageTakesToCreateItsFiles) {
   }
 }
 
+TEST(ALargeJob, MayTakeAsLongAsASyncOfItsStorageTakes) {
+  Scenario scenario;
+  scenario.model = "gpt2";
+  scenario.ranks = 64;
+  scenario.profile_numbers = {{"storage.sync_ns", 10'000'000'000}};
+  const SimulationReport report = simulated(scenario);
+  EXPECT_FALSE(report.violation) << report.violation->what;
+  EXPECT_TRUE(report.saves.back().is_committed());
+}
+
 // DCP plans the first save for minutes, in which the second one waits. No rank gives up.
 TEST(ALargeJob, MayPlanForAsLongAsItsRanksWait) {
   const SimulationReport report = saves_of_70b("pytorch-dcp", SaveMode::collective, 2);

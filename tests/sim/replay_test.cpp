@@ -122,7 +122,8 @@ TEST(AScenario, IsReadBackWithAllOfItsKeys) {
       "planners = \"global\"\nreplica_check = \"abort\"\nobjects = 3\n"
       "readers = 2\nload_fallback = \"previous\"\n"
       "load_method = \"two-stage\"\npayload = \"full\"\nfailures = \"mixed:count=2\"\n"
-      "[stragglers]\nhosts_permille = 3\ncopy_permille = 4000\n"
+      "[set]\nstorage.sync_ns = 7\n\"cpu.shared_cores\" = 2\n[stragglers]\nhosts_permille = 3\ncopy_permille "
+      "= 4000\n"
       "network_permille = 5000\nstorage_permille = 6000\n[[failure]]\nat_ms = 3\nkind = \"dies\"\nhost = 1\n";
   auto scenario = parse_scenario(text, "all.toml");
   ASSERT_TRUE(scenario.ok()) << scenario.status().to_string();
@@ -177,7 +178,7 @@ TEST(AReplay, SaysWhetherARunDidTheSameAgain) {
   auto replay = parse_replay(text, "r.toml");
   ASSERT_TRUE(replay.ok()) << replay.status().to_string();
   EXPECT_EQ(replay->scenario, scenario);
-  EXPECT_EQ(replay->profile.text, nvme().text);
+  EXPECT_EQ(profile_text(replay->profile), profile_text(nvme()));
   EXPECT_EQ(difference(*replay, *simulate(replay->scenario, replay->profile)), "");
   replay->scenario.failures.clear();
   EXPECT_THAT(difference(*replay, *simulate(replay->scenario, replay->profile)), HasSubstr("now it is "));

@@ -56,6 +56,25 @@ TEST(Plan, SaysFirstWhatToDo) {
   EXPECT_THAT(end.out, HasSubstr("given"));
 }
 
+// Other saves than DCP's make no lists of items, and DCP's processors are not those of Shoal's nodes.
+TEST(Plan, TakesOtherNumbersOfItsProfileWhereTheyApply) {
+  const auto planned = [](const std::vector<std::string>& more) {
+    std::vector<std::string> all = small_plan({"--json", "--no-sensitivity", "--load-s", "5"});
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessEnd end = run_shoal(all);
+    EXPECT_EQ(end.status, 0) << end.err;
+    return nlohmann::json::parse(end.out);
+  };
+  const auto before = planned({});
+  const auto after = planned({"--set", "storage.sync_ns=9_000_000_000", "--set", "items.kept=2"});
+  const auto committed = [](const nlohmann::json& plan) {
+    return plan["cases"][0]["measured"]["saves"][0]["committed_ns"].get<int64_t>();
+  };
+  EXPECT_LT(committed(before), 5'000'000'000);
+  EXPECT_GT(committed(after), 5'000'000'000);
+  EXPECT_THAT(after["numbers"].dump(), HasSubstr("storage.sync_ns"));
+}
+
 TEST(Plan, IsTheSameForTheSameSeed) {
   const std::vector<std::string> plan = small_plan({"--json", "--no-sensitivity", "--no-baselines"});
   std::vector<std::string> with_one_job = plan;

@@ -207,6 +207,42 @@ TEST(Sim, SaysWhereEachNumberComesFrom) {
   EXPECT_THAT(end.out, HasSubstr("3,500 PUT/s a prefix"));
 }
 
+TEST(Sim, PrintsAProfileThatItLoads) {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/ours.toml";
+  const ProcessEnd shown =
+      run_shoal({"sim", "--profile", "nvme", "--set", "storage.sync_ns=1_234", "--show-profile"});
+  ASSERT_EQ(shown.status, 0) << shown.err;
+  std::ofstream(file) << shown.out;
+  EXPECT_THAT(shown.out,
+              HasSubstr("sync_ns = { value = 1234, kind = \"assumed\", source = \"stated by --set\" }"));
+  const ProcessEnd again = run_shoal({"sim", "--profile", file, "--show-profile"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(again.out, shown.out);
+}
+
+// A commit waits for the sync of each file.
+TEST(Sim, RunsWithOtherNumbersOfItsProfile) {
+  const auto committed = [](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"sim", "--ranks", "8", "--model", "gpt2", "--profile", "nvme", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessEnd end = run_shoal(all);
+    EXPECT_EQ(end.status, 0) << end.err;
+    const auto job = nlohmann::json::parse(end.out)["simulations"].back();
+    EXPECT_EQ(job["scenario"]["set"]["storage.sync_ns"], 20'000'000'000);
+    return job["saves"].back()["committed_ns"]["min"].get<int64_t>();
+  };
+  EXPECT_GT(committed({"--set", "storage.sync_ns=20_000_000_000"}), 10'000'000'000);
+  EXPECT_GT(committed({"--sweep", "storage.sync_ns=0,20000000000", "--jobs", "1"}), 10'000'000'000);
+}
+
+TEST(Sim, NamesTheNumberThatWasMeant) {
+  const ProcessEnd end = run_shoal({"sim", "--set", "storage.total_byte_per_s=5"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("'storage.total_byte_per_s' is no number of a profile: did you mean "
+                                 "'storage.total_bytes_per_s'?"));
+}
+
 TEST(Sim, SaysThatStandardOutputIsFull) {
   for (const std::string form : {"", "--json", "--csv", "--sensitivity --json", "--show-profile"}) {
     const ProcessEnd end =

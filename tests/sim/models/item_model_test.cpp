@@ -99,8 +99,9 @@ TEST(Profiles, OfItemsAreRefusedByFileLineAndReason) {
     EXPECT_FALSE(profile.ok());
     return profile.status().message();
   };
-  EXPECT_THAT(refusal("dedupe_ns", "dedup_ns"),
-              HasSubstr("'dedup_ns' is not known here; known keys are local_ns"));
+  EXPECT_THAT(
+      refusal("dedupe_ns", "dedup_ns"),
+      HasSubstr("'dedup_ns' is not known here: did you mean 'dedupe_ns'? The known keys are local_ns"));
   EXPECT_THAT(refusal("kept = { value = 0", "kept = { value = 3"), HasSubstr("it must lie between 0 and 2"));
   EXPECT_THAT(refusal("item_bytes = { value = 181", "item_bytes = { value = -1"), HasSubstr("value = -1"));
   EXPECT_THAT(refusal("hosts_per_rack = { value = 384", "hosts_per_rack = { value = 999999999"),
@@ -109,7 +110,7 @@ TEST(Profiles, OfItemsAreRefusedByFileLineAndReason) {
                       "plan_ns = { value = 24_500, kind = \"measured\", sauce = \"dcp"),
               HasSubstr("'sauce' is not known here"));
   EXPECT_THAT(with_number(profile_named("nvme"), "items.kept", 1).status().message(),
-              HasSubstr("profile nvme has no number items.kept"));
+              HasSubstr("profile nvme has no table [items], so items.kept cannot be set alone"));
   EXPECT_THAT(with_number(profile_named("nvme"), "cpu.event_ns", -1).status().message(),
               HasSubstr("cpu.event_ns = -1"));
 }
