@@ -6,6 +6,7 @@ same containers with the same tensors in the same memory, only objects that have
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
 import typing
@@ -16,19 +17,46 @@ from . import _tree
 from ._wrappers import PerRank, Replicated
 
 
-class _Container:
-    """What a container held: compared by identity, key by key."""
+class _Level:
+    """Containers of the same depth, dicts before lists and tuples, and what they held. They are compared
+    together, because a loop in Python over the small dicts of an optimizer takes longer than its tensors."""
 
-    __slots__ = ("kind", "keys", "values", "rest")
-
-    def __init__(self, node: _tree.Node) -> None:
-        self.kind = type(node.value)
-        self.keys = [key for key, _ in node.children]
-        self.values = [child.value for _, child in node.children]
+    def __init__(self, nodes: list[_tree.Node]) -> None:
+        self.types = [type(node.value) for node in nodes]
+        self.keys = [tuple(key for key, _ in node.children) for node in nodes if node.kind == "dict"]
+        self.lengths = [len(node.children) for node in nodes if node.kind != "dict"]
+        children = [child for node in nodes for _, child in node.children]
+        self.size = len(children)
+        self.is_array = [child.kind in ("array", "alias") for child in children]
+        self.arrays = [child.value for child in children if child.kind in ("array", "alias")]
+        self.is_dict = [child.kind == "dict" for child in children]
+        self.is_sequence = [child.kind in ("list", "tuple") for child in children]
         # Children that identity does not prove to be unchanged.
         self.rest = [
-            (i, child) for i, (_, child) in enumerate(node.children) if child.kind not in ("array", "alias")
+            (i, child)
+            for i, child in enumerate(children)
+            if child.kind not in ("array", "alias", "dict", "list", "tuple")
         ]
+        inner = [child for child in children if child.kind == "dict"]
+        inner += [child for child in children if child.kind in ("list", "tuple")]
+        self.inner = _Level(inner) if inner else None
+
+    def children_of(self, values: list[typing.Any]) -> list[typing.Any] | None:
+        """What the containers hold now; None if they hold other arrays, or other keys."""
+        if list(map(type, values)) != self.types:
+            return None
+        dicts, sequences = values[: len(self.keys)], values[len(self.keys) :]
+        if list(map(tuple, dicts)) != self.keys or list(map(len, sequences)) != self.lengths:
+            return None
+        children = list(itertools.chain(*[each.values() for each in dicts], *sequences))
+        arrays = itertools.compress(children, self.is_array)
+        same = len(children) == self.size and all(map(operator.is_, arrays, self.arrays))
+        return children if same else None
+
+    def inside(self, children: list[typing.Any]) -> list[typing.Any]:
+        """The containers of the level below."""
+        dicts = itertools.compress(children, self.is_dict)
+        return [*dicts, *itertools.compress(children, self.is_sequence)]
 
 
 def _guards_of(tensors: list[typing.Any]) -> typing.Any:
@@ -53,11 +81,12 @@ class Steady:
         """`numbers`: those of the objects among the leaves, in their order, in the State."""
         self.state = state
         self._root = root
-        self._containers: dict[int, _Container] = {}
+        self._levels: dict[int, _Level] = {}  # by id of the outermost container
         self._numbers = dict(
             zip((id(leaf) for leaf in leaves if leaf.kind in ("object", "per_rank")), numbers)
         )
         self._encoded: dict[int, bytes] = {}
+        self._lists: dict[int, list[typing.Any] | None] = {}  # by id of the object: a copy
         self._changed: list[tuple[int, bytes]] = []
         self._tensors: list[typing.Any] = []
         self._dtensors: list[tuple[typing.Any, typing.Any]] = []
@@ -134,24 +163,20 @@ class Steady:
         return self._same_kind_of_object(node, value, allow_pickle)
 
     def _same_container(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:
-        known = self._containers.get(id(node))
-        if known is None:
-            known = self._containers[id(node)] = _Container(node)
-        if type(value) is not known.kind or len(value) != len(known.values):
-            return False
-        if node.kind == "dict":
-            if list(value) != known.keys:
+        level: _Level | None = self._levels.get(id(node))
+        if level is None:
+            level = self._levels[id(node)] = _Level([node])
+        values = [value]
+        while level is not None:
+            children = level.children_of(values)
+            if children is None:
                 return False
-            values = list(value.values())
-        else:
-            values = value
-        for i, child in known.rest:
-            if not self._same(child, values[i], allow_pickle):
-                return False
-        if all(map(operator.is_, values, known.values)):
-            return True
-        rest = {i for i, _ in known.rest}
-        return all(i in rest or new is old for i, (new, old) in enumerate(zip(values, known.values)))
+            for i, child in level.rest:
+                if not self._same(child, children[i], allow_pickle):
+                    return False
+            values = level.inside(children)
+            level = level.inner
+        return True
 
     def _same_kind_of_object(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:
         """Encodes an object again if it may have changed. False: it is not an object any more."""
@@ -160,12 +185,21 @@ class Steady:
                 return False
         elif value is node.value and type(value) in (int, float, str, bool, bytes, type(None)):
             return True
+        elif _is_list_of_ints(value):
+            # To encode an optimizer's list of parameters takes longer than to compare all tensors.
+            if self._lists.get(id(node)) == value:
+                return True
         elif not _tree.is_object(value, allow_pickle):
             return False
         node.value = value
         content = _tree.encode_object(node, allow_pickle)
+        self._lists[id(node)] = list(value) if _is_list_of_ints(value) else None
         number = self._numbers[id(node)]
         if self._encoded.get(number) != content:
             self._changed.append((number, content))
             self._encoded[number] = content
         return True
+
+
+def _is_list_of_ints(value: typing.Any) -> bool:
+    return type(value) is list and set(map(type, value)) == {int}

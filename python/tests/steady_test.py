@@ -56,6 +56,51 @@ def test_changes_of_values(checkpointer):
     )
 
 
+def test_changes_of_lists_of_numbers(checkpointer):
+    steps(
+        checkpointer,
+        {"ids": [1, 2], "x": np.zeros(1)},
+        [
+            lambda state: None,
+            lambda state: state["ids"].append(3),
+            lambda state: state.update(ids=[1, 2, 3]),
+            lambda state: state.update(ids=5),
+            lambda state: state.update(ids=[1, 2, 3]),
+            lambda state: state.update(ids=[True, 2, 3]),
+            lambda state: state.update(ids=[1, 2.0, 3]),
+            lambda state: state.update(ids=[1, 2, 3]),
+            lambda state: state.update(ids=(1, 2, 3)),
+            lambda state: state.update(ids=[]),
+        ],
+    )
+
+
+def test_changes_deep_inside_of_many_containers(checkpointer):
+    def make():
+        return {i: {"step": np.float32(i), "rows": [np.full(2, i), i], "empty": {}} for i in range(4)}
+
+    def swap(state):
+        state["all"][1], state["all"][2] = state["all"][2], state["all"][1]
+
+    state = {"all": make(), "pairs": [(1, {"x": np.zeros(2)}), (2, {"x": np.ones(2)})]}
+    for each in state["all"].values():
+        each["step"] = np.zeros(1)
+    steps(
+        checkpointer,
+        state,
+        [
+            lambda state: state["all"][3]["rows"].__setitem__(1, 9),
+            lambda state: state["all"][3]["rows"].__setitem__(0, np.ones(2)),
+            lambda state: state["pairs"][1][1].update(x=np.full(2, 5)),
+            lambda state: state["pairs"].reverse(),
+            swap,
+            lambda state: state["all"][0]["empty"].update(y=1),
+            lambda state: state["all"][2].update(rows=tuple(state["all"][2]["rows"])),
+            lambda state: state["all"].update(dict(reversed(state["all"].items()))),
+        ],
+    )
+
+
 def test_changes_of_structure(checkpointer):
     state = {"x": np.zeros(4), "n": 1, "d": {"a": np.ones(2)}}
     steps(
