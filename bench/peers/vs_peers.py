@@ -321,6 +321,22 @@ def compare(ranks: int, root: str, names: list[str], options: argparse.Namespace
     return {name: summarize(done) for name, done in jobs.items()}
 
 
+def title_of(figure: dict[str, typing.Any], options: argparse.Namespace) -> str:
+    ranks, kind = figure["ranks"], figure["kind"]
+    return f"{ranks} × {text_bytes(options.size)}, {options.tensors} tensors, {kind}"
+
+
+def plot(options: argparse.Namespace, figures: list[dict[str, typing.Any]]) -> bool:
+    from chart import svg
+
+    panels = [(title_of(each, options), each["rows"]) for each in figures]
+    panels = [panel for panel in panels if any("blocked" in row for row in panel[1].values())]
+    if panels:
+        with open(options.plot, "w") as stream:
+            stream.write(svg(panels))
+    return bool(panels)
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -338,6 +354,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="LIBRARY", help="may be repeated; see --list")
     parser.add_argument("--list", action="store_true", help="print the names of the libraries")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to a file")
+    parser.add_argument("--plot", metavar="FILE.svg", help="also draw all tables")
     parser.add_argument("--timeout", type=float, default=300, help="seconds of one job (default 300)")
     parser.add_argument("--rank-in", help=argparse.SUPPRESS)
     parser.add_argument("--evict", action="store_true", help=argparse.SUPPRESS)
@@ -367,9 +384,9 @@ def main() -> int:
         for ranks in options.ranks:
             rows = compare(ranks, root, [name for name in names if installed(name)], options)
             kind = "tmpfs" if is_memory(root) else "disk"
-            print(f"\n{ranks} × {text_bytes(options.size)}, {options.tensors} tensors, {kind}:\n")
-            print("\n".join(table(rows, names[0])), flush=True)
             figures.append({"ranks": ranks, "root": root, "kind": kind, "rows": rows})
+            print(f"\n{title_of(figures[-1], options)}:\n")
+            print("\n".join(table(rows, names[0])), flush=True)
             failed = failed or any("error" in row for row in rows.values())
     missing = [name for name in names if not installed(name)]
     if missing:
@@ -378,6 +395,8 @@ def main() -> int:
         with open(options.json, "w") as stream:
             facts = {"size": options.size, "tensors": options.tensors, "figures": figures}
             json.dump(facts, stream, indent=1)
+    if options.plot and not plot(options, figures):
+        print("vs_peers: no library ran to its end, so that there is nothing to draw", file=sys.stderr)
     return 1 if failed else 0
 
 
