@@ -450,6 +450,17 @@ class Checkpointer:
                 found = self._load_resolved(walker, result.metadata.step, settled, None, allow_pickle)
                 result = result if found is None else found
         self._load_statefuls(walker, result, allow_pickle)
+        stored = set(result.report.unexpected)
+        for node in walker.leaves:
+            if node.kind == "alias" and node.name in stored:
+                logger.warning(
+                    "'%s' and '%s' share their memory in this state, but step %d has a value for each: "
+                    "both have that of '%s' now",
+                    node.target.name,
+                    node.name,
+                    result.metadata.step,
+                    node.target.name,
+                )
         logger.info(
             "step %d is loaded: %.1f MiB in %.2f s",
             result.metadata.step,

@@ -324,6 +324,19 @@ def test_a_policy_that_allows_missing_values_still_loads_aliases(checkpointer):
     assert state["new"].tolist() == [7, 7] and list(result.report.missing) == ["new"]
 
 
+def test_values_that_are_loaded_into_the_same_memory_are_named(checkpointer, caplog):
+    checkpointer.save(11, {"a": np.arange(6.0), "b": np.arange(6.0) + 10}).committed()
+    tied = np.zeros(6)
+    with caplog.at_level("WARNING", logger="shoal"):
+        checkpointer.load(11, into={"a": tied, "b": tied})
+    assert "'a' and 'b' share their memory in this state, but step 11 has a value for each" in caplog.text
+    caplog.clear()
+    checkpointer.save(12, {"a": tied, "b": tied}).committed()
+    with caplog.at_level("WARNING", logger="shoal"):
+        checkpointer.load(12, into={"a": tied, "b": tied})
+    assert not caplog.records
+
+
 def test_aliases_of_one_array_are_loaded_into_arrays_of_their_own(checkpointer):
     table = np.arange(6)
     checkpointer.save(1, {"a": table, "b": table, "c": [table]}).committed()
