@@ -146,6 +146,13 @@ def _alias_key(tensor: torch.Tensor) -> tuple[typing.Any, ...] | None:
     )
 
 
+def _empty_key(tensor: typing.Any, local: torch.Tensor) -> tuple[typing.Any, ...]:
+    """The alias key of a DTensor of which this rank has no element. It must be an alias here if it is one on
+    the ranks that have elements: the same object, or a view of the same storage of its own, always is."""
+    storage = local.untyped_storage()
+    return ("empty", id(tensor)) if storage.nbytes() else ("empty storage", storage._cdata)
+
+
 def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) -> Array | None:
     mesh = mesh_of(tensor.device_mesh)
     if not mesh.contains(rank):
@@ -163,13 +170,13 @@ def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) 
             f"placements {tensor.placements} of shape {shape} give {tuple(expected)}"
         )
     host, finish = _to_fill(local, name) if writable else (_on_host(local), None)
-    key = _alias_key(local)
+    key = _alias_key(local) or _empty_key(tensor, local)
     return Array(
         dtype_name(tensor.dtype, name),
         shape,
         host.data_ptr(),
         host,
-        (key, shape, id(mesh), tuple(placements)) if key else None,
+        (key, shape, id(mesh), tuple(placements)),
         mesh=mesh,
         placements=placements,
         local_shape=tuple(local.shape),
