@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/crash_report.h"
+#include "base/owned_fd.h"
 #include "cli/command_suggestion.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
