@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Kind = Failure::Kind;
 
-Scenario small_job() {
+Scenario operated_job() {
   Scenario job;
   job.ranks = 4;
   job.ranks_per_host = 2;
@@ -46,7 +46,7 @@ SimulationReport run_soundly(const Scenario& job) {
 class AnOperator : public ::testing::TestWithParam<SaveMode> {
  protected:
   Scenario job() const {
-    Scenario job = small_job();
+    Scenario job = operated_job();
     job.mode = GetParam();
     return job;
   }
@@ -100,7 +100,7 @@ class DamagedDisk : public ::testing::TestWithParam<uint64_t> {};  // the part t
 INSTANTIATE_TEST_SUITE_P(EveryPart, DamagedDisk, ::testing::Values(0, 1, 2));
 
 TEST_P(DamagedDisk, LetsALoadFallBackOrFail) {
-  Scenario job = small_job();
+  Scenario job = operated_job();
   Failure rots = act(Kind::rots, 2'500);
   rots.part = GetParam();
   rots.permille = 500;
@@ -121,7 +121,7 @@ TEST_P(DamagedDisk, LetsALoadFallBackOrFail) {
 }
 
 TEST(DamagedDisks, NeedTrueBytes) {
-  Scenario job = small_job();
+  Scenario job = operated_job();
   job.payload = Payload::counted;
   job.failures = {act(Kind::rots, 2'500)};
   EXPECT_THAT(validate_scenario(job).message(), HasSubstr("a failure of kind rots needs true bytes"));

@@ -25,7 +25,7 @@ nlohmann::json traced(const Scenario& scenario) {
   return nlohmann::json::parse(trace.json());
 }
 
-Scenario small_job() {
+Scenario traced_job() {
   Scenario scenario;
   scenario.ranks = 32;
   scenario.model = "gpt2";
@@ -46,7 +46,7 @@ Events of_phase(const nlohmann::json& trace, const std::string& phase) {
 
 TEST(ATrace, HasASliceForEachEventAndNoTwoAtATimeOnAHost) {
   std::map<int, double> ends;
-  const Events slices = of_phase(traced(small_job()), "X");
+  const Events slices = of_phase(traced(traced_job()), "X");
   ASSERT_GT(slices.size(), 200u);
   for (const auto& slice : slices) {
     double& end = ends[slice["pid"]];
@@ -58,7 +58,7 @@ TEST(ATrace, HasASliceForEachEventAndNoTwoAtATimeOnAHost) {
 }
 
 TEST(ATrace, JoinsEachMessageToTheSliceThatSentItAndTheOneThatHandlesIt) {
-  const nlohmann::json trace = traced(small_job());
+  const nlohmann::json trace = traced(traced_job());
   std::map<uint64_t, nlohmann::json> sent;
   for (const auto& flow : of_phase(trace, "s")) sent[flow["id"]] = flow;
   const Events handled = of_phase(trace, "f");
@@ -82,7 +82,7 @@ TEST(ATrace, JoinsEachMessageToTheSliceThatSentItAndTheOneThatHandlesIt) {
 }
 
 TEST(ATrace, EndsEachOperationAndEachStateOfARank) {
-  const nlohmann::json trace = traced(small_job());
+  const nlohmann::json trace = traced(traced_job());
   std::map<std::pair<uint64_t, std::string>, int> open;
   std::set<std::string> names;
   for (const auto& event : trace["traceEvents"]) {
@@ -103,7 +103,7 @@ TEST(ATrace, EndsEachOperationAndEachStateOfARank) {
 // The clock of the job that loads begins at 0.
 TEST(ATrace, PutsALoadBehindTheSaves) {
   double saved = 0, loads = -1;
-  for (const auto& event : of_phase(traced(small_job()), "b")) {
+  for (const auto& event : of_phase(traced(traced_job()), "b")) {
     const std::string name = event["name"];
     if (name == "save 2, rank 0") saved = event["ts"];
     if (name == "load 1, rank 0") loads = event["ts"];
@@ -113,7 +113,7 @@ TEST(ATrace, PutsALoadBehindTheSaves) {
 }
 
 TEST(ATrace, IsBoundedAndSaysWhatItLeavesOut) {
-  Scenario scenario = small_job();
+  Scenario scenario = traced_job();
   scenario.ranks = 1024;
   scenario.loads = 0;
   const nlohmann::json trace = traced(scenario);
@@ -135,7 +135,7 @@ TEST(ATrace, ChangesNoRun) {
   Trace trace;
   SimulationListeners listeners;
   listeners.trace = &trace;
-  const Scenario scenario = small_job();
+  const Scenario scenario = traced_job();
   EXPECT_EQ(simulate(scenario, profile_named(scenario.profile), listeners)->trace_hash,
             simulated(scenario).trace_hash);
 }
@@ -147,7 +147,7 @@ TEST(ATrace, ShowsFailuresWithTextOfAnyKind) {
   EXPECT_EQ(of_phase(read, "b").front()["name"], "a \"quoted\" \\ name\n");
   EXPECT_EQ(of_phase(read, "b").size(), 2u);
 
-  Scenario scenario = small_job();
+  Scenario scenario = traced_job();
   scenario.loads = 0;
   Failure failure;
   failure.at_ms = 60'500;
