@@ -281,7 +281,7 @@ TEST_F(OnObjectStore, ADeletionLeavesATombstoneInTheWayOfALateManifest) {
   ASSERT_OK(deleted.status());
   EXPECT_EQ(deleted->outcome, DeletionResult::Outcome::gone);
   EXPECT_EQ(deleted->files, 1u);
-  EXPECT_THAT(names(attempt_folder(key)), ElementsAre(std::string(kDecisionName)));
+  EXPECT_THAT(names(attempt_folder(key)), ElementsAre("deleted.shoal", std::string(kDecisionName)));
   // A coordinator that paused before it published the manifest.
   auto late = publish_decision_in_folder(*storage_, sample_manifest(key));
   ASSERT_OK(late.status());
