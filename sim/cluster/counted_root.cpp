@@ -304,9 +304,7 @@ void CountedRoot::note_abort(const AttemptKey& key, uint32_t generation) {
 namespace {
 
 actors::OperationResult folder_gone(const AttemptKey& key) {
-  return std::make_shared<const storage::Decision>(storage::Decision{
-      key, Nonce{}, RootId{}, 0,
-      storage::Tombstone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)}});
+  return std::make_shared<const storage::Decision>(storage::folder_gone(key, RootId{}));
 }
 
 }  // namespace

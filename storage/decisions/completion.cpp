@@ -307,8 +307,7 @@ Result<Decision> complete_attempt(Storage& storage, const AttemptKey& key, const
   auto existing = read_decision(storage, key);
   if (existing.ok() || existing.status().code() != Code::not_found) return existing;
   if (auto listed = storage.list(attempt_folder(key)); listed.status().code() == Code::not_found) {
-    return Decision{
-        key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
+    return folder_gone(key, stamp.root_id);
   }
   return prove_and_publish(storage, key, stamp, before_commit);
 }

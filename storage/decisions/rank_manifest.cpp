@@ -194,20 +194,12 @@ Status allow_commit(const BeforeCommit& before_commit) {
   return reads_as_the_attempts ? Status(Code::refused, allowed.message()) : allowed;
 }
 
-namespace {
-
-Decision folder_gone(const AttemptKey& key, const DecisionStamp& stamp) {
-  return {key, {}, stamp.root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
-}
-
-}  // namespace
-
 Result<Decision> complete_rank_local(Storage& storage, const AttemptKey& key, const DecisionStamp& stamp,
                                      const BeforeCommit& before_commit) {
   auto existing = read_decision(storage, key);
   if (existing.ok() || existing.status().code() != Code::not_found) return existing;
   auto listed = storage.list(attempt_folder(key));
-  if (listed.status().code() == Code::not_found) return folder_gone(key, stamp);
+  if (listed.status().code() == Code::not_found) return folder_gone(key, stamp.root_id);
   SHOAL_RETURN_IF_ERROR(listed.status());
   SHOAL_ASSIGN_OR_RETURN(Manifest merged, merge_listed(storage, key, *listed));
   SHOAL_RETURN_IF_ERROR(allow_commit(before_commit));
@@ -229,7 +221,7 @@ Result<Decision> abort_attempt(Storage& storage, const AttemptKey& key, const De
                          Tombstone{Tombstone::Reason::aborted, std::move(cause)}};
   if (folder == FolderOfAttempt::may_lack) return publish_decision(storage, aborted);
   auto published = publish_decision_in_folder(storage, aborted);
-  if (published.status().code() == Code::not_found) return folder_gone(key, stamp);
+  if (published.status().code() == Code::not_found) return folder_gone(key, stamp.root_id);
   return published;
 }
 

@@ -17,6 +17,9 @@ Result<Manifest> merge_rank_manifests(std::vector<RankManifest> set, const std::
 // tombstone. Shoal removes such a folder only after it deleted the checkpoint, but an operator may have
 // removed it by hand. So this answer alone does not prove that the save was committed.
 inline constexpr std::string_view kFolderGone = "its folder is missing";
+inline Decision folder_gone(const AttemptKey& key, const RootId& root_id) {
+  return {key, {}, root_id, 0, Tombstone{Tombstone::Reason::deleted, std::string(kFolderGone)}};
+}
 inline bool is_folder_gone(const Decision& answer) {
   return !answer.committed() && answer.tombstone().reason == Tombstone::Reason::deleted &&
          answer.tombstone().cause == kFolderGone;
