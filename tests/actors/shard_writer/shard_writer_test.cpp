@@ -844,15 +844,22 @@ TEST_F(AShardWriterByItself, TellsATrainerThatHasAttachedAgainThatItsSaveCannotB
   EXPECT_EQ(role_.notified<local::Decided>(kAgain).front().outcome, notified(0).front());
 }
 
-TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
-  world_known();
-  options_.mode = SaveMode::rank_local;
-  options_.dedupe = Dedupe::none;
-  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
-  stage(5);
-  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+class ARankLocalShardWriter : public AShardWriterByItself {
+ protected:
+  void publish_rank_local(uint64_t step) {
+    world_known();
+    options_.mode = SaveMode::rank_local;
+    options_.dedupe = Dedupe::none;
+    role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+    stage(step);
+    while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+    }
+    ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
   }
-  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
+};
+
+TEST_F(ARankLocalShardWriter, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
+  publish_rank_local(5);
   ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
       tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
   ASSERT_EQ(notified(0).size(), 1u);
@@ -861,15 +868,8 @@ TEST_F(AShardWriterByItself, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
 }
 
 // Regression: the node saw no commit before the checkpoint was deleted, gave up, and made its folder again.
-TEST_F(AShardWriterByItself, PublishesNoTombstoneOutsideTheFolderOfWhatItHasPublished) {
-  world_known();
-  options_.mode = SaveMode::rank_local;
-  options_.dedupe = Dedupe::none;
-  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
-  stage(5);
-  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
-  }
-  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
+TEST_F(ARankLocalShardWriter, PublishesNoTombstoneOutsideTheFolderOfWhatItHasPublished) {
+  publish_rank_local(5);
   role_.receive(kCoordinatorNode, RoleKind::coordinator,
                 wire::Undecided{{1, 5, 1}, Status(Code::unavailable, "gone")});
   ASSERT_EQ(role_.started<operation::PublishDecision>(), 1u);
