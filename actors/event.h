@@ -35,8 +35,6 @@ struct WorldKnown {  // Planner -> ShardWriter and Loader of this node
   SaveOptions options;
   std::optional<Rank> rank_local;  // mode rank-local: the rank whose own world this is (rank_local_world)
 };
-// ShardWriter -> Coordinator, if it runs on this node: a rank-local save is committed.
-struct RankLocalCommitted {};
 // Coordinator -> ShardWriter of this node, in mode rank-local. Each replaces the one before.
 struct RanksLost {
   struct Ended {  // a rank that stages nothing more
@@ -93,10 +91,9 @@ struct SendDone {
   SendId send = 0;
 };
 }  // namespace event
-using Event =
-    std::variant<event::Started, event::Received, event::FromClient, event::ClientLost, event::WorldKnown,
-                 event::PlanningFailed, event::TimerFired, event::OperationDone, event::PeerUp,
-                 event::CoordinatorSuperseded, event::PeerLost, event::TrainerEnded, event::Stopping,
-                 event::Drain, event::RankLocalCommitted, event::RanksLost, event::SendDone>;
+using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
+                           event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
+                           event::PeerUp, event::CoordinatorSuperseded, event::PeerLost, event::TrainerEnded,
+                           event::Stopping, event::Drain, event::RanksLost, event::SendDone>;
 
 }  // namespace shoal::actors

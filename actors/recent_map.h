@@ -16,6 +16,11 @@ class RecentMap {
   explicit RecentMap(size_t most) : most_(most) {}
 
   auto find(const Key& key) const { return values_.find(key); }
+  // Null if the key is not there.
+  Value* get(const Key& key) {
+    auto found = values_.find(key);
+    return found == values_.end() ? nullptr : &found->second;
+  }
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
   bool contains(const Key& key) const { return values_.contains(key); }

@@ -259,6 +259,13 @@ struct Message {
     }
     # ShardWriter -> Coordinator, instead of shardsWritten, if a rank of it has digests.
     shardsWrittenWithDigests @72 :ShardsWritten;
+    # Mode rank-local. ShardWriter -> Coordinator: the manifests of all ranks of this host are in the root.
+    # Coordinator -> ShardWriter: those of all ranks are.
+    manifestsPublished :group {
+      key @74 :AttemptKey;
+      ranks @75 :UInt32;               # how many
+      worldSize @76 :UInt32;
+    }
   }
 }
 

@@ -25,9 +25,6 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
           [&](const event::PlanningFailed& failed) {
             if (!rosters_.newest() && !is_refused() && !is_superseded()) refuse_all(failed.why, out);
           },
-          [&](const event::RankLocalCommitted&) {
-            if (!is_superseded()) retention_.committed(out);
-          },
           [&](const event::Stopping& stopping) { on_stopping(now, stopping, out); },
           [&](const event::Drain& drain) { on_drain(now, drain, out); },
           // The coordinator has no clients, and sends nothing with an id. Peers introduce themselves by their
@@ -231,15 +228,17 @@ void Coordinator::on_message(TimeNs now, NodeId from, const WireBody& body, Effe
           [&](const wire::ShardsWritten& report) { on_report(now, from, report, out); },
           [&](const wire::SaveFailed& failed) { on_failed(now, from, failed, out); },
           [&](const wire::SaveProgress& progress) { on_progress(now, from, progress, out); },
+          [&](const wire::ManifestsPublished& published) { on_manifests_published(from, published, out); },
+          [&](const wire::Decided& decided) { on_found_committed(from, decided, out); },
           [&](const wire::RanksEnded& gone) { on_ranks_ended(now, from, gone, out); },
           [&](const wire::JoinLoad& load) { loads_.join(now, from, load, out); },
           // The sender claims that a later coordinator exists; the root has the truth.
           [&](const wire::Superseded&) { if_not_superseded(out, [](TimeNs, EffectWriter&) {}); },
           // Messages to the other roles.
           [](const OneOf<wire::LayoutRequest, wire::RosterUpdate, wire::JoinRejected, wire::Pending,
-                         wire::Decided, wire::Undecided, wire::AttemptRoster, wire::GlobalPlan,
-                         wire::LoadRoster, wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable,
-                         wire::ChunksCancelled, wire::ChunksPending> auto&) {}},
+                         wire::Undecided, wire::AttemptRoster, wire::GlobalPlan, wire::LoadRoster,
+                         wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
+                         wire::ChunksPending> auto&) {}},
       body);
 }
 

@@ -10,6 +10,7 @@
 // - term.h: the states of the coordinator's own term
 // - rank_presence.h: which ranks nodes have reported, and which are gone or lost
 // - roster_gathering.h, rosters.h, layout_requests.h, expected_plans.h: rosters and their layouts
+// - published_manifests.h: what nodes report about rank-local saves
 // - sweeps.h, retention_duty.h, load_gathering.h: other duties
 //
 // What it does with them:
@@ -17,6 +18,7 @@
 // - coordinator.cpp: events, epochs, joining, what earlier coordinators left
 // - attempts.cpp: attempts, from the first message until the decision is sent
 // - collective.cpp: collective saves, and the plan gather before them
+// - rank_local.cpp: rank-local saves, which need no coordinator and are faster with one
 // - lost_ranks.cpp: aborts what ranks that are gone or lost never report
 // - shutdown.cpp: stopping, draining, handing over
 #pragma once
@@ -35,6 +37,7 @@
 #include "actors/coordinator/crossed_answers.h"
 #include "actors/coordinator/layout_requests.h"
 #include "actors/coordinator/load_gathering.h"
+#include "actors/coordinator/published_manifests.h"
 #include "actors/coordinator/rank_presence.h"
 #include "actors/coordinator/retention_duty.h"
 #include "actors/coordinator/roster_gathering.h"
@@ -181,6 +184,12 @@ class Coordinator final : public Role {
   // For the tombstone. If all ranks, or all of a host, were rejected, the first one to fail is not the cause.
   std::string cause_of(const wire::SaveFailed& failed) const;
   void on_progress(TimeNs now, NodeId from, const wire::SaveProgress& progress, EffectWriter& out);
+  // --- rank-local: hints, which spare nodes their polls ---
+  // Answers the node whose report completes the set: it merges the set at once.
+  void on_manifests_published(NodeId from, const wire::ManifestsPublished& published, EffectWriter& out);
+  // A node has found its rank-local save committed. The other nodes must know before retention deletes the
+  // checkpoint: without its folder they cannot find out.
+  void on_found_committed(NodeId from, const wire::Decided& decided, EffectWriter& out);
   // Answers a report. For an attempt that takes long, also with the news of it, which move the deadline of
   // the node.
   void send_pending(TimeNs now, NodeId to, const Attempt& attempt, EffectWriter& out);
@@ -335,9 +344,10 @@ class Coordinator final : public Role {
   size_t outcomes_to_send_ = 0;  // decided, and the decision is not sent yet
   RecentMap<AttemptKey, Overdue> overdue_{kMaxOverdueRemembered};  // attempts aborted at their deadline
 
-  bool rank_local_ = false;      // as nodes stated
-  std::string rank_local_host_;  // the first host that stated ranks of that mode
-  event::RanksLost lost_sent_;   // rank-local: last sent to the ShardWriter here
+  bool rank_local_ = false;                 // as nodes stated
+  PublishedManifests manifests_published_;  // rank-local
+  std::string rank_local_host_;             // the first host that stated ranks of that mode
+  event::RanksLost lost_sent_;              // rank-local: last sent to the ShardWriter here
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;
   TimerId shutdown_timer_ = 0;

@@ -58,7 +58,8 @@ uint64_t Coordinator::memory_bytes() const {
   for (const auto& [key, overdue] : overdue_) {
     sum += sizeof(overdue) + kTreeNodeBytes + overdue.missing.size() * sizeof(Rank);
   }
-  return sum + early_bytes_ + decided_.size() * (sizeof(AttemptKey) + sizeof(Outcome) + kTreeNodeBytes);
+  return sum + early_bytes_ + manifests_published_.memory_bytes() +
+         decided_.size() * (sizeof(AttemptKey) + sizeof(Outcome) + kTreeNodeBytes);
 }
 
 uint64_t coordinator_memory_bytes(const Role& role) {

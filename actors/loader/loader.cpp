@@ -32,7 +32,7 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
                  [&](const event::Drain&) { out.drained(); },
                  [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed, event::PeerUp,
                                 event::CoordinatorSuperseded, event::TrainerEnded, event::Stopping,
-                                event::RankLocalCommitted, event::RanksLost> auto&) {}},
+                                event::RanksLost> auto&) {}},
       event);
   forget_rounds();
   give_windows(now, out);
@@ -113,7 +113,8 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
                                 wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::Pending,
                                 wire::Decided, wire::Undecided, wire::LayoutsStaged, wire::AttemptRoster,
                                 wire::Superseded, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
-                                wire::PlanGathering, wire::JoinLoad, wire::SaveProgress> auto&) {}},
+                                wire::PlanGathering, wire::JoinLoad, wire::SaveProgress,
+                                wire::ManifestsPublished> auto&) {}},
       body);
 }
 

@@ -232,6 +232,12 @@ Result<WireBody> read_undecided(schema::Message::Undecided::Reader in) {
   return WireBody(std::move(body));
 }
 
+Result<WireBody> read_manifests_published(schema::Message::ManifestsPublished::Reader in) {
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t world_size, read_world_size(in.getWorldSize()));
+  if (in.getRanks() == 0 || in.getRanks() > world_size) return malformed("manifests published");
+  return WireBody(wire::ManifestsPublished{read_key(in.getKey()), in.getRanks(), world_size});
+}
+
 Result<WireBody> read_decided(schema::Message::Decided::Reader in) {
   wire::Decided body;
   body.key = read_key(in.getKey());
@@ -447,6 +453,8 @@ Result<WireBody> read_body(schema::Message::Reader in) {
     case schema::Message::SAVE_PROGRESS:
       return WireBody(
           wire::SaveProgress{read_key(in.getSaveProgress().getKey()), in.getSaveProgress().getAmount()});
+    case schema::Message::MANIFESTS_PUBLISHED:
+      return read_manifests_published(in.getManifestsPublished());
     case schema::Message::DECIDED:
       return read_decided(in.getDecided());
     case schema::Message::SUPERSEDED:

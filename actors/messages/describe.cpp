@@ -45,6 +45,10 @@ struct Describer {
   std::string operator()(const wire::SaveProgress& body) const {
     return fmt::format("SaveProgress {}: {}", to_string(body.key), body.amount);
   }
+  std::string operator()(const wire::ManifestsPublished& body) const {
+    return fmt::format("ManifestsPublished {}: {} of {}", to_string(body.key), body.ranks,
+                       counted(body.world_size, "rank"));
+  }
   std::string operator()(const wire::Decided& body) const {
     return fmt::format("Decided {}: {}", to_string(body.key),
                        !body.committed      ? "aborted: " + body.cause

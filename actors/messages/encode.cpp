@@ -149,6 +149,12 @@ struct Encoder {
     write(progress.initKey(), body.key);
     progress.setAmount(body.amount);
   }
+  void operator()(const wire::ManifestsPublished& body) {
+    auto published = out.initManifestsPublished();
+    write(published.initKey(), body.key);
+    published.setRanks(body.ranks);
+    published.setWorldSize(body.world_size);
+  }
   void operator()(const wire::Decided& body) {
     auto decided = out.initDecided();
     write(decided.initKey(), body.key);

@@ -87,7 +87,17 @@ struct SaveProgress {
   AttemptKey key;
   uint64_t amount = 0;
 };
-struct Decided {  // Coordinator -> ShardWriter: a durable decision exists
+// Mode rank-local. ShardWriter -> Coordinator: so many ranks, all of this host, have published their
+// manifests. Coordinator -> ShardWriter of rank 0: all ranks of the job have. A loss only delays the commit
+// until somebody looks at the root.
+struct ManifestsPublished {
+  AttemptKey key;
+  uint32_t ranks = 0;
+  uint32_t world_size = 0;
+};
+// Coordinator -> ShardWriter: a durable decision exists. ShardWriter -> Coordinator, in mode rank-local: this
+// node has found the attempt committed.
+struct Decided {
   AttemptKey key;
   bool committed = false;
   std::string cause;        // of an abort; of a commit: a warning, or empty
@@ -245,7 +255,7 @@ using WireBody =
                  wire::Undecided, wire::LayoutsStaged, wire::AttemptRoster, wire::RanksEnded,
                  wire::LocalPlans, wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
                  wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
-                 wire::ChunksPending, wire::SaveProgress>;
+                 wire::ChunksPending, wire::SaveProgress, wire::ManifestsPublished>;
 
 // The four roles. The numbers are on the wire: only append.
 enum class RoleKind : uint8_t { coordinator = 0, planner = 1, shard_writer = 2, loader = 3 };

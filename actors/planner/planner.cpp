@@ -34,26 +34,25 @@ class Planner final : public Role {
   void handle(TimeNs now, const Event& event, Effects& effects) override {
     EffectWriter out(kind(), effects);
     std::visit(
-        Overloaded{
-            [&](const event::FromClient& from) { on_client(now, from.client, *from.message, out); },
-            [&](const event::ClientLost& lost) { on_client_lost(lost.client); },
-            [&](const event::Received& received) {
-              on_message(now, received.from, *received.message.body, out);
-            },
-            [&](const event::TimerFired& timer) {
-              if (timer.timer == kJoinTimer) join(now, out);
-              if (timer.timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
-            },
-            [&](const event::OperationDone& done) { operations_.done(now, done, out); },
-            [&](const event::PeerLost& peer) {
-              if (peer.node == kCoordinatorNode) on_coordinator_lost(now, out);
-            },
-            [&](const event::PeerUp& peer) {
-              if (peer.node == kCoordinatorNode) on_coordinator_up(now, out);
-            },
-            [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed,
-                           event::CoordinatorSuperseded, event::TrainerEnded, event::Stopping, event::Drain,
-                           event::RankLocalCommitted, event::RanksLost, event::SendDone> auto&) {}},
+        Overloaded{[&](const event::FromClient& from) { on_client(now, from.client, *from.message, out); },
+                   [&](const event::ClientLost& lost) { on_client_lost(lost.client); },
+                   [&](const event::Received& received) {
+                     on_message(now, received.from, *received.message.body, out);
+                   },
+                   [&](const event::TimerFired& timer) {
+                     if (timer.timer == kJoinTimer) join(now, out);
+                     if (timer.timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
+                   },
+                   [&](const event::OperationDone& done) { operations_.done(now, done, out); },
+                   [&](const event::PeerLost& peer) {
+                     if (peer.node == kCoordinatorNode) on_coordinator_lost(now, out);
+                   },
+                   [&](const event::PeerUp& peer) {
+                     if (peer.node == kCoordinatorNode) on_coordinator_up(now, out);
+                   },
+                   [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed,
+                                  event::CoordinatorSuperseded, event::TrainerEnded, event::Stopping,
+                                  event::Drain, event::RanksLost, event::SendDone> auto&) {}},
         event);
   }
 
@@ -210,22 +209,23 @@ class Planner final : public Role {
 
   void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
     std::visit(
-        Overloaded{[&](const wire::RosterUpdate& roster) { on_roster(now, roster, out); },
-                   [&](const wire::LayoutRequest& request) { send_layouts(from, request, out); },
-                   [&](const wire::JoinRejected& rejected) {
-                     if (!world_) return refuse(Status(Code::refused, rejected.cause), out);
-                     if (joining_.is(JoiningState::adding)) stop_joining(out);
-                   },
-                   [&](const wire::Superseded& superseded) {
-                     if (superseded.epoch > epoch_) look_up(now, superseded, out);
-                   },
-                   // Messages to the other roles.
-                   [](const OneOf<wire::JoinRanks, wire::Layouts, wire::ShardsWritten, wire::SaveFailed,
-                                  wire::Pending, wire::Decided, wire::Undecided, wire::LayoutsStaged,
-                                  wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
-                                  wire::PlanGathering, wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest,
-                                  wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
-                                  wire::ChunksPending, wire::SaveProgress> auto&) {}},
+        Overloaded{
+            [&](const wire::RosterUpdate& roster) { on_roster(now, roster, out); },
+            [&](const wire::LayoutRequest& request) { send_layouts(from, request, out); },
+            [&](const wire::JoinRejected& rejected) {
+              if (!world_) return refuse(Status(Code::refused, rejected.cause), out);
+              if (joining_.is(JoiningState::adding)) stop_joining(out);
+            },
+            [&](const wire::Superseded& superseded) {
+              if (superseded.epoch > epoch_) look_up(now, superseded, out);
+            },
+            // Messages to the other roles.
+            [](const OneOf<wire::JoinRanks, wire::Layouts, wire::ShardsWritten, wire::SaveFailed,
+                           wire::Pending, wire::Decided, wire::Undecided, wire::LayoutsStaged,
+                           wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
+                           wire::PlanGathering, wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest,
+                           wire::ChunkData, wire::ChunksUnavailable, wire::ChunksCancelled,
+                           wire::ChunksPending, wire::SaveProgress, wire::ManifestsPublished> auto&) {}},
         body);
   }
 

@@ -49,7 +49,12 @@ void ShardWriter::publish_tombstone(const operation::PublishDecision& made, Effe
       made, out, [this, made](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
         if (!saves_.contains(made.key)) return;
         if (!decision.ok()) return publish_failed(now, made, decision.status(), then_out);
-        if (storage::is_folder_gone(**decision)) return close_folder_gone(made.key, then_out);
+        if (storage::is_folder_gone(**decision)) {
+          auto again = [this, made](TimeNs, EffectWriter& retry_out) {
+            if (saves_.contains(made.key)) publish_tombstone(made, retry_out);
+          };
+          return on_folder_gone(now, made.key, std::move(again), then_out);
+        }
         if ((*decision)->was_committed()) {
           base::rare_path<"shard writer: finds a manifest instead of its tombstone">();
           then_out.warning(to_string(made.key) + ": " + std::get<storage::Tombstone>(*made.body).cause +

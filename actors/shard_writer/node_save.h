@@ -195,6 +195,9 @@ class NodeSave {
     uint32_t polls = 0;            // since something was published here
     std::string missing;           // what the set lacked at the last look
     bool is_looking = false;       // a look is in progress
+    bool is_complete = false;      // according to the coordinator
+    bool must_look_again = false;  // it said so while a look was in progress
+    bool is_gone = false;          // the last look found no folder
     bool is_listing_lost = false;  // the missing manifests are being listed because a host is lost
   } set;
 

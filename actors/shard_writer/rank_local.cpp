@@ -1,12 +1,16 @@
 // ShardWriter: rank-local saves. Each rank publishes a manifest of what it wrote. A node that finds the set
-// of manifests complete merges it into the attempt's manifest. Nodes gather no messages about the save: a
-// node whose rank fails publishes a tombstone, and the other nodes find it in the root.
+// of manifests complete merges it into the attempt's manifest. A node whose rank fails publishes a tombstone.
+// The other nodes find either in the root, by polls. They wait for no message.
+//
+// While a coordinator exists, it shortens the wait. It answers the node whose report completes the set, so
+// that this node looks at once, and passes the commit on to the others.
 //
 // A look at the set lists as many manifests as there are ranks. So only the node of rank 0 looks at the set
 // each time. The other nodes mostly look for the decision alone, which is one file name. They look at the set
 // now and then, because the node of rank 0 may be gone. In a large job they take turns, so that the looks do
 // not overload the root.
 #include <algorithm>
+#include <utility>
 
 #include "actors/shard_writer/shard_writer.h"
 #include "base/rank_names.h"
@@ -65,9 +69,34 @@ void ShardWriter::published_rank_local(TimeNs now, const AttemptKey& key, Rank r
   save.ranks.at(rank).on(RankSaveTrigger::manifest_published);
   save.set.pace = 0;
   save.set.polls = 0;
+  report_published(key, save, out);
   // Also if other ranks here have not published yet: a tombstone of another node ends the save for all of
   // them.
   look_at_set(now, key, out);
+}
+
+void ShardWriter::report_published(const AttemptKey& key, const NodeSave& save, EffectWriter& out) {
+  // If all ranks of the job are here, the look that follows finds the set complete.
+  if (!save.all_published() || save.is_deciding() || save.ranks.size() >= world_size()) return;
+  for (const auto& [rank, client] : attached_) {
+    if (!save.ranks.contains(rank)) return;
+  }
+  const auto ranks = static_cast<uint32_t>(save.ranks.size());
+  out.send(kCoordinatorNode, RoleKind::coordinator, wire::ManifestsPublished{key, ranks, world_size()});
+}
+
+void ShardWriter::on_manifests_published(TimeNs now, const wire::ManifestsPublished& published,
+                                         EffectWriter& out) {
+  auto found = saves_.find(published.key);
+  if (found == saves_.end() || found->second.is_deciding()) return;
+  NodeSave::SetLooks& set = found->second.set;
+  set.is_complete = true;
+  set.pace = 0;
+  if (set.is_looking) {
+    set.must_look_again = true;
+  } else {
+    look_at_set(now, published.key, out);
+  }
 }
 
 void ShardWriter::obey_abort_then(const AttemptKey& key, EffectWriter& out,
@@ -91,7 +120,7 @@ uint64_t ShardWriter::turns(const NodeSave& save) const {
 }
 
 bool ShardWriter::has_turn(const NodeSave& save) const {
-  if (save.ranks.contains(0)) return true;
+  if (save.ranks.contains(0) || save.set.is_complete || save.set.is_gone) return true;
   if (save.set.polls % kPollsOfDecision != 0 || save.ranks.empty()) return false;
   // The index of this node, if all nodes have equally many ranks.
   const uint64_t place = save.ranks.begin()->first / save.ranks.size();
@@ -121,10 +150,15 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   if (found == saves_.end()) return;
   NodeSave& save = found->second;
   save.set.is_looking = false;
-  if (decision.ok() && storage::is_folder_gone(**decision)) return close_folder_gone(key, out);
+  if (decision.ok() && storage::is_folder_gone(**decision)) {
+    auto look_again = [this, key](TimeNs then_now, EffectWriter& then_out) {
+      if (saves_.contains(key)) look_at_set(then_now, key, then_out);
+    };
+    return on_folder_gone(now, key, std::move(look_again), out);
+  }
   if (decision.ok()) {
     if ((*decision)->was_committed()) {
-      out.to_role(RoleKind::coordinator, event::RankLocalCommitted{});
+      out.send(kCoordinatorNode, RoleKind::coordinator, wire::Decided{key, true, ""});
       operations_.start(operation::RecordDecision{*decision}, out,
                         // The catalog is an index: a failure does not matter.
                         [](TimeNs, Result<operation::Done>, EffectWriter&) {});
@@ -145,7 +179,12 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   look_at_set_again(now, key, save, took, out);
 }
 
-void ShardWriter::close_folder_gone(const AttemptKey& key, EffectWriter& out) {
+void ShardWriter::on_folder_gone(TimeNs now, const AttemptKey& key, PendingTimers::Then retry,
+                                 EffectWriter& out) {
+  if (!std::exchange(saves_.at(key).set.is_gone, true)) {
+    timers_.set(now + config_.timeouts.poll_ms * kMillisecond, out, std::move(retry));
+    return;
+  }
   base::rare_path<"rank-local: the folder of a save is gone">();
   close_unknown(key,
                 Status(Code::unavailable, "the folder of " + to_string(key) +
@@ -157,6 +196,7 @@ void ShardWriter::close_folder_gone(const AttemptKey& key, EffectWriter& out) {
 void ShardWriter::look_at_set_again(TimeNs now, const AttemptKey& key, NodeSave& save, TimeNs took,
                                     EffectWriter& out) {
   if (save.is_deciding()) return;
+  if (std::exchange(save.set.must_look_again, false)) return look_at_set(now, key, out);
   const TimeNs poll = config_.timeouts.poll_ms * kMillisecond;
   save.set.pace = std::min(std::max(poll, save.set.pace * 2), kSlowestPolls * poll);
   // A root that answers slowly is busy with such looks.

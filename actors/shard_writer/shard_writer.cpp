@@ -18,22 +18,20 @@ std::vector<TransitionsTaken> ShardWriter::transitions() const {
 void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
   std::visit(
-      Overloaded{
-          [&](const event::FromClient& from) { on_client(now, from.client, from.message, out); },
-          [&](const event::ClientLost& lost) { on_client_lost(now, lost.client, out); },
-          [&](const event::OperationDone& done) { operations_.done(now, done, out); },
-          [&](const event::TimerFired& timer) { timers_.fired(now, timer, out); },
-          [&](const event::Received& received) { on_message(now, received, out); },
-          [&](const event::WorldKnown& known) { on_world(now, known, out); },
-          [&](const event::PlanningFailed& failed) { on_planning_failed(now, failed.why, out); },
-          [&](const event::PeerUp& up) { on_peer_up(now, up.node, out); },
-          [&](const event::PeerLost& lost) { on_peer_lost(now, lost, out); },
-          [&](const event::CoordinatorSuperseded& by) { on_coordinator_superseded(by.why, out); },
-          [&](const event::TrainerEnded& ended) { on_trainer_ended(now, ended, out); },
-          [&](const event::RanksLost& lost) { on_ranks_lost(now, lost, out); },
-          [&](const event::Drain& drain) { begin_drain(now, drain, out); },
-          [](const OneOf<event::Started, event::Stopping, event::RankLocalCommitted, event::SendDone> auto&) {
-          }},
+      Overloaded{[&](const event::FromClient& from) { on_client(now, from.client, from.message, out); },
+                 [&](const event::ClientLost& lost) { on_client_lost(now, lost.client, out); },
+                 [&](const event::OperationDone& done) { operations_.done(now, done, out); },
+                 [&](const event::TimerFired& timer) { timers_.fired(now, timer, out); },
+                 [&](const event::Received& received) { on_message(now, received, out); },
+                 [&](const event::WorldKnown& known) { on_world(now, known, out); },
+                 [&](const event::PlanningFailed& failed) { on_planning_failed(now, failed.why, out); },
+                 [&](const event::PeerUp& up) { on_peer_up(now, up.node, out); },
+                 [&](const event::PeerLost& lost) { on_peer_lost(now, lost, out); },
+                 [&](const event::CoordinatorSuperseded& by) { on_coordinator_superseded(by.why, out); },
+                 [&](const event::TrainerEnded& ended) { on_trainer_ended(now, ended, out); },
+                 [&](const event::RanksLost& lost) { on_ranks_lost(now, lost, out); },
+                 [&](const event::Drain& drain) { begin_drain(now, drain, out); },
+                 [](const OneOf<event::Started, event::Stopping, event::SendDone> auto&) {}},
       event);
   if (drain_.is_draining()) consider_drain(now, out);
 }
@@ -51,6 +49,7 @@ void ShardWriter::on_message(TimeNs now, const event::Received& received, Effect
           [&](const wire::RanksEnded& ranks) { coordinators_ = ranks; },
           [&](const wire::Undecided& undecided) { on_undecided(undecided, out); },
           [&](const wire::Pending& pending) { on_pending(now, pending.key, out); },
+          [&](const wire::ManifestsPublished& published) { on_manifests_published(now, published, out); },
           [&](const wire::SaveProgress& progress) { on_progress_elsewhere(now, progress, out); },
           // Messages to the other roles.
           [](const OneOf<wire::JoinRanks, wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
@@ -74,6 +73,9 @@ void ShardWriter::on_peer_up(TimeNs now, NodeId node, EffectWriter& out) {
   // RanksEnded names the ranks that are attached now. Others are introduced when they come back.
   std::erase_if(introduced_, [this](Rank rank) { return !attached_.contains(rank); });
   resend_all(now, out);
+  if (rank_local_) {
+    for (const auto& [key, save] : saves_) report_published(key, save, out);
+  }
   send_ended(out);
   if (saves_.empty() && ended_.empty() && attached_.empty() && !drain_.have_ranks_ended()) return;
   ended_backoff_.reset();

@@ -260,6 +260,9 @@ class ShardWriter final : public Role {
   void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
                      Result<std::shared_ptr<const storage::Decision>> decision, EffectWriter& out);
   void look_at_set_again(TimeNs now, const AttemptKey& key, NodeSave& save, TimeNs took, EffectWriter& out);
+  // Tells the coordinator once the manifests of all ranks here are published.
+  void report_published(const AttemptKey& key, const NodeSave& save, EffectWriter& out);
+  void on_manifests_published(TimeNs now, const wire::ManifestsPublished& published, EffectWriter& out);
   bool has_turn(const NodeSave& save) const;   // whether this look may examine the whole set
   uint64_t turns(const NodeSave& save) const;  // number of nodes that take turns at this
   void on_ranks_lost(TimeNs now, const event::RanksLost& received, EffectWriter& out);
@@ -270,8 +273,10 @@ class ShardWriter final : public Role {
   std::optional<std::string> why_hopeless(const std::vector<uint64_t>& missing, bool is_without_coordinator);
   bool has_missed_coordinator(TimeNs now, const NodeSave& save) const;  // for host_lost_ms
   void sweep_rank_local(const AttemptKey& key, EffectWriter& out);
-  // The folder in which ranks here have published is gone: what became of the save is not known.
-  void close_folder_gone(const AttemptKey& key, EffectWriter& out);
+  // The folder in which ranks here have published is gone, so that the root cannot tell what became of the
+  // save. The coordinator may: it informs the nodes before it deletes a checkpoint. So `retry` is called
+  // after a poll interval. The second time the save is closed, and its outcome is not known.
+  void on_folder_gone(TimeNs now, const AttemptKey& key, PendingTimers::Then retry, EffectWriter& out);
   // The node stops. What it has published counts once the other ranks have published.
   void leave_rank_local(const AttemptKey& key, EffectWriter& out);
 

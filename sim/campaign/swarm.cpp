@@ -60,9 +60,7 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
     job.load_method =
         one_of(std::array{LoadMethod::automatic, LoadMethod::direct, LoadMethod::two_stage}, random);
   }
-  // Nodes that save rank-local poll. They may find nothing if retention deletes the checkpoint soon.
-  const bool may_delete = job.mode != SaveMode::rank_local || job.interval_ms >= 3'000;
-  if (may_delete && random.below(3) == 0) job.keep_last = static_cast<uint32_t>(1 + random.below(3));
+  if (random.below(3) == 0) job.keep_last = static_cast<uint32_t>(1 + random.below(3));
   if (random.below(4) == 0) job.max_direct_nodes = static_cast<uint32_t>(3 + random.below(3));
   if (random.below(3) == 0) job.reads = static_cast<uint32_t>(1 + random.below(3));
   if (random.below(4) == 0) job.objects = 1;

@@ -34,9 +34,7 @@ uint64_t detail_of(const actors::Event& event) {
                                actors::event::PlanningFailed, actors::event::PeerUp,
                                actors::event::CoordinatorSuperseded, actors::event::PeerLost,
                                actors::event::TrainerEnded, actors::event::Stopping, actors::event::Drain,
-                               actors::event::RankLocalCommitted, actors::event::RanksLost> auto&) {
-            return uint64_t{0};
-          }},
+                               actors::event::RanksLost> auto&) { return uint64_t{0}; }},
       event);
 }
 

@@ -96,8 +96,10 @@ void Oracles::answered(actors::TimeNs now, const std::shared_ptr<const storage::
 void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
   const auto save = open_.find(static_cast<uint32_t>(key.step));
   if (save != open_.end()) save->second.notified[rank] = true;
-  // A node that looks for the decision after the checkpoint was deleted cannot know it, and says so.
-  if (root_.was_deleted(key) && outcome.code() != Code::aborted) return;
+  // A node that looks for the decision after the checkpoint was deleted cannot know it, and says so. Without
+  // failures it has been informed before.
+  const bool may_not_know = outcome.ok() || save == open_.end() || is_excused(save->second);
+  if (root_.was_deleted(key) && outcome.code() != Code::aborted && may_not_know) return;
   if (save != open_.end()) {
     check_commits_again(now, save->second, key, outcome);
   }

@@ -126,7 +126,7 @@ uint64_t MessageSizes::of(const actors::WireMessage& message) {
             for (const RankPlan& plan : report.plans) add(plan.replicas ? plan.replicas->digests.size() : 0);
             return add(report.files.size()), true;
           },
-          [&](const base::OneOf<Pending, SaveProgress> auto&) { return true; },
+          [&](const base::OneOf<Pending, SaveProgress, ManifestsPublished> auto&) { return true; },
           [&](const Decided& report) { return report.cause.empty(); },
           [&](const LocalPlans& report) {
             add(report.host.size());

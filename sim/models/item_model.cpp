@@ -29,9 +29,8 @@ ItemModel::Extra ItemModel::to_send(const actors::WireMessage& message) {
               actors::wire::LayoutsStaged, actors::wire::AttemptRoster, actors::wire::RanksEnded,
               actors::wire::PlanGathering, actors::wire::JoinLoad, actors::wire::LoadRoster,
               actors::wire::ChunkRequest, actors::wire::ChunkData, actors::wire::ChunksUnavailable,
-              actors::wire::ChunksCancelled, actors::wire::ChunksPending, actors::wire::SaveProgress> auto&) {
-            return Extra{};
-          }},
+              actors::wire::ChunksCancelled, actors::wire::ChunksPending, actors::wire::SaveProgress,
+              actors::wire::ManifestsPublished> auto&) { return Extra{}; }},
       *message.body);
 }
 
@@ -84,42 +83,41 @@ ItemModel::Extra ItemModel::results(const actors::wire::ShardsWritten& report) {
 actors::TimeNs ItemModel::to_take(size_t node, const actors::WireMessage& message) {
   if (items_.empty()) return 0;
   actors::TimeNs takes = 0;
-  std::visit(
-      base::Overloaded{
-          [&](const actors::wire::LocalPlans& plans) {
-            for (const actors::wire::RankLayout& each : plans.ranks) {
-              if (!is_new(gathered_, plans.key.step, each.rank) || is_kept(each.rank)) continue;
-              takes += times(items_[each.rank], costs_.decode_ns);
-            }
-          },
-          [&](const actors::wire::GlobalPlan& plans) {
-            for (const actors::wire::RankPart& part : plans.parts) {
-              if (costs_.kept != 0 && !part.plan) continue;
-              if (!is_new(notified_, plans.key.step, part.rank)) continue;
-              takes = std::max(takes, times(written_[part.rank], costs_.decode_ns));
-            }
-          },
-          [&](const actors::wire::ShardsWritten& report) {
-            for (const actors::wire::RankPlan& each : report.plans) {
-              if (!is_new(received_, report.key.step, each.rank)) continue;
-              takes += times(written_[each.rank], costs_.result_decode_ns);
-            }
-          },
-          [&](const actors::wire::Decided& decided) {
-            if (decided.committed && is_new(decided_, decided.key.step, node)) {
-              takes = times(all_written_, costs_.record_decode_ns);
-            }
-          },
-          [](const base::OneOf<
-              actors::wire::JoinRanks, actors::wire::LayoutRequest, actors::wire::Layouts,
-              actors::wire::RosterUpdate, actors::wire::JoinRejected, actors::wire::SaveFailed,
-              actors::wire::Pending, actors::wire::Superseded, actors::wire::Undecided,
-              actors::wire::LayoutsStaged, actors::wire::AttemptRoster, actors::wire::RanksEnded,
-              actors::wire::PlanGathering, actors::wire::JoinLoad, actors::wire::LoadRoster,
-              actors::wire::ChunkRequest, actors::wire::ChunkData, actors::wire::ChunksUnavailable,
-              actors::wire::ChunksCancelled, actors::wire::ChunksPending, actors::wire::SaveProgress> auto&) {
-          }},
-      *message.body);
+  std::visit(base::Overloaded{
+                 [&](const actors::wire::LocalPlans& plans) {
+                   for (const actors::wire::RankLayout& each : plans.ranks) {
+                     if (!is_new(gathered_, plans.key.step, each.rank) || is_kept(each.rank)) continue;
+                     takes += times(items_[each.rank], costs_.decode_ns);
+                   }
+                 },
+                 [&](const actors::wire::GlobalPlan& plans) {
+                   for (const actors::wire::RankPart& part : plans.parts) {
+                     if (costs_.kept != 0 && !part.plan) continue;
+                     if (!is_new(notified_, plans.key.step, part.rank)) continue;
+                     takes = std::max(takes, times(written_[part.rank], costs_.decode_ns));
+                   }
+                 },
+                 [&](const actors::wire::ShardsWritten& report) {
+                   for (const actors::wire::RankPlan& each : report.plans) {
+                     if (!is_new(received_, report.key.step, each.rank)) continue;
+                     takes += times(written_[each.rank], costs_.result_decode_ns);
+                   }
+                 },
+                 [&](const actors::wire::Decided& decided) {
+                   if (decided.committed && is_new(decided_, decided.key.step, node)) {
+                     takes = times(all_written_, costs_.record_decode_ns);
+                   }
+                 },
+                 [](const base::OneOf<
+                     actors::wire::JoinRanks, actors::wire::LayoutRequest, actors::wire::Layouts,
+                     actors::wire::RosterUpdate, actors::wire::JoinRejected, actors::wire::SaveFailed,
+                     actors::wire::Pending, actors::wire::Superseded, actors::wire::Undecided,
+                     actors::wire::LayoutsStaged, actors::wire::AttemptRoster, actors::wire::RanksEnded,
+                     actors::wire::PlanGathering, actors::wire::JoinLoad, actors::wire::LoadRoster,
+                     actors::wire::ChunkRequest, actors::wire::ChunkData, actors::wire::ChunksUnavailable,
+                     actors::wire::ChunksCancelled, actors::wire::ChunksPending, actors::wire::SaveProgress,
+                     actors::wire::ManifestsPublished> auto&) {}},
+             *message.body);
   return takes;
 }
 

@@ -47,7 +47,6 @@ std::string event_text(const actors::Event& event, size_t node, size_t from) {
           },
           [](const actors::event::ClientLost& e) { return fmt::format("ClientLost {}", e.client); },
           [](const actors::event::WorldKnown&) -> std::string { return "WorldKnown"; },
-          [](const actors::event::RankLocalCommitted&) -> std::string { return "RankLocalCommitted"; },
           [](const actors::event::RanksLost& e) {
             return fmt::format("RanksLost: {} ranks: {}; {} ended", e.ranks.size(), e.cause, e.ended.size());
           },

@@ -169,7 +169,8 @@ std::vector<actors::WireBody> wire_bodies() {
       actors::wire::ShardsWritten{key,
                                   storage::nonce_of(9),
                                   {{2, storage::nonce_of(10)}, {5, storage::nonce_of(11), digests()}},
-                                  {{2, 0, 5000, storage::nonce_of(12), 904}}}};
+                                  {{2, 0, 5000, storage::nonce_of(12), 904}}},
+      actors::wire::ManifestsPublished{key, 4, 16}};
 }
 
 std::vector<actors::LinkMessage> link_messages(const Bytes& between_roles) {

@@ -44,8 +44,10 @@ std::optional<Carried> carried_by(const WireMessage& message) {
                                wire::JoinRejected, wire::ShardsWritten, wire::SaveFailed, wire::Pending,
                                wire::Decided, wire::Superseded, wire::Undecided, wire::LayoutsStaged,
                                wire::AttemptRoster, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
-                               wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
-                               wire::SaveProgress> auto&) -> std::optional<Carried> { return std::nullopt; }},
+                               wire::PlanGathering, wire::JoinLoad, wire::LoadRoster, wire::SaveProgress,
+                               wire::ManifestsPublished> auto&) -> std::optional<Carried> {
+            return std::nullopt;
+          }},
       *message.body);
 }
 

@@ -192,43 +192,43 @@ void Activity::load_done(TimeNs now, const local::LoadDone& done) {
 
 void Activity::from_peer(TimeNs now, const WireBody& body) {
   std::lock_guard lock(mutex_);
-  std::visit(
-      base::Overloaded{
-          [&](const wire::ShardsWritten& report) { reported(now, report); },
-          [&](const wire::SaveFailed& failed) {
-            if (Save* save = open(now, failed.key)) {
-              note(&save->trouble,
-                   failed.rank ? "rank " + std::to_string(*failed.rank) + ": " + failure_text(failed.why)
-                               : host_failure_text(failed.host, failed.why));
-            }
-          },
-          [&](const wire::Decided& decided) {
-            if (decided.committed) return commit(now, {decided.key, 0, 0});
-            abort(now, decided.key, aborted(decided.cause), abort_cause_of(decided.give_up));
-          },
-          [&](const wire::JoinRanks& join) {
-            place(join.host, join.ranks);
-            if (has_roster_) return;
-            for (const wire::RankLayout& rank : join.ranks) joined_.insert(rank.rank);
-          },
-          [&](const wire::LocalPlans& plans) { place(plans.host, plans.ranks); },
-          [&](const wire::RanksEnded& ended) {
-            place(ended.host, ended.here);
-            place(ended.host, ended.expected);
-            if (ended.rank_local) saves_rank_local();
-          },
-          [&](const wire::LayoutsStaged& staged) {
-            Save* save = open(now, staged.key);
-            if (save == nullptr) return;
-            for (const wire::RankLayout& rank : staged.ranks) save->layouts_staged.insert(rank.rank);
-          },
-          // Shown nowhere.
-          [](const base::OneOf<wire::LayoutRequest, wire::Layouts, wire::RosterUpdate, wire::JoinRejected,
-                               wire::Pending, wire::Superseded, wire::Undecided, wire::AttemptRoster,
-                               wire::GlobalPlan, wire::PlanGathering, wire::JoinLoad, wire::LoadRoster,
-                               wire::ChunkRequest, wire::ChunkData, wire::ChunksUnavailable,
-                               wire::ChunksCancelled, wire::ChunksPending, wire::SaveProgress> auto&) {}},
-      body);
+  std::visit(base::Overloaded{
+                 [&](const wire::ShardsWritten& report) { reported(now, report); },
+                 [&](const wire::SaveFailed& failed) {
+                   if (Save* save = open(now, failed.key)) {
+                     note(&save->trouble, failed.rank ? "rank " + std::to_string(*failed.rank) + ": " +
+                                                            failure_text(failed.why)
+                                                      : host_failure_text(failed.host, failed.why));
+                   }
+                 },
+                 [&](const wire::Decided& decided) {
+                   if (decided.committed) return commit(now, {decided.key, 0, 0});
+                   abort(now, decided.key, aborted(decided.cause), abort_cause_of(decided.give_up));
+                 },
+                 [&](const wire::JoinRanks& join) {
+                   place(join.host, join.ranks);
+                   if (has_roster_) return;
+                   for (const wire::RankLayout& rank : join.ranks) joined_.insert(rank.rank);
+                 },
+                 [&](const wire::LocalPlans& plans) { place(plans.host, plans.ranks); },
+                 [&](const wire::RanksEnded& ended) {
+                   place(ended.host, ended.here);
+                   place(ended.host, ended.expected);
+                   if (ended.rank_local) saves_rank_local();
+                 },
+                 [&](const wire::LayoutsStaged& staged) {
+                   Save* save = open(now, staged.key);
+                   if (save == nullptr) return;
+                   for (const wire::RankLayout& rank : staged.ranks) save->layouts_staged.insert(rank.rank);
+                 },
+                 // Shown nowhere.
+                 [](const base::OneOf<wire::LayoutRequest, wire::Layouts, wire::RosterUpdate,
+                                      wire::JoinRejected, wire::Pending, wire::Superseded, wire::Undecided,
+                                      wire::AttemptRoster, wire::GlobalPlan, wire::PlanGathering,
+                                      wire::JoinLoad, wire::LoadRoster, wire::ChunkRequest, wire::ChunkData,
+                                      wire::ChunksUnavailable, wire::ChunksCancelled, wire::ChunksPending,
+                                      wire::SaveProgress, wire::ManifestsPublished> auto&) {}},
+             body);
 }
 
 namespace {

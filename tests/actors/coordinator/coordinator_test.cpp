@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "actors/coordinator/published_manifests.h"
 #include "actors/messages/message_bounds.h"
 #include "actors/operation_traits.h"
 #include "actors/recent_map.h"
@@ -813,6 +814,55 @@ TEST(ACoordinatorOfAJobThatOnlyReads, ChoosesForItsNodesAndDoesNothingElse) {
   load.id.ordinal = 1;
   role.receive(kNode, RoleKind::loader, load);
   EXPECT_EQ(role.started<operation::ReadLoadChoice>(), 1u);
+}
+
+// --- rank-local ---
+
+class ACoordinatorOfRankLocalSaves : public ACoordinatorByItself {
+ protected:
+  static constexpr AttemptKey kSave{1, 5, 1};
+  void published(NodeId node, uint32_t ranks) {
+    role_.receive(node, RoleKind::shard_writer, wire::ManifestsPublished{kSave, ranks, 4});
+  }
+  void found(NodeId node) { role_.receive(node, RoleKind::shard_writer, wire::Decided{kSave, true, ""}); }
+  size_t called_complete(NodeId node) const { return role_.sent<wire::ManifestsPublished>(node).size(); }
+};
+
+TEST_F(ACoordinatorOfRankLocalSaves, AnswersTheNodeWhoseReportCompletesTheSet) {
+  published(kNode, 1);
+  published(kNode, 2);
+  EXPECT_EQ(called_complete(kNode), 0u) << "a report replaces the one before";
+  published(kOther, 2);
+  EXPECT_EQ(called_complete(kNode), 0u);
+  ASSERT_EQ(called_complete(kOther), 1u);
+  EXPECT_EQ(role_.sent<wire::ManifestsPublished>(kOther)[0].ranks, 4u);
+  published(kOther, 2);
+  EXPECT_EQ(called_complete(kOther), 2u) << "the answer may be lost";
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u) << "nodes decide";
+}
+
+TEST_F(ACoordinatorOfRankLocalSaves, PassesACommitOnceToTheOtherNodes) {
+  published(kNode, 2);
+  published(kOther, 2);
+  found(kOther);
+  ASSERT_EQ(role_.sent<wire::Decided>(kNode).size(), 1u);
+  EXPECT_TRUE(role_.sent<wire::Decided>(kNode)[0].committed);
+  EXPECT_TRUE(role_.sent<wire::Decided>(kOther).empty()) << "it has found the commit";
+  found(kNode);
+  EXPECT_TRUE(role_.sent<wire::Decided>(kOther).empty());
+  published(kNode, 2);
+  EXPECT_EQ(called_complete(kNode), 0u) << "nobody need look any more";
+}
+
+TEST_F(ACoordinatorOfRankLocalSaves, CountsFewSavesAtOnce) {
+  for (uint64_t step = 100; step < 100 + kMaxSetsCounted; ++step) {
+    role_.receive(kNode, RoleKind::shard_writer, wire::ManifestsPublished{{1, step, 1}, 2, 4});
+  }
+  published(kNode, 2);  // of an earlier step, as after a rollback
+  published(kOther, 2);
+  EXPECT_EQ(called_complete(kOther), 1u);
+  role_.receive(kOther, RoleKind::shard_writer, wire::ManifestsPublished{{1, 100, 1}, 2, 4});
+  EXPECT_EQ(called_complete(kOther), 1u) << "the oldest is forgotten";
 }
 
 }  // namespace

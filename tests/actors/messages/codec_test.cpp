@@ -136,6 +136,7 @@ std::vector<WireMessage> samples() {
       message_of(wire::ChunksCancelled{kSampleLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksPending{kSampleLoad, {7, 8, 9}, 3}, RoleKind::loader, RoleKind::loader),
       message_of(wire::SaveProgress{kKey, 17}, writer, coordinator),
+      message_of(wire::ManifestsPublished{kKey, 4, 16}, writer, coordinator),
   };
 }
 
@@ -466,23 +467,24 @@ TEST(Wire, AListOfABillionNothingsCostsNoMemory) {
 TEST(Describe, SaysKindKeysAndCounts) {
   std::vector<std::string> lines;
   for (const WireMessage& message : samples()) lines.push_back(describe(*message.body));
-  EXPECT_THAT(lines, ::testing::ElementsAre(
-                         "JoinRanks host-a: 3 ranks of 8", "LayoutRequest: 2 layouts", "Layouts: 1 layout",
-                         "RosterUpdate: 4 ranks, 1 layout", "JoinRejected: two hosts are called 'a'",
-                         "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
-                         "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
-                         "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
-                         "Undecided step 3 (g1a1): refused: /root: read-only",
-                         "LayoutsStaged step 3 (g1a1): 2 ranks", "AttemptRoster step 3 (g1a1)",
-                         "RanksEnded: 2 ranks, 1 save staged, 2 ranks here, 2 expected",
-                         "LocalPlans step 3 (g1a1): 2 ranks of 8, 1 plan known",
-                         "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
-                         "PlanGathering step 3 (g1a1): 2 plans made",
-                         "JoinLoad latest-3.1: 2 ranks of 8, shares, waits 700 ms",
-                         "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunkRequest latest-3.1: 2 chunks",
-                         "ChunkData latest-3.1: 100 bytes", "ChunksUnavailable latest-3.1: 1 chunk",
-                         "ChunksCancelled latest-3.1: 2 chunks", "ChunksPending latest-3.1: 3 chunks",
-                         "SaveProgress step 3 (g1a1): 17"));
+  EXPECT_THAT(
+      lines,
+      ::testing::ElementsAre(
+          "JoinRanks host-a: 3 ranks of 8", "LayoutRequest: 2 layouts", "Layouts: 1 layout",
+          "RosterUpdate: 4 ranks, 1 layout", "JoinRejected: two hosts are called 'a'",
+          "ShardsWritten step 3 (g1a1): 2 ranks, 3 files",
+          "SaveFailed step 3 (g1a1): rank 2: no space: /root: full", "Pending step 3 (g1a1)",
+          "Decided step 3 (g1a1): aborted: rank 2: /root: full", "Superseded: epoch 7",
+          "Undecided step 3 (g1a1): refused: /root: read-only", "LayoutsStaged step 3 (g1a1): 2 ranks",
+          "AttemptRoster step 3 (g1a1)", "RanksEnded: 2 ranks, 1 save staged, 2 ranks here, 2 expected",
+          "LocalPlans step 3 (g1a1): 2 ranks of 8, 1 plan known",
+          "GlobalPlan step 3 (g1a1): 2 ranks, 1 of them as before",
+          "PlanGathering step 3 (g1a1): 2 plans made",
+          "JoinLoad latest-3.1: 2 ranks of 8, shares, waits 700 ms",
+          "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunkRequest latest-3.1: 2 chunks",
+          "ChunkData latest-3.1: 100 bytes", "ChunksUnavailable latest-3.1: 1 chunk",
+          "ChunksCancelled latest-3.1: 2 chunks", "ChunksPending latest-3.1: 3 chunks",
+          "SaveProgress step 3 (g1a1): 17", "ManifestsPublished step 3 (g1a1): 4 of 16 ranks"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

@@ -1,5 +1,5 @@
-// Rank-local saves on virtual time. Nodes exchange no messages. A set of manifests is a checkpoint once it is
-// complete, never before, and never after a tombstone.
+// Rank-local saves on virtual time. Nodes need no messages about them. A set of manifests is a checkpoint
+// once it is complete, never before, and never after a tombstone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 
 constexpr TimeNs kUntilDecided = 400'000 * kMillisecond;  // beyond every deadline
 
-// A node whose transport aborts the test on any send but that of its ranks.
+// A node whose transport loses each hint about a save, and aborts the test on any other message but
+// RanksEnded.
 class MuteEngine final : public sim::NodeEngine, sim::VirtualWorld {
  public:
   MuteEngine(sim::VirtualWorld& world, std::vector<std::unique_ptr<Role>> roles,
@@ -31,6 +32,8 @@ class MuteEngine final : public sim::NodeEngine, sim::VirtualWorld {
   void schedule(TimeNs at, std::function<void()> action) override { world_.schedule(at, std::move(action)); }
   void send(NodeId to, const WireMessage& message, SendId id) override {
     if (std::holds_alternative<wire::RanksEnded>(*message.body)) return world_.send(to, message, id);
+    if (std::holds_alternative<wire::ManifestsPublished>(*message.body)) return;
+    if (std::holds_alternative<wire::Decided>(*message.body)) return;
     ADD_FAILURE() << "sent: " << describe(*message.body);
     std::abort();
   }
@@ -57,8 +60,8 @@ std::unique_ptr<sim::NodeEngine> make_mute_engine(sim::VirtualWorld& world,
 
 class RankLocal : public sim::SixteenRanks {
  protected:
-  explicit RankLocal(sim::VirtualDelays delays = {})
-      : sim::SixteenRanks(SaveMode::rank_local, make_mute_engine, delays) {}
+  explicit RankLocal(sim::VirtualDelays delays = {}, sim::NodeEngineFactory engines = make_mute_engine)
+      : sim::SixteenRanks(SaveMode::rank_local, engines, delays) {}
 
   Status refusal_of_load(std::optional<uint64_t> step) {
     sim::VirtualJob next =
@@ -100,6 +103,42 @@ TEST_F(RankLocal, CommitsWithoutAMessageBetweenNodes) {
   expect_committed(1);
   expect_committed(2);
   EXPECT_EQ(host_.wire_messages(), before);
+}
+
+// With hints of the coordinator.
+class HintedRankLocal : public RankLocal {
+ protected:
+  HintedRankLocal() : RankLocal({}, sim::make_direct_engine) {}
+};
+
+TEST_F(HintedRankLocal, IsKnownToAllHostsBeforeAnyHasPolled) {
+  job_.run(kPatience);
+  const uint64_t before = host_.wire_messages();
+  save_all(1);
+  const TimeNs poll = Timeouts{}.poll_ms * kMillisecond;
+  host_.run_for(poll / 2);
+  job_.run(1);
+  expect_committed(1);
+  // Three hosts report to the fourth, which answers one of them, is told, and tells the other two.
+  EXPECT_LE(host_.wire_messages() - before, 2u * kHosts);
+}
+
+// Regression: nodes that had not polled yet could not find out, and reported the save as unknown.
+TEST_F(HintedRankLocal, IsKnownToAllHostsThoughItIsDeletedAtOnce) {
+  job_.run(kPatience);
+  save_all(1);
+  const AttemptKey key{1, 1, 1};
+  while (!storage::read_decision(host_.storage(), key).ok()) host_.run_for(kMillisecond / 100);
+  ASSERT_EQ(
+      storage::delete_checkpoint(host_.storage(), {key, "by hand", host_.root_id(), Nonce{}, 0, 1})->outcome,
+      storage::DeletionResult::Outcome::gone);
+  host_.run_for(10'000 * kMillisecond);
+  job_.run(1);
+  for (const auto& trainer : job_.trainers) {
+    ASSERT_TRUE(trainer->decided().contains({1, 1}));
+    EXPECT_TRUE(trainer->decided().at({1, 1}).outcome.ok())
+        << trainer->decided().at({1, 1}).outcome.to_string();
+  }
 }
 
 TEST_F(RankLocal, CommitsWhatIsStagedBeforeTheNodeHasAnswered) {

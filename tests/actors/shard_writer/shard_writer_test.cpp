@@ -860,8 +860,13 @@ class ARankLocalShardWriter : public AShardWriterByItself {
 
 TEST_F(ARankLocalShardWriter, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   publish_rank_local(5);
-  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
-      tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
+  const auto gone = [] {
+    return tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone));
+  };
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(gone()));
+  EXPECT_TRUE(notified(0).empty()) << "the coordinator may know";
+  role_.pass(100 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(gone()));
   ASSERT_EQ(notified(0).size(), 1u);
   EXPECT_EQ(notified(0)[0].code(), Code::unavailable);
   EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is missing"));
@@ -878,11 +883,69 @@ TEST_F(ARankLocalShardWriter, PublishesNoTombstoneOutsideTheFolderOfWhatItHasPub
   };
   const auto publish = std::find_if(role_.starts.begin(), role_.starts.end(), publishes);
   EXPECT_TRUE(std::get<operation::PublishDecision>(publish->operation).has_folder);
-  ASSERT_TRUE(role_.answer<operation::PublishDecision>(
-      tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
+  const auto gone = [] {
+    return tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone));
+  };
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(gone()));
+  EXPECT_TRUE(notified(0).empty()) << "the coordinator may know";
+  role_.pass(100 * kMillisecond);
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(gone()));
   ASSERT_EQ(notified(0).size(), 1u);
   EXPECT_EQ(notified(0)[0].code(), Code::unavailable);
   EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is missing"));
+}
+
+TEST_F(ARankLocalShardWriter, IsToldBySomebodyThatACheckpointWasCommittedWhoseFolderHasGone) {
+  publish_rank_local(5);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
+      tombstone({1, 5, 1}, storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone))));
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(deleted({1, 5, 1})));
+  ASSERT_EQ(notified(0).size(), 1u);
+  EXPECT_TRUE(notified(0)[0].ok()) << notified(0)[0].to_string();
+}
+
+TEST_F(ARankLocalShardWriter, ReportsTheManifestsOfItsRanks) {
+  publish_rank_local(5);
+  const auto reports = role_.sent<wire::ManifestsPublished>(kCoordinatorNode);
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].key, (AttemptKey{1, 5, 1}));
+  EXPECT_EQ(reports[0].ranks, 1u);
+  EXPECT_EQ(reports[0].world_size, 2u);
+}
+
+TEST_F(ARankLocalShardWriter, ReportsNoManifestsWhileAnotherOfItsRanksHasPublishedNone) {
+  attach(1);
+  publish_rank_local(5);
+  EXPECT_TRUE(role_.sent<wire::ManifestsPublished>(kCoordinatorNode).empty());
+}
+
+TEST_F(ARankLocalShardWriter, ReportsItsManifestsAgainToTheNextCoordinator) {
+  publish_rank_local(5);
+  role_.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "killed")});
+  role_.handle(event::PeerUp{kCoordinatorNode});
+  EXPECT_EQ(role_.sent<wire::ManifestsPublished>(kCoordinatorNode).size(), 2u);
+}
+
+TEST_F(ARankLocalShardWriter, LooksAtTheSetAtOnceWhenTheCoordinatorCallsItComplete) {
+  const wire::ManifestsPublished complete{{1, 5, 1}, 2, 2};
+  const Status incomplete(Code::not_found, "the manifest of rank 1 of 2 is missing");
+  publish_rank_local(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, complete);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(incomplete));
+  EXPECT_EQ(role_.started<operation::CompleteRankLocal>(), 1u) << "the look had begun before";
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(incomplete));
+  EXPECT_EQ(role_.started<operation::CompleteRankLocal>(), 0u) << "the next look has time";
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, complete);
+  EXPECT_EQ(role_.started<operation::CompleteRankLocal>(), 1u);
+}
+
+TEST_F(ARankLocalShardWriter, TellsTheCoordinatorWhatItHasFoundCommitted) {
+  publish_rank_local(5);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(deleted({1, 5, 1})));
+  const auto found = role_.sent<wire::Decided>(kCoordinatorNode);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_TRUE(found[0].committed);
 }
 
 TEST_F(AShardWriterByItself, RemembersTheOutcomeOfARollbackAmongAThousandOfLaterSteps) {
