@@ -242,14 +242,17 @@ Channels counted_channels(SaveMode mode, uint64_t* bytes) {
 }
 
 // The messages about saves. In either run, messages about sessions occur at other moments beside saves, and
-// such a save may be reported in parts: then only its last report counts.
-Channels of_saves(const Channels& channels) {
+// such a save may be reported in parts: then only its last report counts. Of a rank-local save only the
+// reports of the nodes count: which of them comes last, and is answered, differs by microseconds.
+Channels of_saves(const Channels& channels, SaveMode mode) {
   Channels out;
   for (const auto& [channel, lines] : channels) {
     std::vector<std::string>& kept = out[channel];
     for (const std::string& line : lines) {
       const bool is_session = line.starts_with("RanksEnded") || line.starts_with("Pending");
       if (is_session) continue;
+      const bool is_report = line.starts_with("ManifestsPublished") && !line.ends_with("16 of 16 ranks");
+      if (mode == SaveMode::rank_local && !is_report) continue;
       const std::string which = line.substr(0, line.find(':'));
       if (!kept.empty() && line.starts_with("ShardsWritten") && kept.back().starts_with(which))
         kept.pop_back();
@@ -266,8 +269,8 @@ TEST(ACountedRun, SaysWhatAStoredOneSaysInAsManyBytes) {
     uint64_t stored_bytes = 0, counted_bytes = 0;
     const Channels stored = stored_channels(mode, &stored_bytes);
     const Channels counted = counted_channels(mode, &counted_bytes);
-    EXPECT_EQ(of_saves(counted), of_saves(stored));
-    EXPECT_EQ(of_saves(stored).empty(), mode == SaveMode::rank_local);
+    EXPECT_EQ(of_saves(counted, mode), of_saves(stored, mode));
+    EXPECT_FALSE(of_saves(stored, mode).empty());
     if (mode != SaveMode::collective_free) continue;
     EXPECT_EQ(counted, stored);
     EXPECT_EQ(counted_bytes, stored_bytes);
@@ -293,7 +296,10 @@ TEST(ASimulation, HoldsRanksForTheSlowestInModeCollectiveAlone) {
     }
     EXPECT_EQ(report.saves.back().aborted_ranks, 0u);
     EXPECT_EQ(report.saves.back().bytes_staged, report.parameters * 14);
-    EXPECT_EQ(report.saves.back().costs.coordinator.messages_in == 0, mode == SaveMode::rank_local);
+    // Each of 8 hosts reports its manifests, and the one that finds the commit reports that too.
+    if (mode == SaveMode::rank_local) {
+      EXPECT_LE(report.saves.back().costs.coordinator.messages_in, 9u);
+    }
   }
 }
 
