@@ -192,6 +192,8 @@ class LocalWriteFile final : public WriteFile {
     SHOAL_RETURN_IF_ERROR(sync());
     int number = storage_.last(chain_).link(temporary_, name_);
     file_.reset();
+    // Who created the object under this name may have swept the folder, and with it the temporary file.
+    if (number == ENOENT && exists()) number = EEXIST;
     remove_temporary();
     if (number != 0 && number != EEXIST) return io_error(number, full_path_, "link", Access::writing);
     SHOAL_RETURN_IF_ERROR(storage_.sync_chain(chain_, folder_path_));
@@ -203,6 +205,10 @@ class LocalWriteFile final : public WriteFile {
       : storage_(storage), full_path_(storage.full(path)) {
     std::tie(folder_path_, name_) = split_path(path);
     temporary_ = partial_name(name_, nonce);
+  }
+  bool exists() {
+    std::unique_ptr<OpenFile> file;
+    return storage_.last(chain_).open_file(name_, &file) == 0;
   }
   // From here to the first flush, bytes bypass the page cache in large aligned chunks. The disk stays busy
   // while the next chunk is digested, and the training job's page cache is not displaced.

@@ -8,6 +8,7 @@
 #include "storage/decisions/record.h"
 #include "storage/root/run_root.h"
 #include "tests/storage/decisions/decision_samples.h"
+#include "tests/storage/interrupted_storage.h"
 
 namespace shoal::storage {
 namespace {
@@ -249,6 +250,28 @@ TEST(PublishDecision, TheFirstStandsForEver) {
   auto read = read_decision(*memory, kKey);
   ASSERT_OK(read.status());
   EXPECT_EQ(read->nonce, nonce_of(1));
+}
+
+// Regression: the sweep removed the temporary file of the second one, whose load then failed as if the root
+// were damaged.
+TEST(PublishDecision, IsAnsweredWithTheFirstAlsoIfItsWriterHasSwept) {
+  uint64_t first = 0, second = 0;
+  for (uint64_t call = 0; call < 40; ++call) {
+    MemoryStorage memory;
+    Result<Decision> answer = Status(Code::internal, "not run");
+    InterruptedStorage::run(
+        memory, call,
+        [&](Storage& storage) { answer = publish_decision(storage, sample_tombstone(kKey, 1)); },
+        [&](Storage& storage) {
+          ASSERT_OK(publish_decision(storage, sample_tombstone(kKey, 2)).status());
+          ASSERT_OK(sweep_attempt(storage, kKey).status());
+        });
+    ASSERT_OK(answer.status()) << "call " << call;
+    EXPECT_EQ(answer->nonce, read_decision(*memory, kKey)->nonce) << "call " << call;
+    (answer->nonce == nonce_of(1) ? first : second) += 1;
+  }
+  EXPECT_GT(first, 0u);
+  EXPECT_GT(second, 3u);
 }
 
 TEST(PublishDecision, OnesOwnEarlierSuccessIsASuccess) {
