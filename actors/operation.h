@@ -206,6 +206,7 @@ struct DeleteCheckpoint {
   using Answer = storage::DeletionResult;
   AttemptKey key;
   std::string cause;
+  bool keeps_tombstone = false;  // storage::Deletion
 };
 struct RemoveRemains {
   using Answer = Done;

@@ -187,8 +187,7 @@ class Coordinator final : public Role {
   // --- rank-local: hints, which spare nodes their polls ---
   // Answers the node whose report completes the set: it merges the set at once.
   void on_manifests_published(NodeId from, const wire::ManifestsPublished& published, EffectWriter& out);
-  // A node has found its rank-local save committed. The other nodes must know before retention deletes the
-  // checkpoint: without its folder they cannot find out.
+  // A node has found its rank-local save committed.
   void on_found_committed(NodeId from, const wire::Decided& decided, EffectWriter& out);
   // Answers a report. For an attempt that takes long, also with the news of it, which move the deadline of
   // the node.

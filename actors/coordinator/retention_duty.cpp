@@ -7,7 +7,9 @@
 namespace shoal::actors {
 
 void RetentionDuty::committed(EffectWriter& out) {
-  if (config_.retention.any()) request_pass(out);
+  if (!config_.retention.any()) return;
+  applies_rules_ = true;
+  request_pass(out);
 }
 
 void RetentionDuty::end(EffectWriter& out) {
@@ -26,8 +28,10 @@ void RetentionDuty::request_pass(EffectWriter& out) {
 
 void RetentionDuty::start_pass(EffectWriter& out) {
   must_look_again_ = false;
+  storage::RetentionPolicy policy = applies_rules_ ? config_.retention : storage::RetentionPolicy();
+  policy.keep_tombstones = kTombstonesKept;
   operations_.start(
-      operation::PlanRetention{config_.retention}, out,
+      operation::PlanRetention{policy}, out,
       [this](TimeNs now, Result<std::shared_ptr<const storage::RetentionPlan>> plan, EffectWriter& then_out) {
         if (state_.is(RetentionState::ended)) return;
         if (plan.ok()) return planned(now, **plan, then_out);
@@ -46,9 +50,11 @@ void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, Effe
                       });
   }
   must_look_again_ = !plan.leases.empty();
-  doomed_.assign(plan.remove.begin(), plan.remove.end());
+  doomed_.clear();
+  for (const auto& [key, why] : plan.remove) doomed_.push_back({key, why});
   if (!plan.finish.empty()) base::rare_path<"coordinator: finishes the deletion of an earlier one">();
   for (const AttemptKey& key : plan.finish) doomed_.push_back({key, "an earlier deletion was not finished"});
+  for (const AttemptKey& key : plan.forget) doomed_.push_back({key, "it was deleted", false});
   remains_.assign(plan.remains.begin(), plan.remains.end());
   state_.on(RetentionTrigger::planned, counts_);
   pump(now, out);
@@ -61,11 +67,11 @@ void RetentionDuty::pump(TimeNs now, EffectWriter& out) {
 }
 
 void RetentionDuty::start_deletion(EffectWriter& out) {
-  storage::RetentionPlan::Item item = std::move(doomed_.front());
+  Doomed item = std::move(doomed_.front());
   doomed_.pop_front();
   ++in_flight_;
   operations_.start(
-      operation::DeleteCheckpoint{item.key, item.why}, out,
+      operation::DeleteCheckpoint{item.key, item.why, item.keeps_tombstone}, out,
       [this, item](TimeNs now, Result<storage::DeletionResult> deleted, EffectWriter& then_out) {
         if (!deleted.ok()) {
           base::rare_path<"coordinator: cannot delete a checkpoint">();
@@ -73,7 +79,7 @@ void RetentionDuty::start_deletion(EffectWriter& out) {
         } else if (deleted->outcome == storage::DeletionResult::Outcome::held) {
           must_look_again_ = true;
           then_out.info(to_string(item.key) + " is deleted, but its files stay for now: " + deleted->why);
-        } else if (deleted->outcome == storage::DeletionResult::Outcome::gone) {
+        } else if (deleted->outcome == storage::DeletionResult::Outcome::gone && item.keeps_tombstone) {
           then_out.info(to_string(item.key) + " is deleted (" + item.why +
                         "): " + human_bytes(deleted->bytes) + " freed");
         }

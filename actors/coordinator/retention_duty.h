@@ -18,6 +18,9 @@
 namespace shoal::actors {
 
 inline constexpr size_t kMaxDeletionsInFlight = 2;
+// A rank whose node has died asks the next node for the outcome of its saves in flight, which may be deleted
+// by then. No save commits without this rank, so these saves are among the last few.
+inline constexpr uint32_t kTombstonesKept = 16;
 
 enum class RetentionState : uint8_t {
   idle,            // No pass runs. A timer may be set for the next one.
@@ -70,9 +73,10 @@ class RetentionDuty {
                 IfCurrent if_current)
       : operations_(operations), timers_(timers), config_(config), if_current_(std::move(if_current)) {}
 
-  // Called when a coordinator begins: completes deletions that were interrupted, whatever the policy.
+  // Called when a coordinator begins: completes deletions that were interrupted. It applies no rule yet: the
+  // job may be about to load a checkpoint that the rules let go, because a newer one is damaged.
   void begin(EffectWriter& out) { request_pass(out); }
-  void committed(EffectWriter& out);  // called after each commit
+  void committed(EffectWriter& out);  // called after each commit: from then on the rules apply
   void end(EffectWriter& out);        // a later coordinator exists. Its rules may keep more
   const RetentionMachine::Counts& counts() const { return counts_; }
 
@@ -93,9 +97,15 @@ class RetentionDuty {
   storage::LeaseWatch leases_;
   RetentionMachine state_{RetentionState::idle};
   RetentionMachine::Counts counts_;
+  bool applies_rules_ = false;    // a checkpoint was committed in this coordinator's term
   bool must_look_again_ = false;  // files of a deleted checkpoint are still in use, or a lease is watched
   TimerId next_look_ = 0;
-  std::deque<storage::RetentionPlan::Item> doomed_;
+  struct Doomed {
+    AttemptKey key;
+    std::string why;
+    bool keeps_tombstone = true;
+  };
+  std::deque<Doomed> doomed_;
   std::deque<std::string> remains_;
   size_t in_flight_ = 0;
 };

@@ -207,8 +207,8 @@ struct OperationRunner::Impl {
   }
   Answer<operation::DeleteCheckpoint> operator()(const operation::DeleteCheckpoint& remove) {
     storage::Deletion deletion{
-        remove.key,      remove.cause, root_id, surroundings.nonce(), surroundings.unix_time_ns(),
-        kDeletionThreads};
+        remove.key,       remove.cause,          root_id, surroundings.nonce(), surroundings.unix_time_ns(),
+        kDeletionThreads, remove.keeps_tombstone};
     {
       // A node that writes late may make the folder again. The next plan then reads it anew.
       std::lock_guard lock(retention_mutex);

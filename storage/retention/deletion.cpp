@@ -118,6 +118,7 @@ Status remove_checkpoint(Storage& storage, const Deletion& deletion, DeletionRes
   if (!storage.moves_folders()) {
     return storage.create_exclusive(folder + "/" + std::string(kDeletedMarkName), {}).status();
   }
+  if (deletion.keeps_tombstone) return ok_status();
   size_t slash = folder.find('/');
   std::string step = folder.substr(0, slash), aside = partial_name(kRemovedName, deletion.nonce);
   SHOAL_RETURN_IF_ERROR(storage.move_folder(folder, aside));

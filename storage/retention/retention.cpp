@@ -108,7 +108,8 @@ class Planner {
       auto found = known_->attempts.find(key);
       if (found != known_->attempts.end()) {
         const AttemptInfo::State state = found->second.state;
-        if (state == AttemptInfo::State::aborted || state == AttemptInfo::State::deleted) return ok_status();
+        if (state == AttemptInfo::State::aborted) return ok_status();
+        if (state == AttemptInfo::State::deleted) return tombstone_of_deleted(key, true);
         if (!must_be_fresh) return checkpoint(keepers, key);
       }
     }
@@ -124,13 +125,7 @@ class Planner {
         if (known_ != nullptr) known_->attempts[key].state = info->state;
         return checkpoint(keepers, key);
       case AttemptInfo::State::deleted:
-        if (known_ != nullptr) known_->attempts.erase(key);
-        if (!storage_.moves_folders() && info->leftover_files == 0) {  // its tombstone stays
-          if (known_ != nullptr) known_->attempts[key].state = info->state;
-          return ok_status();
-        }
-        plan_->finish.push_back(key);
-        return ok_status();
+        return tombstone_of_deleted(key, info->leftover_files == 0);
       case AttemptInfo::State::aborted:
         if (info->to_sweep()) {
           plan_->sweep.push_back(key);
@@ -147,6 +142,18 @@ class Planner {
     } else if (key.generation < keepers.live_generation) {
       plan_->undecided.push_back(*info);
     }
+    return ok_status();
+  }
+
+  // is_alone: nothing else remains of the checkpoint.
+  Status tombstone_of_deleted(const AttemptKey& key, bool is_alone) {
+    const bool stays = !storage_.moves_folders() || tombstones_++ < policy_.keep_tombstones;
+    if (known_ != nullptr) known_->attempts.erase(key);
+    if (stays && is_alone) {
+      if (known_ != nullptr) known_->attempts[key].state = AttemptInfo::State::deleted;
+      return ok_status();
+    }
+    (stays || policy_.keep_tombstones == 0 ? plan_->finish : plan_->forget).push_back(key);
     return ok_status();
   }
 
@@ -232,6 +239,7 @@ class Planner {
   const ListedAttempts* listed_;
   RetentionPlan* plan_;
   uint64_t checkpoints_ = 0;  // counted so far
+  uint64_t tombstones_ = 0;   // of deleted checkpoints, counted so far
   bool seen_verified_ = false;
   std::set<uint64_t> steps_;  // steps of which keep_every has kept a checkpoint
 };

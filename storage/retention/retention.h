@@ -25,6 +25,9 @@ struct RetentionPolicy {
   // Keeps what was committed in the last so many seconds; 0: no such rule. Compares the clock of the
   // committing process with that of the caller.
   uint64_t keep_for_s = 0;
+  // Not a rule: of the newest so many deleted checkpoints the tombstone stays, so that a rank that asks late
+  // can still learn that its save was committed (docs/explanation/retention.md).
+  uint32_t keep_tombstones = 0;
   bool any() const { return keep_last != 0 || keep_every != 0 || keep_for_s != 0; }
   friend bool operator==(const RetentionPolicy&, const RetentionPolicy&) = default;
 };
@@ -37,6 +40,7 @@ struct RetentionPlan {
   std::vector<Item> keep;          // checkpoints, ascending, and why each stays
   std::vector<Item> remove;        // checkpoints, ascending, and why each goes
   std::vector<AttemptKey> finish;  // deleted, but some files remain
+  std::vector<AttemptKey> forget;  // deleted before the newest RetentionPolicy::keep_tombstones
   std::vector<AttemptKey> sweep;   // aborted, but some files remain
   // Of generations below the highest. Such an attempt is abandoned unless a process still writes to it.
   std::vector<AttemptInfo> undecided;
@@ -71,7 +75,8 @@ struct Deletion {
   RootId root_id;
   Nonce nonce;
   int64_t unix_time_ns = 0;
-  unsigned threads = 1;  // number of files removed at once
+  unsigned threads = 1;          // number of files removed at once
+  bool keeps_tombstone = false;  // the folder stays, with nothing in it but the tombstone
 };
 struct DeletionResult {
   enum class Outcome : uint8_t {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "actors/coordinator/retention_duty.h"
 #include "actors/role.h"
 #include "storage/retention/retention.h"
 #include "tests/sim/support/job_layouts.h"
@@ -21,6 +24,10 @@ LayoutPtr two_ranks() {
   auto layout = std::move(builder).build();
   SHOAL_CHECK(layout.ok());
   return *layout;
+}
+
+bool is_only_tombstone(const storage::AttemptInfo& info) {
+  return info.state == storage::AttemptInfo::State::deleted && info.leftover_files == 0;
 }
 
 class RetainedJob : public ::testing::Test {
@@ -45,6 +52,7 @@ class RetainedJob : public ::testing::Test {
     }
     return steps;
   }
+  std::vector<storage::AttemptInfo> attempts() { return storage::list_attempts(host_.storage())->attempts; }
   std::vector<storage::Mark> pins() {
     return storage::list_marks(host_.storage(), storage::MarkKind::pin)->marks;
   }
@@ -71,7 +79,9 @@ TEST_F(RetainedJob, KeepsWhatItsRulesSayAndTellsTheCatalog) {
     job_->run(kPatience);
     EXPECT_THAT(committed(), ElementsAre(step));
   }
-  EXPECT_EQ(storage::list_attempts(host_.storage())->attempts.size(), 1u) << "nothing is left of the others";
+  for (const storage::AttemptInfo& info : attempts()) {
+    EXPECT_TRUE(info.key.step == 5 || is_only_tombstone(info)) << info.key.step;
+  }
   auto listed = host_.catalog().list();
   ASSERT_TRUE(listed.ok());
   ASSERT_EQ(listed->size(), 1u) << "nor in the catalog";
@@ -134,7 +144,24 @@ TEST_F(RetainedJob, ADeletionThatStoppedHalfWayIsFinishedByTheNextCoordinator) {
   next.retention = {};
   host_.add_node(next, true);
   host_.run_for(kPatience);
-  EXPECT_TRUE(storage::list_attempts(host_.storage())->attempts.empty());
+  EXPECT_TRUE(std::ranges::all_of(attempts(), is_only_tombstone));
+}
+
+// A rank whose node died after the commit asks the next node, which knows the root alone.
+TEST_F(RetainedJob, KeepsTheTombstonesOfTheLastDeletedCheckpoints) {
+  for (uint64_t step = 1; step <= kTombstonesKept + 4; ++step) {
+    save(step);
+    job_->run(kPatience);
+  }
+  std::vector<uint64_t> deleted;
+  for (const storage::AttemptInfo& info : attempts()) {
+    if (is_only_tombstone(info)) deleted.push_back(info.key.step);
+  }
+  // A pass counts those that existed before it. It has deleted one more.
+  ASSERT_EQ(deleted.size(), size_t{kTombstonesKept} + 1);
+  EXPECT_EQ(deleted.front(), 3u);
+  EXPECT_TRUE(storage::read_decision(host_.storage(), {1, deleted.front(), 1})->was_committed());
+  EXPECT_FALSE(storage::read_decision(host_.storage(), {1, 2, 1}).ok());
 }
 
 }  // namespace

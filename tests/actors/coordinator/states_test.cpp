@@ -404,6 +404,19 @@ class StatesOfRetention : public StatesOfACoordinator {
   }
 };
 
+// Regression: a job that started again deleted the checkpoint to which its load was about to fall back.
+TEST_F(StatesOfRetention, AppliesNoRuleBeforeTheFirstCommit) {
+  OperationId id = 0;
+  const auto first = role_.take_start<operation::PlanRetention>(&id);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_FALSE(first->policy.any());
+  role_.handle(event::OperationDone{id, OperationResult(std::make_shared<const storage::RetentionPlan>())});
+  commit({1, 5, 1});
+  const auto second = role_.take_start<operation::PlanRetention>(&id);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->policy.keep_last, 1u);
+}
+
 TEST_F(StatesOfRetention, APassThatFailsIsFollowedByTheOneThatCommitsRequested) {
   commit({1, 5, 1});
   EXPECT_EQ(taken("retention", "planning", "requested"), 1u) << "the pass of the start still runs";
