@@ -26,6 +26,7 @@ constexpr actors::TimeNs kLongestSave =
     static_cast<actors::TimeNs>(kMaxSimulatedSaveMs) * actors::kMillisecond;
 
 // Until a run has decided what an earlier one left undecided. The nodes of the earlier one may go on.
+constexpr actors::TimeNs kLongestRelease = 10'000 * actors::kMillisecond;
 constexpr actors::TimeNs kLongestUndecided = 360'000 * actors::kMillisecond;
 
 // Until retention has deleted old checkpoints, and the files of aborted attempts are gone, if all nodes live
@@ -450,6 +451,7 @@ VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation,
           .max_direct_nodes = scenario.max_direct_nodes,
           .generation = generation,
           .retention = {.keep_last = scenario.keep_last},
+          .timeouts = timeouts_of(scenario.timeouts),
           .root = std::move(root)};
 }
 
@@ -827,6 +829,7 @@ class JobRun {
                             .ranks_per_host = scenario_.ranks_per_host,
                             .method = scenario_.load_method,
                             .falls_back = falls_back(scenario_),
+                            .timeouts = timeouts_of(scenario_.timeouts),
                             .seed = seed};
         readers_.push_back(
             std::make_unique<ReadingJob>(events_, profile_, cluster_, *payload_, std::move(job), paths_));
@@ -1002,6 +1005,7 @@ class JobRuns {
   }
   void settle() {
     end_reads();
+    if (!violation_) end_leases();
     if (!violation_) decide_inherited();
     if (!violation_) sweep_aborted();
     if (!violation_) delete_old();
@@ -1012,6 +1016,18 @@ class JobRuns {
     run_while([this] { return !current().reads_are_done() && !current().wrong_read() && failure().ok(); },
               events_.now() + kLongestSave);
     violation_ = current().wrong_read();
+  }
+
+  // Runs on until no load holds a checkpoint any more, if nothing prevents that.
+  void end_leases() {
+    const bool is_possible = std::ranges::all_of(
+        scenario_.failures, [](const Failure& failure) { return excuses_nothing(failure.kind); });
+    if (!is_possible || (scenario_.reads == 0 && scenario_.readers == 0)) return;
+    const auto held = [this] { return current().cluster().counted_root().leases(); };
+    run_while([&] { return held() != 0; }, events_.now() + kLongestRelease);
+    if (held() == 0) return;
+    violation_ = Violation{"leases-end", events_.now(),
+                           std::to_string(held()) + " leases are still there that no load needs"};
   }
 
   // Runs on until retention has deleted what its rule lets go, if nothing prevents that.

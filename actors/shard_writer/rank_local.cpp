@@ -67,12 +67,21 @@ void ShardWriter::published_rank_local(TimeNs now, const AttemptKey& key, Rank r
   }
   NodeSave& save = found->second;
   save.ranks.at(rank).on(RankSaveTrigger::manifest_published);
-  save.set.pace = 0;
   save.set.polls = 0;
   report_published(key, save, out);
   // Also if other ranks here have not published yet: a tombstone of another node ends the save for all of
   // them.
-  look_at_set(now, key, out);
+  look_at_set_now(now, key, save, out);
+}
+
+// A look that is in progress may have passed what is new.
+void ShardWriter::look_at_set_now(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out) {
+  save.set.pace = 0;
+  if (save.set.is_looking) {
+    save.set.must_look_again = true;
+  } else {
+    look_at_set(now, key, out);
+  }
 }
 
 void ShardWriter::report_published(const AttemptKey& key, const NodeSave& save, EffectWriter& out) {
@@ -89,14 +98,8 @@ void ShardWriter::on_manifests_published(TimeNs now, const wire::ManifestsPublis
                                          EffectWriter& out) {
   auto found = saves_.find(published.key);
   if (found == saves_.end() || found->second.is_deciding()) return;
-  NodeSave::SetLooks& set = found->second.set;
-  set.is_complete = true;
-  set.pace = 0;
-  if (set.is_looking) {
-    set.must_look_again = true;
-  } else {
-    look_at_set(now, published.key, out);
-  }
+  found->second.set.is_complete = true;
+  look_at_set_now(now, published.key, found->second, out);
 }
 
 void ShardWriter::obey_abort_then(const AttemptKey& key, EffectWriter& out,

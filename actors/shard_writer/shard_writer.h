@@ -257,6 +257,7 @@ class ShardWriter final : public Role {
   void obey_abort_then(const AttemptKey& key, EffectWriter& out,
                        std::function<void(TimeNs now, EffectWriter& out)> act);
   void look_at_set(TimeNs began, const AttemptKey& key, EffectWriter& out);
+  void look_at_set_now(TimeNs now, const AttemptKey& key, NodeSave& save, EffectWriter& out);
   void looked_at_set(TimeNs now, const AttemptKey& key, bool was_merged, TimeNs took,
                      Result<std::shared_ptr<const storage::Decision>> decision, EffectWriter& out);
   void look_at_set_again(TimeNs now, const AttemptKey& key, NodeSave& save, TimeNs took, EffectWriter& out);

@@ -185,6 +185,7 @@ nlohmann::ordered_json scenario_json(const sim::SimulationReport& report) {
                                 {"loads", scenario.loads},
                                 {"profile", scenario.profile},
                                 {"set", scenario.profile_numbers},
+                                {"timeouts", scenario.timeouts},
                                 {"seed", scenario.seed}};
   out["failures"] = nlohmann::ordered_json::array();
   for (const sim::Failure& failure : scenario.failures) {

@@ -327,8 +327,8 @@ void add_set_option(CLI::App* command, const std::shared_ptr<SimOptions>& option
   command
       ->add_option(
           "--set", options->set,
-          "Use another value for a number of the profile: storage.total_bytes_per_s=500_000_000_000; "
-          "may be repeated")
+          "Use another value for a number of the profile, storage.total_bytes_per_s=500_000_000_000, or "
+          "for a timeout of the roles, timeouts.host_lost_ms=5_000; may be repeated")
       ->type_name("NUMBER=VALUE")
       ->allow_extra_args(false);
 }

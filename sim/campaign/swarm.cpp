@@ -30,6 +30,20 @@ std::string draw_mesh(uint32_t ranks, Random& random) {
   return mesh;
 }
 
+// Shorter timeouts, so that what they bound happens in a run of seconds. Leases end while a checkpoint is
+// kept open, and hosts are lost while others still save.
+void draw_timeouts(Random& random, Scenario* job) {
+  if (random.below(2) == 0) {
+    job->timeouts["lease_renew_ms"] = 200;
+    job->timeouts["lease_ttl_ms"] = 2'000;
+  }
+  if (random.below(3) == 0) job->timeouts["report_partial_after_ms"] = 50;
+  if (random.below(3) == 0) job->timeouts["epoch_check_ms"] = 500;
+  if (random.below(3) == 0) job->timeouts["chunk_deadline_ms"] = 300;
+  if (random.below(3) == 0) job->timeouts["resend_first_ms"] = 50;
+  if (random.below(3) == 0) job->timeouts["host_lost_ms"] = 4'000;
+}
+
 // The bytes of tiny-blocks take time, and more ranks would hold less than a digest block each.
 constexpr uint32_t kRanksOfBlocks = 4;
 
@@ -61,6 +75,7 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
         one_of(std::array{LoadMethod::automatic, LoadMethod::direct, LoadMethod::two_stage}, random);
   }
   if (random.below(3) == 0) job.keep_last = static_cast<uint32_t>(1 + random.below(3));
+  if (random.below(2) == 0) draw_timeouts(random, &job);
   if (random.below(4) == 0) job.max_direct_nodes = static_cast<uint32_t>(3 + random.below(3));
   if (random.below(3) == 0) job.reads = static_cast<uint32_t>(1 + random.below(3));
   if (random.below(4) == 0) job.objects = 1;

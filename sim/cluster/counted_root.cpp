@@ -672,8 +672,10 @@ storage::AttemptInfo CountedRoot::info_of(const AttemptKey& key, const Attempt& 
   storage::AttemptInfo info;
   info.key = key;
   if (attempt.decision) {
-    info.state = attempt.decision->committed() ? storage::AttemptInfo::State::committed
-                                               : storage::AttemptInfo::State::aborted;
+    using State = storage::AttemptInfo::State;
+    info.state = attempt.decision->committed()       ? State::committed
+                 : attempt.decision->was_committed() ? State::deleted
+                                                     : State::aborted;
   }
   for (const auto& [name, bytes] : attempt.shards) info.files_bytes += bytes;
   info.fingerprint = attempt.entries();  // names are only added, never changed
@@ -705,7 +707,7 @@ CountedRoot::Work CountedRoot::inspect_attempt(const actors::operation::InspectA
           }};
 }
 
-// Deletion leaves no folder. A process that comes later finds nothing.
+// Once the tombstone of a deleted checkpoint is removed too, a process that comes later finds nothing.
 bool CountedRoot::is_folder_gone(const AttemptKey& key) const {
   if (!deleted_.contains(key)) return false;
   const auto found = attempts_.find(key);
@@ -720,9 +722,14 @@ storage::RetentionPlan CountedRoot::plan_now(const storage::RetentionPolicy& pol
   for (const auto& [load, choice] : choices_) {
     if (load.first == newest_generation_ && choice.found) named.insert(choice.key);
   }
-  uint32_t newer = 0;
+  uint32_t newer = 0, tombstones = 0;
   for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
     const auto& [key, attempt] = *found;
+    const bool is_deleted =
+        attempt.decision && !attempt.decision->committed() && attempt.decision->was_committed();
+    if (is_deleted && tombstones++ >= policy.keep_tombstones) {
+      (policy.keep_tombstones == 0 ? plan.finish : plan.forget).push_back(key);
+    }
     if (!attempt.decision || !attempt.decision->committed()) continue;
     if (has_damaged_manifest(key)) continue;  // left alone
     const bool stays =
@@ -739,6 +746,17 @@ uint64_t CountedRoot::to_delete(const storage::RetentionPolicy& policy) const {
   return plan_now(policy).remove.size();
 }
 
+namespace {
+
+std::shared_ptr<const storage::Decision> deleted_decision(const AttemptKey& key) {
+  auto decision = std::make_shared<storage::Decision>();
+  decision->key = key;
+  decision->body = storage::Tombstone{storage::Tombstone::Reason::deleted, "no rule keeps it"};
+  return decision;
+}
+
+}  // namespace
+
 CountedRoot::Work CountedRoot::plan_retention(const actors::operation::PlanRetention& plan) {
   StorageSteps steps{{StepKind::list, attempts_.size() + 1}};
   if (plan.policy.any()) {
@@ -750,13 +768,15 @@ CountedRoot::Work CountedRoot::plan_retention(const actors::operation::PlanReten
           }};
 }
 
-// A tombstone takes the place of the manifest, the files are removed, then the folder. All at one instant, so
-// that no pin is made between.
+// A tombstone takes the place of the manifest, the files are removed, then the folder, unless the tombstone
+// stays. All at one instant, so that no pin is made between.
 CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::DeleteCheckpoint& deletion) {
   StorageSteps steps{{StepKind::look, 2}, {StepKind::list, 2}};
   add_create(steps, kSmallRecordBytes);
   steps.push_back({StepKind::change, attempts_[deletion.key].entries() + 2});
-  return {std::move(steps), [this, key = deletion.key]() -> Result<actors::OperationResult> {
+  return {std::move(steps),
+          [this, key = deletion.key,
+           keeps_tombstone = deletion.keeps_tombstone]() -> Result<actors::OperationResult> {
             storage::DeletionResult result;
             const auto found = attempts_.find(key);
             if (found == attempts_.end() || found->second.entries() == 0) {
@@ -768,6 +788,10 @@ CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::Delete
             const auto& decision = found->second.decision;
             const auto is_it = [&](const auto& pin) { return pin.second == key; };
             const bool is_pinned = std::ranges::any_of(pinned_, is_it) || std::ranges::any_of(marks_, is_it);
+            if (!is_pinned && decision && !decision->committed() && decision->was_committed()) {
+              if (!keeps_tombstone) attempts_.erase(found);
+              return actors::OperationResult(result);
+            }
             if (is_pinned || !decision || !decision->committed()) {
               result.outcome = storage::DeletionResult::Outcome::kept;
               return actors::OperationResult(result);
@@ -778,6 +802,7 @@ CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::Delete
             const int64_t kept = operator_keeps_ != 0 ? operator_keeps_ : std::max<uint32_t>(most_kept_, 1);
             if (newer < kept && !wrongly_deleted_) wrongly_deleted_ = key;
             attempts_.erase(found);
+            if (keeps_tombstone) attempts_[key].decision = deleted_decision(key);
             deleted_.emplace(key, clock_.now());
             return actors::OperationResult(result);
           }};

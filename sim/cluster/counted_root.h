@@ -68,7 +68,8 @@ class CountedRoot final : public RootView {
   void set_operator_keeps(uint32_t keep_last) { operator_keeps_ = keep_last; }
   // Checkpoints that the rule lets go, and that are still there.
   uint64_t to_delete(const storage::RetentionPolicy& policy) const;
-  std::vector<AttemptKey> attempts() const;  // those of which the root holds a file
+  uint64_t leases() const { return pinned_.size(); }  // number of checkpoints that loads hold, each counted
+  std::vector<AttemptKey> attempts() const;           // those of which the root holds a file
   // Every rank has published its manifest: readers take the attempt for a checkpoint before it is merged.
   bool is_complete_set(const AttemptKey& key) const;
   // Files that a sweep of an aborted attempt of this generation would remove.

@@ -31,6 +31,7 @@ ReadingJob::ReadingJob(EventHeap& events, const Profile& profile, VirtualCluster
   VirtualCluster::Job nodes{.ranks_of_node = hosts_of(job_),
                             .world_size = job_.ranks,
                             .generation = payload_.begin_reader(),
+                            .timeouts = job_.timeouts,
                             .root = of.shared_root(),
                             .read_only = true};
   cluster_ = std::make_unique<VirtualCluster>(events, profile, job_.seed, std::move(nodes));

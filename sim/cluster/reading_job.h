@@ -25,6 +25,7 @@ class ReadingJob {
     uint32_t ranks = 0, ranks_per_host = 1;
     LoadMethod method = LoadMethod::automatic;
     bool falls_back = false;
+    actors::Timeouts timeouts = {};
     uint64_t seed = 0;
   };
   // Begins at once. `of` is a run of the job that trains, and `payload` is its payload. The arguments outlive

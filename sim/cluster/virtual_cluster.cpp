@@ -77,7 +77,7 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
 }
 
 actors::Timeouts VirtualCluster::timeouts() const {
-  actors::Timeouts timeouts;
+  actors::Timeouts timeouts = job_.timeouts;
   if (const uint32_t deadline_s = profile_.items.deadline_s; deadline_s != 0) {
     timeouts.attempt_deadline_ms = timeouts.node_deadline_ms = deadline_s * 1000;
   }

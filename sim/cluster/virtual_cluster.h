@@ -71,6 +71,7 @@ class VirtualCluster {
     uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // further nodes use relays
     uint32_t generation = kSimulatedGeneration;
     storage::RetentionPolicy retention = {};
+    actors::Timeouts timeouts = {};
     // The root of an earlier run, which may still use it; its coordinator then claims the next epoch. Null:
     // another root.
     std::shared_ptr<CountedRoot> root = nullptr;

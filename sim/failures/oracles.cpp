@@ -61,11 +61,7 @@ actors::TimeNs Oracles::due(uint32_t number, const Save& save, actors::TimeNs no
   const actors::TimeNs received = facts_.notified_at ? facts_.notified_at(number) : save.began;
   const actors::TimeNs while_failing =
       root_.has_roster() ? facts_.save_deadline : std::max(facts_.save_deadline, facts_.first_deadline);
-  actors::TimeNs deadline = is_excused(save) ? while_failing : facts_.prompt_deadline;
-  // A later coordinator does not know that the save was committed, and waits for all its ranks.
-  if (root_.was_deleted({facts_.generation, number, 1})) {
-    deadline = std::max(while_failing, facts_.first_deadline);
-  }
+  const actors::TimeNs deadline = is_excused(save) ? while_failing : facts_.prompt_deadline;
   return std::max(received < 0 ? now : received, facts_.failures_end) + deadline + writing;
 }
 
@@ -103,8 +99,7 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
   if (save != open_.end()) {
     check_commits_again(now, save->second, key, outcome);
   }
-  // A later coordinator does not know of a checkpoint that is deleted already, and aborts the save.
-  if (facts_.needs_no_abort && !outcome.ok() && !root_.was_deleted(key)) {
+  if (facts_.needs_no_abort && !outcome.ok()) {
     violated(
         "needless-abort", now,
         fmt::format("rank {} was notified that {} failed: {}", rank, to_string(key), outcome.to_string()));
@@ -116,7 +111,7 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
       return violated("notified-of-what-exists", now, who + " is committed, but no manifest exists");
     }
     if (!std::exchange(checked_[key], true)) check_durable(now, key, existing->manifest());
-  } else if (outcome.code() == Code::aborted && (!existing || existing->committed())) {
+  } else if (outcome.code() == Code::aborted && (!existing || existing->was_committed())) {
     violated("notified-of-what-exists", now,
              fmt::format("{} is aborted ({}), but {} exists", who, outcome.message(),
                          existing ? "a manifest" : "no tombstone"));

@@ -19,10 +19,11 @@
 //   ends-in-time             each living rank is notified of a save within its deadline, once failures stop
 //   kept-by-rule             retention deletes no checkpoint that its rule keeps
 //   deletes-in-time          retention deletes what no rule keeps, where all nodes live and no disk fails
+//   leases-end               no lease holds a checkpoint once the loads have ended, where nothing fails
 //   aborted-is-swept         the files of aborted attempts are removed, where all nodes live and no disk
 //   fails
 //
-// sim/simulation.cpp checks replicas-are-named and the last two. The oracles do not check that equal seeds
+// sim/simulation.cpp checks replicas-are-named and the last three. The oracles do not check that equal seeds
 // give equal traces: sim/replay.h compares two runs.
 #pragma once
 

@@ -309,6 +309,7 @@ Status validate_scenario(const Scenario& scenario) {
     return outside("saves", scenario.saves, kMaxSimulatedSaves);
   }
   SHOAL_RETURN_IF_ERROR(check_times(scenario));
+  SHOAL_RETURN_IF_ERROR(check_role_timeouts(scenario.timeouts));
   if (scenario.most_ranks() > kMaxSimulatedRanks) {
     return outside("ranks", scenario.most_ranks(), kMaxSimulatedRanks);
   }
@@ -375,6 +376,9 @@ Result<Scenario> with_all_failures(const Scenario& scenario) {
 std::string profile_label(const Scenario& scenario) {
   std::string label = scenario.profile;
   for (const auto& [key, value] : scenario.profile_numbers) label += fmt::format(" {}={}", key, value);
+  for (const auto& [name, value] : scenario.timeouts) {
+    label += fmt::format(" {}{}={}", kTimeoutsPrefix, name, value);
+  }
   return label;
 }
 
@@ -431,15 +435,26 @@ std::string scenario_text(const Scenario& scenario) {
     number("network_permille", scenario.stragglers.network_permille);
     number("storage_permille", scenario.stragglers.storage_permille);
   }
-  if (!scenario.profile_numbers.empty()) text += "\n[set]\n";
+  if (!scenario.profile_numbers.empty() || !scenario.timeouts.empty()) text += "\n[set]\n";
   for (const auto& [key, value] : scenario.profile_numbers) text += fmt::format("{} = {}\n", key, value);
+  for (const auto& [name, value] : scenario.timeouts) {
+    text += fmt::format("{}{} = {}\n", kTimeoutsPrefix, name, value);
+  }
   for (const Failure& failure : scenario.failures) text += fmt::format("\n{}", failure_toml(failure));
   return text;
 }
 
 namespace {
 
-Status set_profile_number(std::string_view key, std::string_view text, Scenario* scenario) {
+// A number of the profile, or a timeout of the roles.
+Status set_number(std::string_view key, int64_t value, Scenario* scenario) {
+  if (key.starts_with(kTimeoutsPrefix)) return set_role_timeout(key, value, &scenario->timeouts);
+  SHOAL_RETURN_IF_ERROR(check_number(key, value));
+  scenario->profile_numbers[std::string(key)] = value;
+  return ok_status();
+}
+
+Status set_number(std::string_view key, std::string_view text, Scenario* scenario) {
   std::string digits(text);
   std::erase(digits, '_');
   int64_t value = 0;
@@ -447,16 +462,14 @@ Status set_profile_number(std::string_view key, std::string_view text, Scenario*
   if (error != std::errc() || stopped != digits.data() + digits.size()) {
     return bad(fmt::format("{}: '{}' is not a whole number", key, text));
   }
-  SHOAL_RETURN_IF_ERROR(check_number(key, value));
-  scenario->profile_numbers[std::string(key)] = value;
-  return ok_status();
+  return set_number(key, value, scenario);
 }
 
 // "storage.sync_ns=0"
-Status set_profile_number(std::string_view text, Scenario* scenario) {
+Status set_number(std::string_view text, Scenario* scenario) {
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos) return bad(fmt::format("set: '{}': write NUMBER=VALUE", text));
-  return set_profile_number(text.substr(0, equals), text.substr(equals + 1), scenario);
+  return set_number(text.substr(0, equals), text.substr(equals + 1), scenario);
 }
 
 Status unknown_key(std::string_view key) {
@@ -471,18 +484,19 @@ Status unknown_key(std::string_view key) {
 }
 
 // storage.sync_ns = 0, with quotes or without, which makes a table `storage`.
-Status parse_profile_numbers(const TomlTable& set, const std::string& prefix, Scenario* scenario) {
+Status parse_set(const TomlTable& set, const std::string& prefix, Scenario* scenario) {
   for (const TomlTable::Entry& entry : set.entries) {
     const std::string key = prefix + entry.key;
     const auto* table = std::get_if<std::shared_ptr<const TomlTable>>(&entry.value);
     if (table != nullptr && prefix.empty()) {
-      SHOAL_RETURN_IF_ERROR(parse_profile_numbers(**table, key + ".", scenario));
+      SHOAL_RETURN_IF_ERROR(parse_set(**table, key + ".", scenario));
       continue;
     }
     const auto* value = std::get_if<int64_t>(&entry.value);
     if (value == nullptr) return set.error(entry.line, key + ": expected an integer");
-    if (Status known = check_number(key, *value); !known.ok()) return set.error(entry.line, known.message());
-    scenario->profile_numbers[key] = *value;
+    if (Status known = set_number(key, *value, scenario); !known.ok()) {
+      return set.error(entry.line, known.message());
+    }
   }
   return ok_status();
 }
@@ -490,8 +504,8 @@ Status parse_profile_numbers(const TomlTable& set, const std::string& prefix, Sc
 }  // namespace
 
 Status set_value(Scenario& scenario, std::string_view key, std::string_view text) {
-  if (key == "set") return set_profile_number(text, &scenario);
-  if (key.find('.') != std::string_view::npos) return set_profile_number(key, text, &scenario);
+  if (key == "set") return set_number(text, &scenario);
+  if (key.find('.') != std::string_view::npos) return set_number(key, text, &scenario);
   auto number = [&](auto* into, uint64_t least, uint64_t most) -> Status {
     uint64_t value = 0;
     const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -609,7 +623,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
     SHOAL_ASSIGN_OR_RETURN(scenario.stragglers, parse_stragglers(*stragglers));
   }
   SHOAL_ASSIGN_OR_RETURN(auto set, parsed.table("set"));
-  if (set) SHOAL_RETURN_IF_ERROR(parse_profile_numbers(*set, "", &scenario));
+  if (set) SHOAL_RETURN_IF_ERROR(parse_set(*set, "", &scenario));
   SHOAL_ASSIGN_OR_RETURN(scenario.mesh, parsed.text("mesh", scenario.mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.failure_draws, parsed.text("failures", ""));
   if (Status known = parse_failure_rules(scenario.failure_draws).status(); !known.ok()) {

@@ -18,6 +18,7 @@
 #include "sim/failures/failure.h"
 #include "sim/jobs/model_table.h"
 #include "sim/jobs/payload.h"
+#include "sim/jobs/role_timeouts.h"
 #include "sim/jobs/stragglers.h"
 
 namespace shoal::sim {
@@ -68,6 +69,7 @@ struct Scenario {
   std::string profile = "lustre";
   // Numbers of the profile that the job sets to other values; key `set`.
   std::map<std::string, int64_t> profile_numbers;
+  RoleTimeouts timeouts;  // that the job sets to other values; also key `set`
   uint64_t seed = 1;
   Stragglers stragglers;
   std::vector<Failure> failures;  // failures listed in a scenario file
@@ -81,7 +83,8 @@ struct Scenario {
 
 // Errors are "file:line: why", for an unknown key or a size out of range.
 Result<Scenario> parse_scenario(std::string_view text, const std::string& file);
-// Sets the value of a key of the file from text; a key with a point is a number of the profile.
+// Sets the value of a key of the file from text; a key with a point is a number of the profile,
+// or a timeout of the roles.
 // Code::invalid_argument. validate_scenario checks all values together.
 Status set_value(Scenario& scenario, std::string_view key, std::string_view text);
 // The mesh of a scenario. In "dp=8,tp=8", dp defaults to the rest of the ranks, and other missing dimensions

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kLane = 190, kLeftEdge = 120, kRowHeight = 18, kHead = 34;
 
 // docs/explanation/simulator.md has the same list.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 32> kMeanings = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 33> kMeanings = {{
     {"one-decision", "An attempt has one decision, the same for every reader, for ever."},
     {"notified-of-what-exists",
      "A trainer that is told of a commit finds the manifest, and one that is told of an abort a tombstone."},
@@ -32,6 +32,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 32> kMeaning
     {"ends-in-time", "Each living rank is told the outcome of a save within its deadline."},
     {"kept-by-rule", "Nothing is deleted that the rule or the pin of an operator keeps."},
     {"deletes-in-time", "Retention deletes what no rule keeps."},
+    {"leases-end", "A checkpoint is held by no lease once no load needs it."},
     {"aborted-is-swept", "The files of aborted attempts are removed."},
     {"decides-in-time", "A later run decides what an earlier one left undecided."},
     {"load-is-committed",

@@ -119,8 +119,8 @@ TEST_F(HintedRankLocal, IsKnownToAllHostsBeforeAnyHasPolled) {
   host_.run_for(poll / 2);
   job_.run(1);
   expect_committed(1);
-  // Three hosts report to the fourth, which answers one of them, is told, and tells the other two.
-  EXPECT_LE(host_.wire_messages() - before, 2u * kHosts);
+  // Three hosts report to the fourth, which answers one of them and tells all. Several may find the commit.
+  EXPECT_LE(host_.wire_messages() - before, 3u * kHosts);
 }
 
 // Regression: nodes that had not polled yet could not find out, and reported the save as unknown.
