@@ -26,6 +26,8 @@ inline constexpr int kExitSuperseded = 3;
 // launch: the trainers succeeded, but a save failed without any trainer being notified, or too many failed in
 // a row
 inline constexpr int kExitSaveFailed = 4;
+// launch: the trainers succeeded, but a checkpoint could not be copied to the root of --drain-to
+inline constexpr int kExitNotDrained = 5;
 
 using Command = std::function<int()>;  // returns the exit status
 
@@ -36,6 +38,7 @@ void add_ls_command(CLI::App& app, Command* chosen);
 void add_show_command(CLI::App& app, Command* chosen);
 void add_verify_command(CLI::App& app, Command* chosen);
 void add_copy_command(CLI::App& app, Command* chosen);
+void add_drain_command(CLI::App& app, Command* chosen);
 void add_diff_command(CLI::App& app, Command* chosen);
 void add_export_command(CLI::App& app, Command* chosen);
 void add_import_command(CLI::App& app, Command* chosen);

@@ -34,6 +34,7 @@ constexpr const char* kMainFooter =
     "  shoal show /checkpoints/run7 --step 1000   show tensors and files of one checkpoint\n"
     "  shoal verify /checkpoints/run7 --all       read every byte of every checkpoint again\n"
     "  shoal copy /checkpoints/run7 /archive/run7      copy checkpoints to another root\n"
+    "  shoal drain /fast/run7 s3://archive/run7   copy each new checkpoint to a slower root\n"
     "  shoal diff /checkpoints/run7 --step 1 --step 2   compare the tensors of two checkpoints\n"
     "  shoal export /checkpoints/run7 --to /models/a   write whole tensors for Hugging Face's libraries\n"
     "  shoal import /old/step-1000 /checkpoints/run7   save a checkpoint of PyTorch DCP as one of this root\n"
@@ -155,6 +156,7 @@ int main(int argc, char** argv) {
   shoal::cli::add_show_command(app, &chosen);
   shoal::cli::add_verify_command(app, &chosen);
   shoal::cli::add_copy_command(app, &chosen);
+  shoal::cli::add_drain_command(app, &chosen);
   shoal::cli::add_diff_command(app, &chosen);
   shoal::cli::add_export_command(app, &chosen);
   shoal::cli::add_import_command(app, &chosen);

@@ -1,12 +1,9 @@
 // Shoal copy: copies checkpoints from one root to another one.
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,6 +20,7 @@
 #include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
+#include "cli/root/other_root.h"
 #include "storage/files/posix_file_system.h"
 
 namespace shoal::cli {
@@ -164,38 +162,6 @@ Result<std::vector<storage::AttemptView>> choose_to_copy(const admin::OpenRoot& 
   return views;
 }
 
-Status create_other(const CopyCommand& command) {
-  if (base::is_in_object_store(command.other)) return ok_status();  // its first object makes it
-  if (mkdir(command.other.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
-  return Status(Code::refused,
-                fmt::format("cannot create folder {}: {}", command.other, std::strerror(errno)));
-}
-
-// A prefix needs no creation, so a mistyped one would become a root.
-Status check_prefix(const CopyCommand& command, const admin::OpenRoot& root) {
-  if (!base::is_in_object_store(command.other) || command.create) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(const auto other, admin::open_copy_target(root, command.other, false));
-  if (other.id != RootId{}) return ok_status();
-  return Status(Code::refused,
-                fmt::format("root {} has no checkpoints and no run yet: --create makes it a root",
-                            other.storage->describe()));
-}
-
-Result<admin::OpenRoot> open_other(const CopyCommand& command, const admin::OpenRoot& root) {
-  SHOAL_RETURN_IF_ERROR(check_prefix(command, root));
-  if (command.create && !command.dry_run) SHOAL_RETURN_IF_ERROR(create_other(command));
-  auto other = admin::open_copy_target(root, command.other, !command.dry_run);
-  if (other.status().code() != Code::not_found) return other;
-  if (base::is_in_object_store(command.other)) return Status(Code::refused, other.status().message());
-  if (command.create && !command.dry_run) {
-    return Status(Code::refused,
-                  fmt::format("folder {} cannot be opened, although --create was given: a symbolic "
-                              "link to nothing, or it was removed",
-                              command.other));
-  }
-  return Status(Code::not_found, fmt::format("folder {} does not exist: --create creates it", command.other));
-}
-
 nlohmann::ordered_json item_json(const CopyItem& item, bool dry_run) {
   nlohmann::ordered_json out = key_json(item.key);
   out["state"] = state_of(item, dry_run);
@@ -298,7 +264,7 @@ int copy_command(const CopyCommand& command) {
   if (!root.ok()) return report_unusable(root.status());
   auto views = choose_to_copy(*root, command);
   if (!views.ok()) return report_unusable(views.status());
-  auto other = open_other(command, *root);
+  auto other = open_other_root(*root, command.other, command.create, !command.dry_run);
   const bool is_missing = other.status().code() == Code::not_found;
   if (!other.ok() && !(is_missing && command.create)) return report_unusable(other.status());
   auto free_bytes = free_space_for(command);

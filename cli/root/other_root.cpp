@@ -1,0 +1,50 @@
+#include "cli/root/other_root.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "admin/checkpoint_copy.h"
+#include "base/root_name.h"
+
+namespace shoal::cli {
+
+namespace {
+
+Status create_other(const std::string& other) {
+  if (base::is_in_object_store(other)) return ok_status();  // its first object makes it
+  if (mkdir(other.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
+  return Status(Code::refused, fmt::format("cannot create folder {}: {}", other, std::strerror(errno)));
+}
+
+// A prefix needs no creation, so a mistyped one would become a root.
+Status check_prefix(const admin::OpenRoot& root, const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(const auto other, admin::open_copy_target(root, path, false));
+  if (other.id != RootId{}) return ok_status();
+  return Status(Code::refused,
+                fmt::format("root {} has no checkpoints and no run yet: --create makes it a root",
+                            other.storage->describe()));
+}
+
+}  // namespace
+
+Result<admin::OpenRoot> open_other_root(const admin::OpenRoot& root, const std::string& path, bool create,
+                                        bool changes) {
+  const bool is_bucket = base::is_in_object_store(path);
+  if (is_bucket && !create) SHOAL_RETURN_IF_ERROR(check_prefix(root, path));
+  if (create && changes) SHOAL_RETURN_IF_ERROR(create_other(path));
+  auto other = admin::open_copy_target(root, path, changes);
+  if (other.status().code() != Code::not_found) return other;
+  if (is_bucket) return Status(Code::refused, other.status().message());
+  if (create && changes) {
+    return Status(Code::refused,
+                  fmt::format("folder {} cannot be opened, although --create was given: a symbolic "
+                              "link to nothing, or it was removed",
+                              path));
+  }
+  return Status(Code::not_found, fmt::format("folder {} does not exist: --create creates it", path));
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,242 @@
+// Drain: the target gets what its rules keep, the newest first, whatever fails meanwhile.
+#include "admin/drain.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/admin/copied_checkpoint.h"
+#include "tests/storage/decisions/decision_samples.h"
+
+namespace shoal::admin {
+namespace {
+
+using storage::MemoryStorage;
+using storage::nonce_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Outcome = CopyResult::Outcome;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+class DrainTest : public ::testing::Test {
+ protected:
+  DrainTest() {
+    SHOAL_CHECK(storage::open_root(*source_, true, kSourceId).ok());
+    SHOAL_CHECK(storage::open_root(*target_, true, kTargetId).ok());
+  }
+  static AttemptKey key_of(uint64_t step) { return {1, step, 1}; }
+  void commit(uint64_t step) { commit_copied(*source_, key_of(step), 8); }
+  void delete_at_source(uint64_t step) {
+    SHOAL_CHECK(storage::delete_checkpoint(*source_, {key_of(step), "gc", kSourceId, nonce_of(5)}).ok());
+  }
+  // A process that begins.
+  Drain begin(DrainOptions options = {}) {
+    return Drain([this] { return open(source_, is_source_down_, kSourceId); },
+                 [this] { return open(target_, is_target_down_, target_id_); }, std::move(options));
+  }
+  Result<OpenRoot> open(MemoryStorage& memory, const bool& is_down, const RootId& id) {
+    if (is_down) return Status(Code::unavailable, "connection refused");
+    return OpenRoot{nullptr, memory.opened(++processes_), id};
+  }
+  // Copies as long as there is something to copy, and returns the steps in this order.
+  std::vector<uint64_t> run(Drain& drain) {
+    std::vector<uint64_t> steps;
+    for (;;) {
+      auto news = drain.look(now_ns_);
+      EXPECT_OK(news.status());
+      if (!news.ok()) return steps;
+      passed_over_ += news->passed_over;
+      for (const AttemptKey& key : news->lost) lost_.push_back(key.step);
+      const auto key = drain.next(now_ns_);
+      if (!key) return steps;
+      last_ = drain.copy(*key, now_ns_, &bytes_done_);
+      steps.push_back(key->step);
+      if (last_.outcome == Outcome::failed) return steps;
+      Collected collected;
+      EXPECT_OK(drain.apply_rules(now_ns_, &collected));
+      EXPECT_THAT(collected.failed, IsEmpty());
+    }
+  }
+  std::vector<uint64_t> at_target() {
+    std::vector<uint64_t> steps;
+    const auto listed = storage::list_attempts(*target_);
+    for (const auto& info : listed->attempts) {
+      EXPECT_TRUE(is_sound(*target_, info.key)) << info.key.step;
+      steps.push_back(info.key.step);
+    }
+    return steps;
+  }
+
+  MemoryStorage source_, target_;
+  RootId target_id_ = kTargetId;
+  bool is_source_down_ = false, is_target_down_ = false;
+  int64_t now_ns_ = 5 * kSecond;
+  uint64_t processes_ = 10, passed_over_ = 0;
+  std::vector<uint64_t> lost_;
+  CopyResult last_;
+  std::atomic<uint64_t> bytes_done_{0};
+};
+
+TEST_F(DrainTest, CopiesTheNewestFirstAndThenWhatIsCommittedLater) {
+  for (uint64_t step : {1, 2, 3}) commit(step);
+  Drain drain = begin();
+  EXPECT_THAT(run(drain), ElementsAre(3, 2, 1));
+  EXPECT_THAT(run(drain), IsEmpty());
+  commit(4);
+  EXPECT_THAT(run(drain), ElementsAre(4));
+  EXPECT_THAT(at_target(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(lost_, IsEmpty());
+}
+
+TEST_F(DrainTest, ACommitDuringACopyIsCopiedBeforeOlderOnes) {
+  for (uint64_t step : {1, 2}) commit(step);
+  bool is_saved = false;
+  Drain drain = begin({.keeps_going = [&] {
+    if (!std::exchange(is_saved, true)) commit(3);
+    return true;
+  }});
+  EXPECT_THAT(run(drain), ElementsAre(2, 3, 1));
+}
+
+TEST_F(DrainTest, EachRootHasItsOwnRetention) {
+  for (uint64_t step : {1, 2, 3, 4, 5}) commit(step);
+  Drain drain = begin({.retention = {.keep_last = 2, .keep_every = 3}});
+  EXPECT_THAT(run(drain), ElementsAre(5, 4, 3));
+  EXPECT_EQ(passed_over_, 2u) << "the rules would delete them at once";
+  commit(6);
+  EXPECT_THAT(run(drain), ElementsAre(6));
+  EXPECT_THAT(at_target(), ElementsAre(3, 5, 6));
+  EXPECT_EQ(storage::list_attempts(*source_)->attempts.size(), 6u);
+  for (uint64_t step : {1, 2, 3, 4, 5}) delete_at_source(step);
+  EXPECT_THAT(run(drain), IsEmpty());
+  EXPECT_THAT(at_target(), ElementsAre(3, 5, 6)) << "the rules of the source do not count here";
+  EXPECT_THAT(lost_, IsEmpty());
+}
+
+TEST_F(DrainTest, ARuleByAgeCountsFromTheCommit) {
+  for (uint64_t step : {1, 2}) commit(step);  // in 2023
+  Drain drain = begin({.retention = {.keep_for_s = 3600}});
+  EXPECT_THAT(run(drain), ElementsAre(2)) << "the newest stays always";
+  Drain longer = begin({.retention = {.keep_for_s = 100ull * 365 * 24 * 3600}});
+  EXPECT_THAT(run(longer), ElementsAre(2, 1)) << "2 is present";
+}
+
+TEST_F(DrainTest, AProcessThatBeginsAgainDoesNotCopyWhatItsRulesHaveDeleted) {
+  commit(1);
+  const DrainOptions options{.retention = {.keep_last = 1}};
+  Drain first = begin(options);
+  EXPECT_THAT(run(first), ElementsAre(1));
+  commit(2);
+  EXPECT_THAT(run(first), ElementsAre(2));
+  ASSERT_THAT(at_target(), ElementsAre(2));
+  Drain second = begin(options);
+  EXPECT_THAT(run(second), ElementsAre(2));
+  EXPECT_EQ(last_.outcome, Outcome::present);
+}
+
+TEST_F(DrainTest, ReportsWhatTheSourceHasDeletedBeforeItWasCopied) {
+  for (uint64_t step : {1, 2}) commit(step);
+  Drain drain = begin();
+  ASSERT_OK(drain.look(now_ns_).status());
+  ASSERT_EQ(drain.copy(key_of(2), now_ns_, &bytes_done_).outcome, Outcome::copied);
+  delete_at_source(1);
+  EXPECT_THAT(run(drain), IsEmpty());
+  EXPECT_THAT(lost_, ElementsAre(1));
+}
+
+TEST_F(DrainTest, WhatTheRulesOfTheTargetWouldNotKeepIsNotReportedAsLost) {
+  commit(1);
+  Drain drain = begin({.retention = {.keep_last = 1}});
+  ASSERT_OK(drain.look(now_ns_).status());
+  commit(2);
+  delete_at_source(1);
+  EXPECT_THAT(run(drain), ElementsAre(2));
+  EXPECT_THAT(lost_, IsEmpty());
+  EXPECT_EQ(passed_over_, 1u);
+}
+
+TEST_F(DrainTest, TriesARootThatCannotBeReachedAgainAfterPausesThatDouble) {
+  commit(1);
+  is_target_down_ = true;
+  Drain drain = begin();
+  for (int64_t pause : {1, 2, 4, 8, 16, 32, 60, 60}) {
+    EXPECT_EQ(drain.look(now_ns_).status().code(), Code::unavailable);
+    EXPECT_EQ(drain.next(now_ns_), std::nullopt);
+    EXPECT_EQ(drain.resumes_at_ns() - now_ns_, pause * kSecond);
+    now_ns_ = drain.resumes_at_ns();
+  }
+  is_target_down_ = false;
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  is_source_down_ = true;  // what is open stays so
+  commit(2);
+  EXPECT_THAT(run(drain), ElementsAre(2));
+}
+
+TEST_F(DrainTest, AFullTargetEndsNothingAndTheCopyIsContinued) {
+  commit_copied(*source_, key_of(1), kRows);
+  target_.files.set_capacity(20'000'000);
+  Drain drain = begin({.jobs = 1});
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  EXPECT_EQ(last_.status.code(), Code::no_space);
+  EXPECT_EQ(drain.pending(), 1u);
+  EXPECT_THAT(run(drain), IsEmpty()) << "it pauses";
+  target_.files.set_capacity(~uint64_t{0});
+  now_ns_ += 2 * kSecond;
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  EXPECT_EQ(last_.outcome, Outcome::copied);
+  EXPECT_EQ(last_.work.files_kept, 1u);
+  EXPECT_THAT(at_target(), ElementsAre(1));
+}
+
+TEST_F(DrainTest, ADamagedCheckpointDoesNotHoldOthersUp) {
+  for (uint64_t step : {1, 2}) commit(step);
+  source_.files.flip_bit(storage::shard_path(key_of(2), 0, 0), 8 * 1000);
+  Drain drain = begin();
+  EXPECT_THAT(run(drain), ElementsAre(2));
+  EXPECT_EQ(last_.status.code(), Code::corrupt);
+  EXPECT_EQ(drain.untried(), 1u);
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  EXPECT_EQ(drain.untried(), 0u);
+  EXPECT_EQ(drain.pending(), 1u);
+  drain.forget_failures();
+  EXPECT_EQ(drain.untried(), 1u);
+  EXPECT_EQ(drain.next(now_ns_), key_of(2));
+}
+
+// An unmounted mount point is an empty folder, in which another root could be made.
+TEST_F(DrainTest, DoesNotTakeAnotherRootForTheTargetAfterAFailure) {
+  commit(1);
+  target_.files.set_capacity(1);
+  Drain drain = begin();
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  target_.files.set_capacity(~uint64_t{0});
+  target_id_ = nonce_of(99);
+  now_ns_ += kSecond;
+  const Status looked = drain.look(now_ns_).status();
+  EXPECT_EQ(looked.code(), Code::refused);
+  EXPECT_THAT(looked.message(), HasSubstr("is the storage mounted?"));
+}
+
+TEST_F(DrainTest, EndsTheLeaseOfAProcessThatWasKilled) {
+  commit(1);
+  const DrainOptions options{.retention = {.keep_last = 1}, .lease_ttl_ms = 60'000};
+  Drain drain = begin(options);
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  ASSERT_TRUE(
+      storage::create_mark(*target_, storage::MarkKind::pin,
+                           {storage::pin_name(nonce_of(3)), key_of(1), true, 1, "shoal copy", 1, nonce_of(3)})
+          .ok());
+  commit(2);
+  EXPECT_THAT(run(drain), ElementsAre(2));
+  EXPECT_THAT(at_target(), ElementsAre(1, 2)) << "somebody may read it";
+  now_ns_ += 61 * kSecond;
+  for (uint64_t step : {3, 4}) {  // the plan after the one that ends the lease
+    commit(step);
+    EXPECT_THAT(run(drain), ElementsAre(step));
+  }
+  EXPECT_THAT(at_target(), ElementsAre(4));
+}
+
+}  // namespace
+}  // namespace shoal::admin
