@@ -19,6 +19,7 @@
 #include "base/owned_fd.h"
 #include "base/root_name.h"
 #include "cli/commands.h"
+#include "cli/launch/fast_root.h"
 #include "cli/launch/launcher.h"
 #include "cli/node/node_settings.h"
 #include "client/launch/job_environment.h"
@@ -46,6 +47,10 @@ struct LaunchFlags {
   uint16_t master_port = 0;
   bool create = false, read_only = false, resume = false, take_over = false;
   bool kill_on_failure = false, tag_output = false;
+  std::string drain_to;
+  local::Settings drain_rules;
+  double drain_interval_seconds = 5;
+  uint32_t drain_patience_s = 600;
   local::Settings settings;  // set by flags; PlanMaker adds the rest
   std::vector<std::string> command;
 };
@@ -61,7 +66,12 @@ constexpr const char* kLaunchFooter =
     "The launcher starts a node that ends before its trainers again, up to 5 times in 10 minutes. The\n"
     "trainers then attach to it and offer it what they have staged. The launcher ends the trainers if the\n"
     "node ends once more within that time, if none of 5 nodes becomes ready, or if another job takes over\n"
-    "the root. Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
+    "the root. With --drain-to, `shoal drain` runs on the first host beside the job, with the rules of\n"
+    "--drain-keep-last, --drain-keep-every and --drain-keep-for. Before the node starts, the launcher "
+    "copies\n"
+    "the newest checkpoint back if it is newer than all of the root, so the trainers load the latest of "
+    "both.\n"
+    "Settings also come from variables and from shoal.toml: docs/reference/settings.md.\n"
     "\n"
     "Examples:\n"
     "  shoal launch -n 4 --root /checkpoints/run7 --create -- ./trainer --layers 12\n"
@@ -69,11 +79,15 @@ constexpr const char* kLaunchFooter =
     "  shoal launch -n 8 --nnodes 2 --node-rank 0 --coordinator 10.0.0.1:7070 --job-id job-1 \\\n"
     "               --token-file ~/.job-token --root /checkpoints/run7 --create -- ./trainer   on 10.0.0.1\n"
     "  the same with --node-rank 1                                                on the other host\n"
+    "  shoal launch -n 8 --root /fast/run7 --create --keep-last 2 --drain-to s3://archive/run7 \\\n"
+    "               --drain-keep-every 1000 -- ./trainer   save to a fast root, copy to a bucket\n"
     "  shoal launch -n 2 --root /checkpoints/run7 --read-only -- ./evaluate   beside the job that trains\n"
     "\n"
     "Exit status: the worst of the trainers' (128 + n for a trainer that signal n ended); at least 1 if\n"
     "the node failed; 4 if all trainers succeeded, but a save failed that no trainer was notified of, or\n"
-    "as many saves in a row failed as --max-failed-saves allows; 127 if the command does not exist; 2 if\n"
+    "as many saves in a row failed as --max-failed-saves allows; 5 if all\n"
+    "trainers succeeded, but not all was copied to the root of --drain-to; 127 if the command does not "
+    "exist; 2 if\n"
     "an argument is invalid.";
 
 Status invalid(std::string message) {
@@ -201,10 +215,13 @@ class PlanMaker {
       return invalid(
           fmt::format("--nnodes needs the job's token: set --token-file or {}", local::kTokenVariable));
     }
-    if (flags_.resume) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
+    const bool drains = !flags_.drain_to.empty();
+    if (flags_.resume && !drains) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
     SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root)
                                         : check_holds_run(flags_.root, !flags_.read_only));
     SHOAL_ASSIGN_OR_RETURN(root_, base::normal_root(flags_.root));
+    if (drains) SHOAL_RETURN_IF_ERROR(prepare_drain(token));
+    if (flags_.resume && drains) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
     SHOAL_ASSIGN_OR_RETURN(local::NodePaths paths, local::node_paths(root_, flags_.read_only ? job_id_ : ""));
     // A job that trains may start a job that only reads, which must not use the socket of the first.
     if (!flags_.read_only) socket_ = variable("SHOAL_SOCKET");
@@ -229,6 +246,9 @@ class PlanMaker {
     plan.max_failed_saves = static_cast<uint32_t>(settings_.number_of("max-failed-saves"));
     plan.kill_on_failure = flags_.kill_on_failure;
     plan.tag_output = flags_.tag_output;
+    if (drains && hosts_coordinator()) plan.drain = drain_command_line();
+    plan.drain_to = flags_.drain_to;
+    plan.drain_patience = std::chrono::seconds(flags_.drain_patience_s);
     // Time of a node's start after it has found the coordinator.
     constexpr std::chrono::seconds kBesideCoordinator{30};
     plan.node_ready_within =
@@ -251,6 +271,24 @@ class PlanMaker {
   }
 
   bool hosts_coordinator() const { return flags_.coordinator.empty() || flags_.node_rank == 0; }
+
+  // The trainers load the latest of both roots.
+  Status prepare_drain(const Bytes& token) const {
+    const FastRoot fast{root_, flags_.drain_to, job_id_, token, flags_.create, flags_.take_over};
+    if (hosts_coordinator()) return prepare_fast_root(fast);
+    return wait_for_fast_root(fast, std::chrono::milliseconds(settings_.number_of("find-coordinator-ms")));
+  }
+
+  std::vector<std::string> drain_command_line() const {
+    std::vector<std::string> out = {own_program(), "drain",
+                                    root_,         flags_.drain_to,
+                                    "--interval",  fmt::format("{}", flags_.drain_interval_seconds)};
+    for (const auto& [name, value] : flags_.drain_rules.values()) {
+      out.push_back(local::find_setting(name)->flag());
+      out.push_back(value.text);
+    }
+    return out;
+  }
 
   std::vector<std::string> node_command() const {
     char host[HOST_NAME_MAX + 1] = {};
@@ -331,6 +369,30 @@ int run_launch(const LaunchFlags& flags) {
   return report_failed(status.status());
 }
 
+void add_drain_options(CLI::App* command, LaunchFlags* flags) {
+  CLI::Option* drain_to =
+      command
+          ->add_option("--drain-to", flags->drain_to,
+                       "Folder or s3://BUCKET/PREFIX to which every checkpoint is copied in the background")
+          ->excludes("--read-only")
+          ->group("Drain");
+  add_retention_settings(*command, &flags->drain_rules, "drain-");
+  command
+      ->add_option("--drain-interval", flags->drain_interval_seconds, "Seconds between two looks at the root")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str()
+      ->group("Drain");
+  command
+      ->add_option("--drain-patience", flags->drain_patience_s,
+                   "Seconds after the end of the job within which the last checkpoints must be copied")
+      ->capture_default_str()
+      ->group("Drain");
+  for (const char* name : {"--drain-keep-last", "--drain-keep-every", "--drain-keep-for", "--drain-interval",
+                           "--drain-patience"}) {
+    command->get_option(name)->needs(drain_to)->group("Drain");
+  }
+}
+
 void add_options(CLI::App* command, LaunchFlags* flags) {
   command->add_option("-n,--nproc-per-node", flags->trainers, "Trainers on this host")
       ->check(CLI::Range(1u, kMaxLocalTrainers))
@@ -373,6 +435,7 @@ void add_options(CLI::App* command, LaunchFlags* flags) {
       ->excludes("--take-over")
       ->excludes("--create")
       ->envname("SHOAL_READ_ONLY");
+  add_drain_options(command, flags);
   command->add_flag("--kill-on-failure", flags->kill_on_failure, "End all trainers if one fails");
   command->add_flag("--tag-output", flags->tag_output,
                     "Print [RANK] before every line of a trainer's output");

@@ -24,6 +24,9 @@ namespace {
 constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr uint32_t kStopSignalsToKill = 3;         // from the third signal on, does not wait for the trainers
 constexpr std::chrono::seconds kTrainerGrace{10};  // from SIGTERM to SIGKILL
+constexpr std::chrono::seconds kLongestDrainRestartPause{60};
+constexpr std::chrono::minutes kDrainRunsWell{10};  // after which it is started again soon
+constexpr std::chrono::seconds kDrainTellsAfter{1};
 constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is tagged in parts
 
 template <class... Args>
@@ -70,7 +73,9 @@ Launcher::Launcher(LaunchPlan plan) : plan_(std::move(plan)) {
 Launcher::~Launcher() {
   if (save_report_.valid()) unlink(plan_.save_report.c_str());
   kill_trainers();
-  if (node_.pid > 0 && !node_.wait_status) kill(node_.pid, SIGTERM);
+  for (const Child* child : {&node_, &drain_}) {
+    if (child->pid > 0 && !child->wait_status) kill(child->pid, SIGTERM);
+  }
 }
 
 Result<int> Launcher::run() {
@@ -78,6 +83,7 @@ Result<int> Launcher::run() {
   SHOAL_RETURN_IF_ERROR(start_node());
   Status ready = wait_for_node();
   node_was_ready_ = ready.ok();
+  if (ready.ok() && !plan_.drain.empty()) start_drain();
   if (ready.ok() && stop_signal_ == 0) ready = start_trainers();
   if (!ready.ok()) end_trainers();
   while (any_trainer()) handle_events(-1, std::nullopt);
@@ -86,6 +92,7 @@ Result<int> Launcher::run() {
   const bool outlived_node = restart_at_.has_value();  // trainers ended while a restart was pending
   const bool node_died = node_.wait_status.has_value() && !outlived_node;
   stop_node();
+  const bool is_drained = finish_drain();
   if (!ready.ok()) return ready;
   int worst = 0;
   for (const Child& trainer : trainers_) {
@@ -98,6 +105,7 @@ Result<int> Launcher::run() {
   }
   const bool has_unreported = report_failed_saves(plan_.is_one_host || outlived_node);
   if ((has_unreported || save_outcomes_.too_many()) && worst == 0) worst = kExitSaveFailed;
+  if (!is_drained && worst == 0) worst = kExitNotDrained;
   return worst;
 }
 
@@ -258,6 +266,72 @@ void Launcher::stop_node() {
   while (!node_.wait_status) handle_events(-1, std::nullopt);
 }
 
+Status Launcher::spawn_drain() {
+  SHOAL_ASSIGN_OR_RETURN(Pipe ends, make_pipe());
+  SpawnOptions options;
+  options.arguments = plan_.drain;
+  options.arguments.insert(options.arguments.end(), {"--launcher-fd", std::to_string(ends.read.get())});
+  options.environment = own_environment();
+  options.death_signal = SIGTERM;
+  options.stdout_fd = STDERR_FILENO;
+  options.keep_fds = {ends.read.get()};
+  SHOAL_ASSIGN_OR_RETURN(drain_.pid, spawn(options));
+  drain_.wait_status.reset();
+  to_drain_ = std::move(ends.write);
+  return ok_status();
+}
+
+// A job goes on without its drain, so an error is only reported.
+void Launcher::start_drain() {
+  drain_again_at_.reset();
+  drain_began_ = Clock::now();
+  const Status spawned = spawn_drain();
+  if (spawned.ok()) return;
+  report("{}", spawned.to_string());
+  drain_.wait_status = 1 << 8;  // as if it had ended with status 1
+  on_drain_end();
+}
+
+void Launcher::on_drain_end() {
+  if (drain_is_finishing_) return;
+  const Clock::time_point now = Clock::now();
+  if (now - drain_began_ >= kDrainRunsWell) drain_pause_ = {};
+  drain_pause_ = std::clamp(2 * drain_pause_, std::chrono::seconds(1), kLongestDrainRestartPause);
+  report("the drain to {} ended early: {}; starting it again in {} s", plan_.drain_to,
+         describe_end(*drain_.wait_status), drain_pause_.count());
+  drain_again_at_ = now + drain_pause_;
+}
+
+bool Launcher::finish_drain() {
+  if (drain_began_ == Clock::time_point()) return true;  // none has begun
+  drain_is_finishing_ = true;
+  if (drain_.wait_status) start_drain();
+  to_drain_ = base::OwnedFd();
+  const Clock::time_point patience_ends = Clock::now() + plan_.drain_patience;
+  Clock::time_point deadline = std::min(patience_ends, Clock::now() + kDrainTellsAfter);
+  bool is_asked_to_end = false;
+  while (!drain_.wait_status) {
+    handle_events(-1, deadline);
+    if (drain_.wait_status || Clock::now() < deadline) continue;
+    if (is_asked_to_end) {
+      kill(drain_.pid, SIGKILL);
+    } else if (Clock::now() >= patience_ends) {
+      kill(drain_.pid, SIGTERM);
+      is_asked_to_end = true;
+    } else {
+      report("copying what is left to {}, for at most {} s", plan_.drain_to, plan_.drain_patience.count());
+    }
+    deadline = is_asked_to_end ? Clock::now() + kTrainerGrace : patience_ends;
+  }
+  if (exit_status_of(*drain_.wait_status) == kExitOk) return true;
+  report(
+      "{} does not have all checkpoints ({}): `shoal drain {} {} --once` copies the rest, as does the next "
+      "job",
+      plan_.drain_to, is_asked_to_end ? "the time for it has passed" : describe_end(*drain_.wait_status),
+      plan_.root, plan_.drain_to);
+  return false;
+}
+
 bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> deadline) {
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0},
                              {extra_fd, POLLIN, 0},
@@ -266,7 +340,7 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
                              {node_was_ready_ ? node_ready_.get() : -1, POLLIN, 0}};
   const size_t first_output = fds.size();
   for (const Output& output : outputs_) fds.push_back({output.from.get(), POLLIN, 0});
-  for (const auto& at : {kill_at_, restart_at_}) {
+  for (const auto& at : {kill_at_, restart_at_, drain_again_at_}) {
     if (at && (!deadline || *at < *deadline)) deadline = at;
   }
   int timeout_ms = -1;
@@ -288,6 +362,7 @@ bool Launcher::handle_events(int extra_fd, std::optional<Clock::time_point> dead
     kill_trainers();
   }
   if (restart_at_ && Clock::now() >= *restart_at_) restart_node();
+  if (drain_again_at_ && Clock::now() >= *drain_again_at_) start_drain();
   return fds[1].revents != 0;
 }
 
@@ -311,6 +386,7 @@ void Launcher::handle_signal(int number) {
   if (node_is_stopping_) {
     // The node's second signal: it ends at once.
     if (asks_to_stop(number) && !node_.wait_status) kill(node_.pid, SIGTERM);
+    if (asks_to_stop(number) && drain_is_finishing_ && !drain_.wait_status) kill(drain_.pid, SIGTERM);
     return;
   }
   if (stop_signals_ >= kStopSignalsToKill) {
@@ -329,6 +405,11 @@ void Launcher::reap() {
     if (pid == node_.pid) {
       node_.wait_status = wait_status;
       on_node_end();
+      continue;
+    }
+    if (pid == drain_.pid) {
+      drain_.wait_status = wait_status;
+      on_drain_end();
       continue;
     }
     for (Child& trainer : trainers_) {

@@ -32,10 +32,15 @@ struct LaunchPlan {
   uint32_t max_failed_saves = 0;  // the limit of the trainers; used in messages only
   bool kill_on_failure = false;
   bool tag_output = false;
+  // Command line of `shoal drain`, which runs beside the job; empty: none. The launcher adds --launcher-fd.
+  std::vector<std::string> drain;
+  std::string drain_to;                                 // for messages
+  std::chrono::seconds drain_patience{600};             // from the end of the job to that of the drain
   std::chrono::milliseconds node_ready_within{90'000};  // the node may have to wait for the coordinator
 };
 
-// One thread. If this process dies, its trainers die (SIGKILL) and its node stops cleanly (SIGTERM).
+// One thread. If this process dies, its trainers die (SIGKILL), and its node and its drain stop cleanly
+// (SIGTERM).
 class Launcher {
  public:
   // Blocks the signals that it forwards, for the rest of the process.
@@ -47,7 +52,8 @@ class Launcher {
   // the last one has ended, then stops the node and waits for it. A node that ends before them is restarted
   // as RestartLimit allows, unless another job has taken over the root. Returns the worst status of the
   // trainers: at least 1 if the node failed for good; kExitSaveFailed if a save failed without any trainer
-  // being notified, or if too many saves failed in a row.
+  // being notified, or if too many saves failed in a row; kExitNotDrained if the drain has not copied all
+  // within its time. A drain that ends early is started again.
   Result<int> run();
 
  private:
@@ -73,6 +79,11 @@ class Launcher {
   void on_node_end();
   void restart_node();
   void stop_node();
+  Status spawn_drain();
+  void start_drain();
+  void on_drain_end();
+  // Waits until the drain has copied what the job has saved. Returns whether it has copied all.
+  bool finish_drain();
   Status make_save_report();
   void read_saves();
   // Reports the failed saves of which no trainer was notified, and returns whether there are any.
@@ -103,6 +114,12 @@ class Launcher {
   // Generation of the run that the first node began or joined; restarted nodes rejoin it.
   std::string generation_;
   Child node_;
+  Child drain_;
+  base::OwnedFd to_drain_;  // ends with the job
+  Clock::time_point drain_began_;
+  std::chrono::seconds drain_pause_{0};  // before the next start of a drain that has ended early
+  std::optional<Clock::time_point> drain_again_at_;
+  bool drain_is_finishing_ = false;
   std::vector<Child> trainers_;
   std::vector<Output> outputs_;
   base::OwnedFd save_report_;

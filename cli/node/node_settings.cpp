@@ -122,8 +122,8 @@ const char* type_name_of(local::SettingKind kind) {
 
 // reads_variable: the command also reads the setting from its environment variable.
 void add_setting(CLI::App& command, const local::Setting& setting, local::Settings* settings,
-                 bool reads_variable) {
-  const std::string flag = setting.flag();
+                 bool reads_variable, const std::string& prefix = "") {
+  const std::string flag = "--" + prefix + setting.flag().substr(2);
   auto read = [&setting, flag, settings](const std::string& text) {
     const Status status = settings->set(setting.name, text, flag);
     // The message names the flag already, and the parser would add it again.
@@ -149,9 +149,9 @@ void add_settings(CLI::App& command, local::SettingOf of, local::Settings* setti
   }
 }
 
-void add_retention_settings(CLI::App& command, local::Settings* settings) {
+void add_retention_settings(CLI::App& command, local::Settings* settings, const std::string& prefix) {
   for (const local::Setting& setting : local::all_settings()) {
-    if (is_retention(setting)) add_setting(command, setting, settings, false);
+    if (is_retention(setting)) add_setting(command, setting, settings, false, prefix);
   }
 }
 

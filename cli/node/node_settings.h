@@ -14,8 +14,9 @@ namespace shoal::cli {
 
 // Adds flags for the settings of nodes, or of trainers.
 void add_settings(CLI::App& command, local::SettingOf of, local::Settings* settings);
-// Adds --keep-last, --keep-every and --keep-for only. The command reads them from its flags alone.
-void add_retention_settings(CLI::App& command, local::Settings* settings);
+// Adds --keep-last, --keep-every and --keep-for only, with `prefix` before "keep". The command reads them
+// from its flags alone.
+void add_retention_settings(CLI::App& command, local::Settings* settings, const std::string& prefix = "");
 // Adds --lease-ttl-ms and --abandoned-after-ms only. Both must equal those of the nodes.
 void add_waiting_settings(CLI::App& command, local::Settings* settings);
 

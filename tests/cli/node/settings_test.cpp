@@ -215,12 +215,13 @@ std::set<std::string> matches(const std::string& text, const char* pattern) {
 // Flags that are not in the table identify the process in the job, or select the action of the command.
 TEST_F(SettingsCommand, EveryFlagOfNodeAndLaunchIsASettingOrOnThisList) {
   const std::set<std::string> others = {
-      "--help",        "--root",      "--job-id",     "--coordinator",    "--coordinate",
-      "--listen",      "--take-over", "--rejoin",     "--token-file",     "--name",
-      "--world-size",  "--ranks",     "--socket",     "--idle-exit",      "--ready-fd",
-      "--create-root", "--create",    "--read-only",  "--nproc-per-node", "--resume",
-      "--nnodes",      "--node-rank", "--first-rank", "--master-port",    "--kill-on-failure",
-      "--tag-output"};
+      "--help",           "--root",          "--job-id",          "--coordinator",      "--coordinate",
+      "--listen",         "--take-over",     "--rejoin",          "--token-file",       "--name",
+      "--world-size",     "--ranks",         "--socket",          "--idle-exit",        "--ready-fd",
+      "--create-root",    "--create",        "--read-only",       "--nproc-per-node",   "--resume",
+      "--nnodes",         "--node-rank",     "--first-rank",      "--master-port",      "--kill-on-failure",
+      "--tag-output",     "--drain-to",      "--drain-keep-last", "--drain-keep-every", "--drain-keep-for",
+      "--drain-interval", "--drain-patience"};
   for (const char* command : {"node", "launch"}) {
     const std::string help = run_shoal({command, "--help"}).out;
     const std::set<std::string> flags = matches(help, R"((?:^|\n)  (?:-[a-z],)?(--[a-z-]+))");

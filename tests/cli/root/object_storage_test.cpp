@@ -179,5 +179,36 @@ TEST_F(ObjectStorageCommands, AJobGoesOnFromWhatWasCopied) {
   EXPECT_THAT(end.out, HasSubstr("step 1 (g1a1): not copied: "));
 }
 
+TEST_F(ObjectStorageCommands, AJobIsDrainedToABucketAndGoesOnFromItOnAnotherMachine) {
+  START_STORE({"--seed", "7", "--faults", "0.02"});
+  const auto train = [&](const std::string& root, const std::string& steps) {
+    return run_process({SHOAL_PROGRAM, "launch",
+                        "-n",          "2",
+                        "--root",      folder_.path() + "/" + root,
+                        "--create",    "--keep-last",
+                        "1",           "--drain-to",
+                        kBucketRoot,   "--drain-interval",
+                        "0.1",         "--drain-keep-every",
+                        "2",           "--",
+                        SHOAL_TRAINER, "--load",
+                        "resume",      "--save-steps",
+                        steps,         "--wait"},
+                       {.environment = {{"SHOAL_RUNTIME_DIR", folder_.path() + "/runtime"}}});
+  };
+  ProcessEnd end = train("one", "1-2");
+  ASSERT_EQ(end.status, 0) << end.err;
+  end = train("two", "3-4");
+  ASSERT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.err, AllOf(HasSubstr("step 2 (g1a1) of "), HasSubstr("copying it back")));
+  const json listed = json::parse(run_shoal({"ls", kBucketRoot, "--json"}).out);
+  std::vector<uint64_t> steps;
+  for (const json& attempt : listed["attempts"]) {
+    if (attempt["state"] == "committed") steps.push_back(attempt["step"]);
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(2, 4));
+  EXPECT_EQ(run_shoal({"verify", kBucketRoot, "--all"}).status, 0);
+  EXPECT_EQ(run_shoal({"diff", folder_.path() + "/two", kBucketRoot}).status, 0);
+}
+
 }  // namespace
 }  // namespace shoal::cli
