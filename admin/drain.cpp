@@ -11,22 +11,30 @@ void Drain::Pause::extend(int64_t now_ns) {
   ends_at_ns = now_ns + length_ns;
 }
 
+// A folder is opened again by each look, because another one may have been made or mounted in its place.
 Status Drain::open_roots() {
-  if (source_ && target_) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(OpenRoot source, open_source_());
+  if (!source_ || source_->storage->has_files()) {
+    SHOAL_ASSIGN_OR_RETURN(OpenRoot source, open_source_());
+    const bool is_another = source_id_ && source.id != *source_id_;
+    if (is_another) settled_.clear(), reported_.clear();
+    source_id_ = source.id;
+    source_ = std::move(source);
+  }
+  if (target_ && !target_->storage->has_files()) return ok_status();
   SHOAL_ASSIGN_OR_RETURN(OpenRoot target, open_target_());
   if (target_id_ && target.id != *target_id_) {
     return Status(Code::refused, fmt::format("{} is not the root that it was when the command began: is the "
                                              "storage mounted?",
                                              target.storage->describe()));
   }
-  SHOAL_ASSIGN_OR_RETURN(const storage::AttemptList there, storage::list_attempt_states(*target.storage));
-  at_target_.clear();
-  for (const storage::AttemptInfo& info : there.attempts) {
-    if (info.state == storage::AttemptInfo::State::committed) at_target_.insert(info.key);
+  if (!target_) {
+    SHOAL_ASSIGN_OR_RETURN(const storage::AttemptList there, storage::list_attempt_states(*target.storage));
+    at_target_.clear();
+    for (const storage::AttemptInfo& info : there.attempts) {
+      if (info.state == storage::AttemptInfo::State::committed) at_target_.insert(info.key);
+    }
   }
   target_id_ = target.id;
-  source_ = std::move(source);
   target_ = std::move(target);
   return ok_status();
 }

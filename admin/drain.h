@@ -49,7 +49,7 @@ struct DrainNews {
 class Drain {
  public:
   using Open = std::function<Result<OpenRoot>()>;
-  // The roots are opened by the first look, and again after a failure.
+  // Each look opens the roots; one in an object store only the first time and after a failure.
   Drain(Open open_source, Open open_target, DrainOptions options = {})
       : open_source_(std::move(open_source)),
         open_target_(std::move(open_target)),
@@ -94,6 +94,7 @@ class Drain {
   const Open open_source_, open_target_;
   const DrainOptions options_;
   std::optional<OpenRoot> source_, target_;
+  std::optional<RootId> source_id_;  // of the last look
   std::optional<RootId> target_id_;  // of the first look
   std::set<AttemptKey> at_target_;   // its checkpoints
   std::set<AttemptKey> settled_;     // of the source: need no further look

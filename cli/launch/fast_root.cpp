@@ -27,12 +27,12 @@ Result<admin::OpenRoot> open_drain_target(const FastRoot& wanted, const admin::O
   if (wanted.create) return open_other_root(fast, wanted.other, true, true);
   auto other = admin::open_copy_target(fast, wanted.other, false);
   if (other.status().code() == Code::not_found) {
-    return Status(Code::not_found, fmt::format("--drain-to {} does not exist: is the storage mounted? Use "
+    return Status(Code::not_found, fmt::format("{} does not exist: is the storage mounted? Use "
                                                "--create for a new root",
                                                wanted.other));
   }
   if (other.ok() && other->id == RootId{}) {
-    return Status(Code::not_found, fmt::format("--drain-to {} holds no run: is the storage mounted? Use "
+    return Status(Code::not_found, fmt::format("{} holds no run: is the storage mounted? Use "
                                                "--create to make it a root",
                                                wanted.other));
   }
@@ -54,7 +54,7 @@ Status check_fast_root_is_free(const FastRoot& wanted, const admin::OpenRoot& fa
 
 Status copy_back(const FastRoot& wanted, const admin::OpenRoot& other, const admin::OpenRoot& fast,
                  const AttemptKey& key) {
-  fmt::print(stderr, "shoal launch: {} of {} is newer than all of {}: copying it back\n", to_string(key),
+  fmt::print(stderr, "shoal: {} of {} is newer than all of {}: copying it back\n", to_string(key),
              wanted.other, wanted.root);
   std::atomic<uint64_t> bytes_done{0};
   admin::CopyResult result;
@@ -92,11 +92,11 @@ Result<bool> is_fast_root_prepared(const FastRoot& wanted, Leases* leases) {
 
 }  // namespace
 
-Status prepare_fast_root(const FastRoot& wanted) {
+Result<std::optional<AttemptKey>> prepare_fast_root(const FastRoot& wanted) {
   SHOAL_ASSIGN_OR_RETURN(admin::OpenRoot fast, admin::open_maybe_root(wanted.root));
   SHOAL_ASSIGN_OR_RETURN(const admin::OpenRoot other, open_drain_target(wanted, fast));
   SHOAL_ASSIGN_OR_RETURN(const admin::NewestOfBoth both, admin::compare_newest(fast, other));
-  if (!both.is_newer && !both.generation_to_claim) return ok_status();
+  if (!both.is_newer && !both.generation_to_claim) return std::optional<AttemptKey>();
   if (fast.id == RootId{}) {
     SHOAL_ASSIGN_OR_RETURN(fast, admin::open_copy_target(other, wanted.root, true));
   } else {
@@ -105,7 +105,9 @@ Status prepare_fast_root(const FastRoot& wanted) {
   if (both.generation_to_claim) {
     SHOAL_RETURN_IF_ERROR(admin::claim_for_next_run(fast, *both.generation_to_claim));
   }
-  return both.is_newer ? copy_back(wanted, other, fast, *both.newest) : ok_status();
+  if (!both.is_newer) return std::optional<AttemptKey>();
+  SHOAL_RETURN_IF_ERROR(copy_back(wanted, other, fast, *both.newest));
+  return both.newest;
 }
 
 Status wait_for_fast_root(const FastRoot& wanted, std::chrono::milliseconds patience) {

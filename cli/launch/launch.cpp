@@ -275,7 +275,7 @@ class PlanMaker {
   // The trainers load the latest of both roots.
   Status prepare_drain(const Bytes& token) const {
     const FastRoot fast{root_, flags_.drain_to, job_id_, token, flags_.create, flags_.take_over};
-    if (hosts_coordinator()) return prepare_fast_root(fast);
+    if (hosts_coordinator()) return prepare_fast_root(fast).status();
     return wait_for_fast_root(fast, std::chrono::milliseconds(settings_.number_of("find-coordinator-ms")));
   }
 

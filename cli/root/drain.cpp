@@ -1,10 +1,13 @@
 // Shoal drain: follows the commits of a root and copies each to another one, which has rules of its own.
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,9 +15,12 @@
 #include <utility>
 
 #include "admin/drain.h"
+#include "admin/newest_of_both.h"
+#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/launch/fast_root.h"
 #include "cli/node/node_settings.h"
 #include "cli/progress.h"
 #include "cli/root/other_root.h"
@@ -31,7 +37,7 @@ constexpr std::chrono::milliseconds kDrainSlice{200};
 
 struct DrainCommand {
   std::string root, other;
-  bool create = false, once = false, json = false, progress = false;
+  bool create = false, once = false, copy_back = false, json = false, progress = false;
   unsigned jobs = admin::kDefaultCopyJobs;
   double interval_seconds = kDefaultDrainIntervalSeconds;
   int launcher_fd = -1;  // reaches its end with the job
@@ -54,9 +60,15 @@ constexpr const char* kDrainFooter =
     "After\n"
     "SIGTERM, SIGINT or a crash the same command continues; complete files stay. Run it once for a root.\n"
     "\n"
+    "With --copy-back it goes the other way: if the newest checkpoint of OTHER is newer than all of ROOT, it "
+    "is\n"
+    "copied to ROOT, and the command ends. Run it before a job starts on a new machine, or after ROOT was "
+    "lost.\n"
+    "\n"
     "Examples:\n"
     "  shoal drain /fast/run7 s3://archive/run7 --create --keep-every 1000 --keep-last 3\n"
     "  shoal drain /fast/run7 /archive/run7 --once      copy what is there, then end\n"
+    "  shoal drain /fast/run7 /archive/run7 --copy-back --create    before a job starts on a new machine\n"
     "  shoal launch -n 8 --root /fast/run7 --drain-to s3://archive/run7 -- ./trainer    beside a job\n"
     "\n"
     "Exit status: 0 OTHER has all that its rules keep; 1 some are damaged or not copied; 2 the command "
@@ -295,7 +307,39 @@ bool may_pass(Code code) {
   return code == Code::unavailable || code == Code::io || code == Code::deadline_exceeded;
 }
 
+// The folder is then a root, which a drain may follow before the first job saves there.
+Status make_fast_root(const std::string& path) {
+  if (!base::is_in_object_store(path) && mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+    return Status(Code::refused, fmt::format("cannot create folder {}: {}", path, std::strerror(errno)));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const admin::OpenRoot root, admin::open_maybe_root(path));
+  return storage::open_root(*root.storage, true, random_128()).status();
+}
+
+int copy_back_command(const DrainCommand& command) {
+  if (command.create) {
+    if (Status made = make_fast_root(command.root); !made.ok()) return report_unusable(made);
+  }
+  const auto copied =
+      prepare_fast_root({command.root, command.other, "shoal drain --copy-back", {}, command.create, false});
+  if (!copied.ok()) return report_unusable(copied.status());
+  if (command.json) {
+    nlohmann::ordered_json out;
+    out["root"] = command.root;
+    out["other"] = command.other;
+    out["copied_back"] = *copied ? key_json(**copied) : nlohmann::ordered_json();
+    print_json("drain", out);
+  } else if (*copied) {
+    fmt::print("{}: copied back to {}\n", to_string(**copied), command.root);
+  } else {
+    fmt::print("nothing to copy back: no checkpoint of {} is newer than all of {}\n", command.other,
+               command.root);
+  }
+  return kExitOk;
+}
+
 int drain_command(DrainCommand& command) {
+  if (command.copy_back) return copy_back_command(command);
   auto root = admin::open_root_for_reading(command.root);
   Status opened = root.status();
   if (opened.ok()) opened = open_other_root(*root, command.other, command.create, true).status();
@@ -326,8 +370,13 @@ void add_drain_command(CLI::App& app, Command* chosen) {
   add_retention_settings(*command, &options->settings);
   command->add_flag(
       "--create", options->create,
-      "Create the folder OTHER if its parent exists, or let an empty prefix of a bucket become a root");
-  command->add_flag("--once", options->once, "Copy what is committed now, then end");
+      "Create the folder OTHER if its parent exists, or let an empty prefix of a bucket become a root; with "
+      "--copy-back also ROOT");
+  CLI::Option* once = command->add_flag("--once", options->once, "Copy what is committed now, then end");
+  command
+      ->add_flag("--copy-back", options->copy_back,
+                 "Copy the newest checkpoint of OTHER to ROOT if it is newer than all of ROOT, then end")
+      ->excludes(once);
   command->add_option("--interval", options->interval_seconds, "Seconds between two looks at ROOT")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();

@@ -168,9 +168,33 @@ TEST_F(DrainTest, TriesARootThatCannotBeReachedAgainAfterPausesThatDouble) {
   }
   is_target_down_ = false;
   EXPECT_THAT(run(drain), ElementsAre(1));
-  is_source_down_ = true;  // what is open stays so
+  is_source_down_ = true;
+  EXPECT_EQ(drain.look(now_ns_).status().code(), Code::unavailable);
+  EXPECT_EQ(drain.resumes_at_ns() - now_ns_, kSecond) << "a copy has succeeded since";
+  is_source_down_ = false;
   commit(2);
   EXPECT_THAT(run(drain), ElementsAre(2));
+}
+
+// A fast root in memory, which was lost and made again while the drain ran.
+TEST_F(DrainTest, FollowsANewSourceInThePlaceOfTheOld) {
+  MemoryStorage made_again;
+  MemoryStorage* source = &source_;
+  RootId id = kSourceId;
+  Drain drain([&] { return open(*source, is_source_down_, id); },
+              [&] { return open(target_, is_target_down_, kTargetId); });
+  commit(1);
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  commit(2);
+  ASSERT_OK(drain.look(now_ns_).status());
+  source = &made_again;
+  id = nonce_of(80);
+  ASSERT_OK(storage::open_root(*made_again, true, id).status());
+  commit_copied(*made_again, key_of(1), 16);
+  commit_copied(*made_again, key_of(3), 8);
+  EXPECT_THAT(run(drain), ElementsAre(3, 1)) << "1 is not what was copied under this name";
+  EXPECT_EQ(last_.status.code(), Code::already_exists);
+  EXPECT_THAT(lost_, ElementsAre(2));
 }
 
 TEST_F(DrainTest, AFullTargetEndsNothingAndTheCopyIsContinued) {

@@ -137,6 +137,37 @@ TEST_F(DrainCommandTest, RejectsWhatItCannotCopyTo) {
   EXPECT_THAT(end.err, HasSubstr("are the same folder"));
 }
 
+// As before a job under torchrun.
+TEST_F(DrainCommandTest, CopiesTheNewestCheckpointBackIfTheFastRootLacksIt) {
+  ASSERT_EQ(run_shoal({"copy", saved_root(), other(), "--create"}).status, 0);
+  const std::vector<std::string> copy_back{"drain", fast(), other(), "--copy-back"};
+  ProcessEnd end = run_shoal(copy_back);
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("nothing to copy back"));
+  fs::remove_all(fast());
+  EXPECT_EQ(run_shoal(copy_back).status, 2);
+  std::vector<std::string> with_create = copy_back;
+  with_create.insert(with_create.end(), {"--create", "--json"});
+  end = run_shoal(with_create);
+  ASSERT_EQ(end.status, 0) << end.err;
+  EXPECT_EQ(json::parse(end.out)["copied_back"]["step"], 2);
+  EXPECT_EQ(run_shoal({"diff", fast(), other()}).status, 0);
+}
+
+TEST_F(DrainCommandTest, CanFollowARootInWhichNothingWasSavedYet) {
+  fs::remove_all(fast());
+  EXPECT_EQ(run_process(command({"--once"})).status, 2);
+  ASSERT_EQ(run_process(command({"--copy-back"})).status, 0);
+  Process drain(command({}));
+  const ProcessEnd end = run_trainers(fast(), 2, {"--mode", "rank-local", "--save-steps", "1-1", "--wait"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  EXPECT_TRUE(drain.wait_for_output("step 1 (g1a1): copied"));
+  drain.send_signal(SIGTERM);
+  EXPECT_EQ(drain.wait().status, 0);
+  EXPECT_EQ(run_shoal({"verify", other(), "--all"}).status, 0);
+  EXPECT_THAT(run_process(command({"--once"})).out, HasSubstr("step 1 (g1a1): present"));
+}
+
 // A job that saves to the folder `fast` and is drained to `other`.
 class LaunchDrainTest : public DrainCommandTest {
  protected:
@@ -266,7 +297,7 @@ TEST_F(LaunchDrainTest, RejectsARootThatMayNotBeMounted) {
   fs::create_directory(fast() + "/generations");
   ProcessEnd end = train({}, "1-2");
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.err, HasSubstr("--drain-to " + other() + " does not exist: is the storage mounted?"));
+  EXPECT_THAT(end.err, HasSubstr(other() + " does not exist: is the storage mounted?"));
   fs::create_directory(other());
   end = train({}, "1-2");
   EXPECT_EQ(end.status, 2);
