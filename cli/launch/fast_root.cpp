@@ -39,6 +39,20 @@ Result<admin::OpenRoot> open_drain_target(const FastRoot& wanted, const admin::O
   return other;
 }
 
+// Copies of this job's checkpoints would be rejected there: see storage::check_for_copies.
+Status check_takes_copies(const admin::OpenRoot& other) {
+  SHOAL_ASSIGN_OR_RETURN(const auto claims, storage::list_generations(*other.storage));
+  for (const storage::GenerationRecord& claim : claims) {
+    if (claim.job_id == storage::kCopyJobId) continue;
+    return Status(
+        Code::refused,
+        fmt::format("job {} has saved to {} itself (run {}), so it takes no copies of later runs: copy "
+                    "it with `shoal copy` to a new root, and drain to that",
+                    claim.job_id, other.storage->describe(), claim.generation));
+  }
+  return ok_status();
+}
+
 Status check_fast_root_is_free(const FastRoot& wanted, const admin::OpenRoot& fast) {
   if (wanted.take_over) return ok_status();
   transport::Identity self;
@@ -95,6 +109,7 @@ Result<bool> is_fast_root_prepared(const FastRoot& wanted, Leases* leases) {
 Result<std::optional<AttemptKey>> prepare_fast_root(const FastRoot& wanted) {
   SHOAL_ASSIGN_OR_RETURN(admin::OpenRoot fast, admin::open_maybe_root(wanted.root));
   SHOAL_ASSIGN_OR_RETURN(const admin::OpenRoot other, open_drain_target(wanted, fast));
+  SHOAL_RETURN_IF_ERROR(check_takes_copies(other));
   SHOAL_ASSIGN_OR_RETURN(const admin::NewestOfBoth both, admin::compare_newest(fast, other));
   if (!both.is_newer && !both.generation_to_claim) return std::optional<AttemptKey>();
   if (fast.id == RootId{}) {

@@ -292,6 +292,19 @@ TEST_F(LaunchDrainTest, SaysThatNotAllIsCopiedWhenItsTimeHasPassed) {
   EXPECT_THAT(steps_of(other()), ElementsAre(1, 2, 3));
 }
 
+TEST_F(LaunchDrainTest, RejectsARootToWhichAJobHasSavedAndSaysHowToGoOn) {
+  ASSERT_EQ(run_trainers(other(), 2, {"--save-steps", "1-1", "--wait"}).status, 0);
+  ProcessEnd end = train({"--create"}, "2-2");
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("takes no copies of later runs: copy it with `shoal copy` to a new root"));
+  const std::string jobs_root = folder_.path() + "/jobs";
+  fs::rename(other(), jobs_root);
+  ASSERT_EQ(run_shoal({"copy", jobs_root, other(), "--create"}).status, 0);
+  end = train({"--create"}, "2-2");
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(steps_of(other()), ElementsAre(1, 2));
+}
+
 TEST_F(LaunchDrainTest, RejectsARootThatMayNotBeMounted) {
   fs::create_directory(fast());
   fs::create_directory(fast() + "/generations");
