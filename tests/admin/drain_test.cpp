@@ -135,6 +135,19 @@ TEST_F(DrainTest, AProcessThatBeginsAgainDoesNotCopyWhatItsRulesHaveDeleted) {
   EXPECT_EQ(last_.outcome, Outcome::present);
 }
 
+// An object store keeps the tombstone.
+TEST_F(DrainTest, DoesNotTryAgainWhatTheTargetHasDeletedForEver) {
+  for (uint64_t step : {1, 2}) commit(step);
+  commit_copied(*target_, key_of(2), 8);
+  const storage::Tombstone gone{storage::Tombstone::Reason::deleted, "old"};
+  ASSERT_OK(storage::mark_deleted(*target_, {key_of(2), nonce_of(2), kTargetId, 1, gone}).status());
+  Drain drain = begin();
+  ASSERT_OK(drain.look(now_ns_).status());
+  EXPECT_EQ(drain.copy(key_of(2), now_ns_, &bytes_done_).outcome, Outcome::deleted_there);
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  EXPECT_EQ(drain.pending(), 0u);
+}
+
 TEST_F(DrainTest, ReportsWhatTheSourceHasDeletedBeforeItWasCopied) {
   for (uint64_t step : {1, 2}) commit(step);
   Drain drain = begin();
