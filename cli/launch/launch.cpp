@@ -369,27 +369,30 @@ int run_launch(const LaunchFlags& flags) {
   return report_failed(status.status());
 }
 
+constexpr const char* kDrainGroup =
+    "Copies in the background (the rules are those of the root of --drain-to)";
+
 void add_drain_options(CLI::App* command, LaunchFlags* flags) {
   CLI::Option* drain_to =
       command
           ->add_option("--drain-to", flags->drain_to,
                        "Folder or s3://BUCKET/PREFIX to which every checkpoint is copied in the background")
           ->excludes("--read-only")
-          ->group("Drain");
+          ->group(kDrainGroup);
   add_retention_settings(*command, &flags->drain_rules, "drain-");
   command
       ->add_option("--drain-interval", flags->drain_interval_seconds, "Seconds between two looks at the root")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str()
-      ->group("Drain");
+      ->group(kDrainGroup);
   command
       ->add_option("--drain-patience", flags->drain_patience_s,
                    "Seconds after the end of the job within which the last checkpoints must be copied")
       ->capture_default_str()
-      ->group("Drain");
+      ->group(kDrainGroup);
   for (const char* name : {"--drain-keep-last", "--drain-keep-every", "--drain-keep-for", "--drain-interval",
                            "--drain-patience"}) {
-    command->get_option(name)->needs(drain_to)->group("Drain");
+    command->get_option(name)->needs(drain_to)->group(kDrainGroup);
   }
 }
 

@@ -292,6 +292,17 @@ TEST_F(LaunchDrainTest, SaysThatNotAllIsCopiedWhenItsTimeHasPassed) {
   EXPECT_THAT(steps_of(other()), ElementsAre(1, 2, 3));
 }
 
+TEST_F(LaunchDrainTest, ASignalEndsTheWaitForTheLastCopies) {
+  ASSERT_EQ(train({"--create"}, "1-2").status, 0);
+  fail_target();
+  Process job(launch({}, {SHOAL_TRAINER, "--load", "latest", "--save-steps", "3", "--wait"}), options());
+  ASSERT_TRUE(job.wait_for_errors("copying what is left to " + other() + ", for at most 600 s"));
+  job.send_signal(SIGTERM);
+  const ProcessEnd end = job.wait();
+  EXPECT_EQ(end.status, 5) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("does not have all checkpoints"));
+}
+
 TEST_F(LaunchDrainTest, RejectsARootToWhichAJobHasSavedAndSaysHowToGoOn) {
   ASSERT_EQ(run_trainers(other(), 2, {"--save-steps", "1-1", "--wait"}).status, 0);
   ProcessEnd end = train({"--create"}, "2-2");
