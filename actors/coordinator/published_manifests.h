@@ -32,6 +32,7 @@ class PublishedManifests {
     return set.ranks >= report.world_size;
   }
 
+  bool is_committed(const AttemptKey& key) const { return committed_.contains(key); }
   // Notes that the attempt is committed. Returns whether this is news.
   bool committed(const AttemptKey& key) {
     if (committed_.contains(key)) return false;

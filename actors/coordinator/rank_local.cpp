@@ -7,6 +7,10 @@ namespace shoal::actors {
 void Coordinator::on_manifests_published(NodeId from, const wire::ManifestsPublished& published,
                                          EffectWriter& out) {
   nodes_.insert(from);
+  if (manifests_published_.is_committed(
+          published.key)) {  // its session had ended when the others heard of it
+    return out.send(from, RoleKind::shard_writer, wire::Decided{published.key, true, ""});
+  }
   if (!manifests_published_.take(from, published)) return;
   out.send(from, RoleKind::shard_writer,
            wire::ManifestsPublished{published.key, published.world_size, published.world_size});

@@ -852,6 +852,7 @@ TEST_F(ACoordinatorOfRankLocalSaves, PassesACommitOnceToTheOtherNodes) {
   EXPECT_TRUE(role_.sent<wire::Decided>(kOther).empty());
   published(kNode, 2);
   EXPECT_EQ(called_complete(kNode), 0u) << "nobody need look any more";
+  EXPECT_EQ(role_.sent<wire::Decided>(kNode).size(), 2u) << "it may not have heard";
 }
 
 TEST_F(ACoordinatorOfRankLocalSaves, CountsFewSavesAtOnce) {
