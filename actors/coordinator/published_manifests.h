@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "actors/ids.h"
 #include "actors/messages/messages.h"
 #include "actors/recent_map.h"
 #include "base/paged_map.h"
