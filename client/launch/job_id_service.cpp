@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -182,17 +184,22 @@ local::JobNonce nonce_in(std::string_view greeting) {
   return out;
 }
 
-// The service of rank 0's process: one id, served at one address.
+// Serves the id of rank 0's process at one address. On one host each root has an address of its own.
 class Service {
  public:
-  // The only instance of this process, made by the first call. It is never destroyed: its thread must serve
-  // the id as long as the process lives.
+  // Returns the id of this process, and serves it at the address of `options` from now on. A service is never
+  // destroyed: its thread must serve the id as long as the process lives.
   static Result<std::string> job_id(const CheckpointerOptions& options, Clock::time_point deadline) {
     SHOAL_ASSIGN_OR_RETURN(Bytes key, key_of(options));
+    std::string at = options.job_id_exchange->address;
+    if (at.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(const Address local, local_address(options));
+      at = local.shown;
+    }
     static std::mutex mutex;
-    static Service* service = nullptr;
+    static std::map<std::string, Service*> services;  // by address
     std::lock_guard lock(mutex);
-    if (service != nullptr) return service->job_id_;
+    if (const auto found = services.find(at); found != services.end()) return found->second->job_id_;
     base::OwnedFd listener;
     Status listening;
     do {  // a child process of the rank 0 before may still hold the port
@@ -200,24 +207,29 @@ class Service {
       if (!listening.ok()) std::this_thread::sleep_for(kPause);
     } while (!listening.ok() && Clock::now() < deadline);
     SHOAL_RETURN_IF_ERROR(listening.with_context("rank 0 cannot serve the job id"));
-    service = new Service(std::move(listener), std::move(key), options);
+    std::unique_ptr<Service> service(new Service(std::move(listener), std::move(key), options));
     try {
-      std::thread([self = service] { self->server_.run(); }).detach();
+      std::thread([self = service.get()] { self->server_.run(); }).detach();
     } catch (const std::exception& error) {
-      delete std::exchange(service, nullptr);
       return Status(Code::no_space, fmt::format("rank 0 cannot start a thread that serves the job id: {}; "
                                                 "raise the limit (ulimit -u, ulimit -v, or the container's)",
                                                 error.what()));
     }
-    return service->job_id_;
+    return services.emplace(at, service.release()).first->second->job_id_;
   }
 
  private:
+  // Equal at all addresses: a launcher that gives a job id also gives one for all roots.
+  static const std::string& id_of_process() {
+    static const std::string id = "rendezvous-" + random_128().to_hex();
+    return id;
+  }
+
   Service(base::OwnedFd listener, Bytes key, const CheckpointerOptions& options)
       : key_(std::move(key)),
         world_size_(options.world_size),
         run_(options.job_id_exchange->run),
-        job_id_("rendezvous-" + random_128().to_hex()),
+        job_id_(id_of_process()),
         server_(std::move(listener), kLimits,
                 {.greet = [] { return greet(); },
                  .answer = [this](std::string_view greeting,

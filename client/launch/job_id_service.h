@@ -18,10 +18,10 @@ namespace shoal::client {
 inline constexpr size_t kMaxRunBytes = 256;
 inline constexpr size_t kMaxJobIdTextBytes = 512;
 
-// Rank 0 returns the id of its process and serves it from now on. Other ranks request it until `deadline`.
-// Code::unavailable names the address and the last cause; a different token is such a cause.
-// Code::refused: that rank 0 has another run or world size. Code::invalid_argument: there are several hosts
-// and no token.
+// Rank 0 returns the id of its process and serves it from now on: on one host at an address for each root,
+// and at all of them the same id. Other ranks request it until `deadline`. Code::unavailable names the
+// address and the last cause; a different token is such a cause. Code::refused: that rank 0 has another run
+// or world size. Code::invalid_argument: there are several hosts and no token.
 Result<std::string> agree_on_job_id(const CheckpointerOptions& options,
                                     std::chrono::steady_clock::time_point deadline);
 

@@ -46,7 +46,9 @@ CheckpointerOptions options_of(const TemporaryRoot& root, Rank rank, const std::
 // use for a fork of several.
 class Rank0 {
  public:
-  explicit Rank0(const CheckpointerOptions& options) {
+  explicit Rank0(const CheckpointerOptions& options) : Rank0(std::vector{options}) {}
+  // It opens these roots in turn and says their ids, one per line.
+  explicit Rank0(const std::vector<CheckpointerOptions>& roots) {
     int ends[2], start[2];
     EXPECT_EQ(::pipe(ends), 0);
     EXPECT_EQ(::pipe(start), 0);
@@ -54,8 +56,11 @@ class Rank0 {
     if (pid_ == 0) {
       char byte = 0;
       if (::read(start[0], &byte, 1) != 1) ::_exit(1);
-      auto id = agree_on_job_id(options, Clock::now() + kPatience);
-      std::string received = id.ok() ? *id : id.status().to_string();
+      std::string received;
+      for (const CheckpointerOptions& options : roots) {
+        auto id = agree_on_job_id(options, Clock::now() + kPatience);
+        received += (received.empty() ? "" : "\n") + (id.ok() ? *id : id.status().to_string());
+      }
       if (::write(ends[1], received.data(), received.size()) < 0) ::_exit(1);
       ::close(ends[1]);
       while (true) ::pause();
@@ -127,6 +132,31 @@ TEST_P(JobIdService, MakesAnotherIdForTheNextRendezvous) {
   EXPECT_THAT(second, StartsWith("rendezvous-"));
   EXPECT_NE(first, second);
   EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), second);
+}
+
+// Regression: rank 0 served its id at the address of its first root only.
+TEST_P(JobIdService, TellsTheSameIdForEachRootThatRank0Opens) {
+  const TemporaryRoot other;
+  const CheckpointerOptions first = options_of(root_, 0, address_), second = options_of(other, 0, address_);
+  Rank0 rank0({first, second, first});
+  rank0.begin();
+  for (const TemporaryRoot* root : {&other, &root_}) {
+    auto id = agree_on_job_id(options_of(*root, 1, address_), Clock::now() + kPatience);
+    ASSERT_TRUE(id.ok()) << id.status().to_string();
+    EXPECT_EQ(rank0.received(), *id + "\n" + *id + "\n" + *id);
+  }
+}
+
+// Regression: a job that loads from a root and then writes to another one could not open the second.
+TEST_P(JobIdService, TellsTheIdForARootOfReadersAndThenForOneOfWriters) {
+  CheckpointerOptions reads = options_of(root_, 0, address_);
+  reads.read_only = true;
+  Rank0 rank0({reads, options_of(root_, 0, address_)});
+  rank0.begin();
+  auto id = agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience);
+  ASSERT_TRUE(id.ok()) << id.status().to_string();
+  reads.rank = 1;
+  EXPECT_EQ(agree_on_job_id(reads, Clock::now() + kPatience).value(), *id);
 }
 
 TEST_P(JobIdService, WaitsForRank0) {
