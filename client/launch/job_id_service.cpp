@@ -27,6 +27,7 @@
 #include "local/job/job_proof.h"
 #include "local/job/job_token.h"
 #include "local/socket/question_server.h"
+#include "local/socket/socket_file.h"
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
 
@@ -205,7 +206,7 @@ class Service {
     do {  // a child process of the rank 0 before may still hold the port
       listening = listen(options, &listener);
       if (!listening.ok()) std::this_thread::sleep_for(kPause);
-    } while (!listening.ok() && Clock::now() < deadline);
+    } while (!listening.ok() && listening.code() != Code::invalid_argument && Clock::now() < deadline);
     SHOAL_RETURN_IF_ERROR(listening.with_context("rank 0 cannot serve the job id"));
     std::unique_ptr<Service> service(new Service(std::move(listener), std::move(key), options));
     try {
@@ -243,7 +244,9 @@ class Service {
     const int on = 1;
     ::setsockopt(listener->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     // Only this user can write to the folder, and there is one rank 0: an existing socket is stale.
-    if (address.storage.ss_family == AF_UNIX) ::unlink(address.shown.c_str());
+    if (address.storage.ss_family == AF_UNIX) {
+      SHOAL_RETURN_IF_ERROR(local::remove_socket_file(address.shown));
+    }
     if (!listener->valid() || ::bind(listener->get(), address.get(), address.bytes) != 0 ||
         ::listen(listener->get(), kBacklog) != 0) {
       return failed(address.shown, errno);

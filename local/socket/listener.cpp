@@ -12,6 +12,7 @@
 #include "base/owned_fd.h"
 #include "local/socket/peer.h"
 #include "local/socket/socket.h"
+#include "local/socket/socket_file.h"
 
 namespace shoal::local {
 
@@ -30,7 +31,7 @@ Result<std::unique_ptr<LocalListener>> LocalListener::listen(const std::string& 
   std::unique_ptr<LocalListener> listener(new LocalListener());
   listener->fd_ = base::OwnedFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener->fd_.valid()) return failed(path, "socket");
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return failed(path, "removing a stale socket");
+  SHOAL_RETURN_IF_ERROR(remove_socket_file(path));
   if (::bind(listener->fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return failed(path, "bind");
   }
@@ -41,7 +42,7 @@ Result<std::unique_ptr<LocalListener>> LocalListener::listen(const std::string& 
 }
 
 LocalListener::~LocalListener() {
-  if (!path_.empty()) ::unlink(path_.c_str());
+  if (!path_.empty()) (void)remove_socket_file(path_);  // it may have been replaced by another kind of file
 }
 
 Result<std::optional<base::OwnedFd>> LocalListener::accept(int timeout_ms) {

@@ -65,6 +65,18 @@ TEST_F(LaunchTest, DeadlinesThatContradictEachOtherAreRefused) {
   }
 }
 
+// Regression: the node deleted the file.
+TEST_F(LaunchTest, ASocketPathThatNamesAFileIsRefusedAndTheFileStays) {
+  std::ofstream(path("weights")) << "all of them";
+  ProcessOptions with = options();
+  with.environment.emplace_back("SHOAL_SOCKET", path("weights"));
+  const ProcessEnd end = run_process(command({}, "echo never"), with);
+  EXPECT_NE(end.status, 0);
+  EXPECT_THAT(end.err, HasSubstr(path("weights") + ": exists and is not a socket"));
+  EXPECT_EQ(end.out, "");
+  EXPECT_EQ(std::filesystem::file_size(path("weights")), 11u);
+}
+
 TEST_F(LaunchTest, ASecondJobOnARootIsRefusedNamingTheFirst) {
   Process first(command({"--job-id", "the-first"}, "echo begun; sleep 60"), options());
   ASSERT_TRUE(first.wait_for_output("begun"));

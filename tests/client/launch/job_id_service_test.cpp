@@ -10,6 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "base/owned_fd.h"
 #include "local/socket/socket.h"
 #include "tests/client/fake_node.h"
@@ -191,6 +194,19 @@ TEST_P(JobIdService, SaysThatNobodyIsThere) {
 INSTANTIATE_TEST_SUITE_P(Everywhere, JobIdService, ::testing::Bool(), [](const auto& each) {
   return each.param ? std::string("OverTheNetwork") : std::string("OnOneHost");
 });
+
+// Regression: rank 0 deleted whatever file the path of its socket named.
+TEST(JobIdSocket, LeavesAFileThatIsNotASocket) {
+  const TemporaryRoot root;
+  const std::string path = root.path() + "/weights";
+  std::ofstream(path + ".job") << "all of them";
+  ::setenv("SHOAL_SOCKET", path.c_str(), 1);
+  const Status refused = agree_on_job_id(options_of(root, 0, ""), Clock::now() + kPatience).status();
+  ::unsetenv("SHOAL_SOCKET");
+  EXPECT_EQ(refused.code(), Code::invalid_argument);
+  EXPECT_THAT(refused.message(), HasSubstr(path + ".job: exists and is not a socket"));
+  EXPECT_EQ(std::filesystem::file_size(path + ".job"), 11u);
+}
 
 // A stranger at the port of rank 0.
 class JobIdListener : public ::testing::Test {

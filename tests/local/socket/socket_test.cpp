@@ -235,6 +235,30 @@ TEST(LocalListener, TakesOverAStaleSocketAndRemovesItsOwn) {
   EXPECT_EQ(LocalListener::listen(std::string(200, 'x')).status().code(), Code::invalid_argument);
 }
 
+// Regression: it deleted whatever file the path of the socket named.
+TEST(LocalListener, LeavesWhatIsNotASocket) {
+  TemporaryFolder folder;
+  const std::string path = folder.path() + "/weights";
+  std::ofstream(path) << "all of them";
+  for (const std::string& given : {path, folder.path()}) {
+    const Status refused = LocalListener::listen(given).status();
+    EXPECT_EQ(refused.code(), Code::invalid_argument);
+    EXPECT_THAT(refused.message(), HasSubstr(given + ": exists and is not a socket"));
+  }
+  EXPECT_EQ(std::filesystem::file_size(path), 11u);
+}
+
+TEST(LocalListener, LeavesAFileThatReplacedItsSocket) {
+  TemporaryFolder folder;
+  const std::string path = folder.path() + "/socket";
+  {
+    auto listener = LocalListener::listen(path).value();
+    std::filesystem::remove(path);
+    std::ofstream(path) << "a file";
+  }
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
 TEST(NodePaths, AreOneForAllNamesOfARoot) {
   TemporaryFolder runtime, root;
   ::setenv("SHOAL_RUNTIME_DIR", (runtime.path() + "/shoal").c_str(), 1);

@@ -1,0 +1,14 @@
+// The file of a unix socket. Users may give its path, so it may name something else.
+#pragma once
+
+#include <string>
+
+#include "shoal/status.h"
+
+namespace shoal::local {
+
+// Removes the socket file of a process that has ended, if there is one. Code::invalid_argument: `path` names
+// something that is not a socket, and it stays.
+Status remove_socket_file(const std::string& path);
+
+}  // namespace shoal::local
