@@ -208,6 +208,8 @@ class PlanMaker {
   Result<LaunchPlan> make() {
     SHOAL_RETURN_IF_ERROR(validate(flags_));
     SHOAL_RETURN_IF_ERROR(complete_settings(flags_.root, &settings_));
+    actors::NodeOptions checked;
+    SHOAL_RETURN_IF_ERROR(apply_settings(settings_, &checked));
     SHOAL_ASSIGN_OR_RETURN(job_id_, find_job_id(flags_));
     SHOAL_RETURN_IF_ERROR(find_ranks());
     SHOAL_ASSIGN_OR_RETURN(Bytes token, local::find_token(flags_.token_file));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <filesystem>
 #include <limits>
 
 #include "actors/node/clients/staging_budget.h"
@@ -67,6 +68,17 @@ Status apply_keep_for(const Value& value, actors::NodeOptions* node) {
   return ok_status();
 }
 
+// The node renames a new file to this path, which would replace a device and fail at a folder.
+Status apply_stats_file(const Value& value, actors::NodeOptions* node) {
+  std::error_code error;
+  const auto found = std::filesystem::status(value.text, error);
+  if (std::filesystem::exists(found) && !std::filesystem::is_regular_file(found)) {
+    return Status(Code::invalid_argument, value.text + ": exists and is not a regular file");
+  }
+  node->stats_file = value.text;
+  return ok_status();
+}
+
 constexpr NodeSetting kNodeSettings[] = {
     {"transport", apply_transport},
     {"interface", apply_interface},
@@ -75,7 +87,7 @@ constexpr NodeSetting kNodeSettings[] = {
     {"load-memory", apply_bytes<&actors::RoleSettings::load_memory_bytes>},
     {"staging-memory", apply_bytes<&actors::NodeOptions::staging_memory_bytes>},
     {"catalog", apply_text<&actors::NodeOptions::catalog_dir>},
-    {"stats-file", apply_text<&actors::NodeOptions::stats_file>},
+    {"stats-file", apply_stats_file},
     {"protocol-log", apply_text<&actors::NodeOptions::protocol_log>},
     {"metrics", apply_text<&actors::NodeOptions::metrics>},
     {"status-page", apply_text<&actors::NodeOptions::status_page>},

@@ -77,6 +77,20 @@ TEST_F(LaunchTest, ASocketPathThatNamesAFileIsRefusedAndTheFileStays) {
   EXPECT_EQ(std::filesystem::file_size(path("weights")), 11u);
 }
 
+// Regression: at its end the node put a regular file in the place of a device.
+TEST_F(LaunchTest, AStatsFileThatIsNoRegularFileIsRefused) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  std::filesystem::create_directory(path("folder"));
+  for (const char* name : {"pipe", "folder"}) {
+    const ProcessEnd end = launch({"--stats-file", path(name)}, "echo never");
+    EXPECT_EQ(end.status, 2) << name;
+    EXPECT_THAT(end.err, HasSubstr("--stats-file: " + path(name) + ": exists and is not a regular file"));
+    EXPECT_EQ(end.out, "");
+    EXPECT_FALSE(std::filesystem::is_regular_file(path(name)));
+    EXPECT_FALSE(std::filesystem::exists(path(name) + ".partial"));
+  }
+}
+
 TEST_F(LaunchTest, ASecondJobOnARootIsRefusedNamingTheFirst) {
   Process first(command({"--job-id", "the-first"}, "echo begun; sleep 60"), options());
   ASSERT_TRUE(first.wait_for_output("begun"));
