@@ -65,6 +65,13 @@ TEST_F(LaunchTest, DeadlinesThatContradictEachOtherAreRefused) {
   }
 }
 
+// Regression: the kernel then keeps no status of a child, and launch waited for one without end.
+TEST_F(LaunchTest, EndsUnderASupervisorThatIgnoresEndsOfChildren) {
+  std::vector<std::string> arguments = command({}, "exit 3");
+  arguments.insert(arguments.begin(), {"/usr/bin/env", "--ignore-signal=CHLD"});
+  EXPECT_EQ(run_process(arguments, options()).status, 3);
+}
+
 // Regression: the node deleted the file.
 TEST_F(LaunchTest, ASocketPathThatNamesAFileIsRefusedAndTheFileStays) {
   std::ofstream(path("weights")) << "all of them";
