@@ -109,6 +109,11 @@ std::optional<std::string> find_unknown_command(const CLI::App& app, const std::
   return unknown_command(given.front(), commands);
 }
 
+// Whether the arguments after "--" are the command line of a program that this command starts.
+bool starts_program(const std::vector<std::string>& given) {
+  return given.empty() || given.front() == "launch" || given.front() == "chaos";
+}
+
 }  // namespace
 
 int report_unusable(const Status& status) {
@@ -126,6 +131,7 @@ namespace {
 void install(int argc, char** argv) {
   shoal::base::open_standard_descriptors();
   std::signal(SIGCHLD,
+              SIG_DFL);  // some supervisors ignore it, and the kernel then keeps no status of a child
   const bool is_launch = argc > 1 && std::strcmp(argv[1], "launch") == 0;
   const bool is_node = is_launch || (argc > 1 && std::strcmp(argv[1], "node") == 0);
   // A write beyond RLIMIT_FSIZE fails with EFBIG, which names the file. What `launch` starts would inherit
@@ -146,7 +152,7 @@ int main(int argc, char** argv) {
   CLI::App app("Checkpoints of sharded training jobs, without collectives.", "shoal");
   app.set_version_flag("--version", shoal::cli::version_text());
   app.footer(shoal::cli::kMainFooter);
-  // The arguments after "--" are the command line of a trainer.
+  // The arguments after "--" are the command line of a trainer; of commands that start none, their operands.
   char** command_line =
       std::find_if(argv, argv + argc, [](const char* text) { return std::strcmp(text, "--") == 0; });
   std::vector<std::string> trainer(std::min(command_line + 1, argv + argc), argv + argc);
@@ -181,16 +187,24 @@ int main(int argc, char** argv) {
   if (const auto unknown = shoal::cli::find_unknown_command(app, given)) {
     return shoal::cli::report_bad_arguments(given, *unknown);
   }
+  std::vector<char*> parsed(argv, command_line);
+  if (!shoal::cli::starts_program(given)) {
+    for (char* operand : std::vector<char*>(std::min(command_line + 1, argv + argc), argv + argc)) {
+      if (*operand == '-') {
+        return shoal::cli::report_bad_arguments(
+            given, fmt::format("'{}' would be ignored: options must stand before --, and a path that begins "
+                               "with - needs ./ before it",
+                               operand));
+      }
+      parsed.push_back(operand);
+    }
+  }
   try {
-    app.parse(static_cast<int>(command_line - argv), argv);
+    app.parse(static_cast<int>(parsed.size()), parsed.data());
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error), shoal::cli::kExitOk;  // --help, --version
     return shoal::cli::report_bad_arguments(given, error.what());
   }
   if (!chosen) return shoal::cli::report_bad_arguments(given, "a subcommand is required");
-  if (!trainer.empty() && given.front() != "launch" && given.front() != "chaos") {
-    return shoal::cli::report_bad_arguments(
-        given, "only launch takes a command after --: '" + trainer.front() + "' would be ignored");
-  }
   return shoal::cli::run(chosen, given);
 }

@@ -193,6 +193,18 @@ TEST(Json, AndEveryOtherOptionMustStandBeforeTheTwoDashes) {
   EXPECT_TRUE(fs::exists(copy.path("step-00000001/g1a1/manifest.shoal")));
 }
 
+TEST(Operands, MayStandAfterTwoDashes) {
+  const ProcessEnd plain = run_shoal({"ls", kGolden}), dashes = run_shoal({"ls", "--", kGolden});
+  EXPECT_EQ(dashes.status, 0) << dashes.err;
+  EXPECT_EQ(dashes.out, plain.out);
+}
+
+TEST(Operands, AreRefusedAfterTwoDashesIfThereAreTooMany) {
+  const ProcessEnd end = run_shoal({"ls", kGolden, "--", "more"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("more"));
+}
+
 // A damaged root is a result, and stays the only value.
 TEST(Json, IsOneValueWhereTheNewestManifestIsDamaged) {
   GoldenCopy copy;
