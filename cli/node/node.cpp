@@ -9,16 +9,22 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <variant>
 
 #include "base/host_port.h"
 #include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/node/node_settings.h"
 #include "local/job/job_token.h"
+#include "local/socket/socket.h"
+#include "local/status/node_query.h"
 #include "storage/root/run_root.h"
 
 namespace shoal::cli {
@@ -55,6 +61,10 @@ constexpr const char* kNodeFooter =
     "\n"
     "Exit status: 0 the node stopped cleanly; 1 it could not run, or could not stop cleanly; 2 an argument\n"
     "is invalid; 3 another job has taken over the root.";
+
+constexpr int kHolderPatienceMs = 2'000;               // for an answer of the node that holds the root
+constexpr std::chrono::seconds kIdleNodePatience{20};  // until a node without trainers has ended
+constexpr std::chrono::milliseconds kLockPause{100};
 
 // How often a stop was requested. The signal handler writes it.
 std::atomic<int> stops{0};
@@ -166,11 +176,53 @@ Status complete(NodeFlags* flags) {
   return ok_status();
 }
 
+// A node that a trainer started stays for a while after its last trainer, and holds the lock of the root.
+// Asks it to end now. True: it does, because it has no trainers.
+bool asks_idle_node_to_end(const actors::NodeOptions& node) {
+  if (node.idle_exit || node.read_only) return false;  // the client that starts such a node tries again
+  const Result<local::NodePaths> paths = local::node_paths(node.root);
+  if (!paths.ok()) return false;
+  const char* variable = std::getenv("SHOAL_SOCKET");
+  std::string socket_file = node.socket_file;
+  if (socket_file.empty() && variable != nullptr) socket_file = variable;
+  if (socket_file.empty()) socket_file = paths->socket_file;
+  const Result<local::NodeStatus> holder = local::ask_node(socket_file, kHolderPatienceMs);
+  if (!holder.ok() || !holder->ranks.empty() || holder->job_id == node.job_id) return false;
+  Result<std::unique_ptr<local::LocalSocket>> socket = local::LocalSocket::connect(socket_file);
+  local::Attach request;  // of another job, so it never attaches
+  request.world_size = 1;
+  request.job_id = node.job_id;
+  request.pid = getpid();
+  if (!socket.ok() || !(*socket)->send(request).ok()) return false;
+  const auto answer = (*socket)->receive(kHolderPatienceMs);
+  if (!answer.ok() || !answer->has_value()) return false;
+  const auto* failed = std::get_if<local::Failed>(&(*answer)->message);
+  if (failed == nullptr || failed->why.code() != Code::unavailable) return false;  // of a launcher
+  fmt::print(stderr,
+             "shoal node: the node of job '{}' (pid {}) has no trainers any more: waiting until it ends\n",
+             holder->job_id, holder->pid);
+  return true;
+}
+
+// Runs the node, as soon as an idle node of the root has ended.
+Status run_in_turn(const actors::NodeOptions& node,
+                   const std::function<void(const std::string&, uint32_t)>& ready) {
+  using Clock = std::chrono::steady_clock;
+  const bool waits = asks_idle_node_to_end(node);
+  const Clock::time_point end = Clock::now() + kIdleNodePatience;
+  while (true) {
+    Status status = actors::run_node(node, stops, ready);
+    const bool is_taken = status.code() == Code::already_exists;  // by that node, or by one after it
+    if (!waits || !is_taken || stops.load() != 0 || Clock::now() >= end) return status;
+    std::this_thread::sleep_for(kLockPause);
+  }
+}
+
 int run_node_command(NodeFlags flags) {
   Status status = complete(&flags);
   if (!status.ok()) return report_unusable(status);
   handle_signals();
-  status = actors::run_node(flags.node, stops, [&](const std::string& address, uint32_t generation) {
+  status = run_in_turn(flags.node, [&](const std::string& address, uint32_t generation) {
     if (flags.ready_fd < 0) return;
     std::string line = fmt::format("ready {} generation {}\n", address, generation);
     // The process that started this one has ended.

@@ -49,6 +49,21 @@ std::string errors_of_rank_0(const ProcessEnd& end) {
   return line;
 }
 
+// Regression: the node that the trainer had started stayed for some seconds, and launch failed meanwhile.
+TEST_F(TrainerTest, LaunchFollowsATrainerThatStartedItsOwnNode) {
+  std::filesystem::create_directory(root());
+  ProcessOptions alone = options();
+  alone.environment.insert(alone.environment.end(),
+                           {{"SHOAL_ROOT", root()}, {"SHOAL_NODE_PROGRAM", SHOAL_PROGRAM}});
+  std::vector<std::string> trainer = command(1, {"--save-steps", "1"});
+  trainer.erase(trainer.begin(), std::find(trainer.begin(), trainer.end(), SHOAL_TRAINER));
+  ProcessEnd end = run_process(trainer, alone);
+  ASSERT_EQ(end.status, 0) << end.err;
+  end = train(1, {"--load", "latest"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("loaded step 1"));
+}
+
 TEST_F(TrainerTest, WhatAnyShardingSavedAnyOtherLoadsBitForBit) {
   const std::vector<std::pair<std::string, int>> loads = {{"tp", 1}, {"pipeline", 4}, {"fsdp+tp", 6}};
   for (const char* saved : {"fsdp+tp", "hsdp", "pipeline"}) {
