@@ -17,6 +17,7 @@
 #include "cli/command_suggestion.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "client/launch/job_environment.h"
 #include "gpu/build_info.h"
 #include "shoal/save_plan.h"
 #include "storage/decisions/decision.h"
@@ -114,6 +115,14 @@ bool starts_program(const std::vector<std::string>& given) {
   return given.empty() || given.front() == "launch" || given.front() == "chaos";
 }
 
+// The parser names the flag of a variable that it cannot read, and not the variable.
+std::string text_of(const CLI::ParseError& error) {
+  const std::string what = error.what();
+  const Result<bool> read_only = client::read_only_of(client::environment_variable);
+  const bool is_of_variable = !read_only.ok() && what.find("--read-only = ") != std::string::npos;
+  return is_of_variable ? read_only.status().message() : what;
+}
+
 }  // namespace
 
 int report_unusable(const Status& status) {
@@ -203,7 +212,7 @@ int main(int argc, char** argv) {
     app.parse(static_cast<int>(parsed.size()), parsed.data());
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error), shoal::cli::kExitOk;  // --help, --version
-    return shoal::cli::report_bad_arguments(given, error.what());
+    return shoal::cli::report_bad_arguments(given, shoal::cli::text_of(error));
   }
   if (!chosen) return shoal::cli::report_bad_arguments(given, "a subcommand is required");
   return shoal::cli::run(chosen, given);

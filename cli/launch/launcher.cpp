@@ -390,7 +390,7 @@ void Launcher::handle_signal(int number) {
     return;
   }
   if (stop_signals_ >= kStopSignalsToKill) {
-    report("signal {} for the {}th time: killing the trainers", number, stop_signals_);
+    report("signal {}, after {} signals to stop: killing the trainers", number, stop_signals_ - 1);
     kill_trainers();
     return;
   }

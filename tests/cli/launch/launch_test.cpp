@@ -72,6 +72,14 @@ TEST_F(LaunchTest, EndsUnderASupervisorThatIgnoresEndsOfChildren) {
   EXPECT_EQ(run_process(arguments, options()).status, 3);
 }
 
+TEST_F(LaunchTest, AVariableThatIsNeither0Nor1IsNamed) {
+  ProcessOptions with = options();
+  with.environment.emplace_back("SHOAL_READ_ONLY", "maybe");
+  const ProcessEnd end = run_process(command({}, "echo never"), with);
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("SHOAL_READ_ONLY is 'maybe': it must be 0 or 1"));
+}
+
 // Regression: the node deleted the file.
 TEST_F(LaunchTest, ASocketPathThatNamesAFileIsRefusedAndTheFileStays) {
   std::ofstream(path("weights")) << "all of them";
