@@ -99,10 +99,11 @@ class Steady:
 
     def _add_array(self, leaf: _tree.Node) -> bool:
         """False: the array has to be copied for each save, or is not as simple as this class wants it."""
-        value = leaf.value
+        value, described = leaf.value, (leaf.target or leaf).array
         if isinstance(value, np.ndarray):
-            self._arrays.append((value, value.__array_interface__))
-            return bool(value.flags.c_contiguous) and value.dtype.byteorder in "=|<"
+            known = value.__array_interface__
+            self._arrays.append((value, known))
+            return described is not None and described.address == known["data"][0]
         torch = sys.modules.get("torch")
         if torch is None or isinstance(value, np.generic):
             return False
@@ -113,6 +114,7 @@ class Steady:
         self._tensors.append(value)
         return (
             value.device.type == "cpu"
+            and (described is None or described.address == value.data_ptr())
             and value.is_contiguous()
             and not value.is_conj()
             and not value.is_neg()

@@ -142,6 +142,25 @@ def test_changes_of_tensors_in_place(checkpointer):
     )
 
 
+def test_changes_of_arrays_that_a_save_has_to_copy(checkpointer):
+    def every_second(size):
+        return np.zeros(2 * size, np.float32)[::2]
+
+    def unaligned(size):
+        return np.frombuffer(bytearray(1 + 4 * size), np.float32, offset=1)
+
+    makes = (every_second, unaligned, lambda size: np.zeros(size, ">f4"), lambda size: np.zeros((size, 2)).T)
+    for number, make in enumerate(makes):
+        array = make(3)
+        state = {"x": array, "again": array}
+        for step in range(3 * number, 3 * number + 3):
+            array[...] = step
+            checkpointer.save(step, state).committed()
+        for step in range(3 * number, 3 * number + 3):
+            loaded = checkpointer.load(step)
+            assert (loaded["x"] == step).all() and (loaded["again"] == step).all(), (number, step)
+
+
 def test_a_module_that_gets_other_parameters(checkpointer):
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
