@@ -471,7 +471,8 @@ class Checkpointer:
 
     def _load_statefuls(self, walker: _tree.Walker, result: typing.Any, allow_pickle: bool) -> None:
         """Objects with load_state_dict get the whole state that was saved, also keys that they lack now: a
-        data loader that has not begun may have none."""
+        data loader that has not begun may have none, and an optimizer lacks those of a parameter that has had
+        no gradient."""
         unexpected = result.report.unexpected if walker.statefuls else ()
         grown = [
             node
@@ -487,13 +488,18 @@ class Checkpointer:
             made: dict[str, _tree.Node] = {}
             for node in grown:
                 found = stored.find(node.name)
+                if _tree.is_optimizer(node.value):
+                    made.update(_tree.leaves_of_optimizer(node, walker, pending, checkpoint, unexpected))
                 whole = _tree.whole(found, node.name, pending, checkpoint, made) if found else None
                 if whole is not None:
                     wholes.append((node, whole, found))
             checkpoint._reader.load(pending.state, {"": "allow_unexpected"})
             pending.finish(())
         for node, whole, found in wholes:
-            node.children[0][1].loaded = _tree.value_of_whole(whole, found)
+            value = _tree.value_of_whole(whole, found)
+            if _tree.is_optimizer(node.value):
+                value = _tree.with_missing(node.children[0][1], value)
+            node.children[0][1].loaded = value
 
     def _load_resolved(
         self,
@@ -708,6 +714,10 @@ class Checkpoint:
         if is_object:
             raise InvalidArgument(f"'{name}' is an object, not an array")
         return dtype, shape
+
+    def is_array(self, name: str) -> bool:
+        """Whether the checkpoint has an array of this name."""
+        return name in self._about and not self._about[name][0]
 
     def _find(self, name: str) -> tuple[bool, str, tuple[int, ...]]:
         try:

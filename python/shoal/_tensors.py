@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from . import _client
+from . import _arrays, _client
 from ._arrays import _TORCH_NAMES, Array, Placements
 from ._errors import InvalidArgument
 
@@ -184,11 +184,11 @@ def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) 
     )
 
 
-def prepare_for_load(value: typing.Any) -> bool:
-    """Makes the tensors that an optimizer creates in its first step, so that a load can fill them. False: it
-    has none yet, and a load gives it those of the checkpoint."""
+def prepare_for_load(value: typing.Any) -> None:
+    """Makes the tensors that an optimizer creates in its first step, so that a load can fill them. Where that
+    fails, a load gives it those of the checkpoint."""
     if not isinstance(value, torch.optim.Optimizer) or value.state:
-        return True
+        return
     from torch.distributed.checkpoint.state_dict import _init_optim_state
 
     rates = [(group, group["lr"]) for group in value.param_groups if "lr" in group]
@@ -201,4 +201,19 @@ def prepare_for_load(value: typing.Any) -> bool:
             group["lr"] = rate
         if not had_gradients:
             value.zero_grad(set_to_none=True)
-    return bool(value.state)
+
+
+def state_like_parameter(
+    optimizer: torch.optim.Optimizer, name: str, dtype: str, shape: tuple[int, ...]
+) -> torch.Tensor | None:
+    """A DTensor to be filled with the value of a name, such as state.3.exp_avg, of an optimizer's state, if
+    its parameter is a DTensor of that shape. None: a plain tensor will do."""
+    kind, _, rest = name.partition(".")
+    number = rest.partition(".")[0]
+    parameters = list(dict.fromkeys(each for group in optimizer.param_groups for each in group["params"]))
+    if kind != "state" or not number.isdecimal() or int(number) >= len(parameters):
+        return None
+    parameter = parameters[int(number)]
+    if DTensor is None or not isinstance(parameter, DTensor) or tuple(parameter.shape) != shape:
+        return None
+    return torch.empty_like(parameter.detach(), dtype=getattr(torch, _arrays._TORCH_DTYPE_NAMES[dtype]))

@@ -76,9 +76,15 @@ def _can_keep_vars(state_dict: typing.Callable[..., typing.Any]) -> bool:
 
 
 def _has_fixed_keys(value: typing.Any) -> bool:
-    """A module and an optimizer have the keys that a load may fill. Other objects may have none at first."""
+    """A module has the keys that a load may fill. Other objects may have none at first, and an optimizer may
+    lack the state of parameters that have had no gradient yet."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def is_optimizer(value: typing.Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
 def is_object(value: typing.Any, allow_pickle: bool) -> bool:
@@ -133,10 +139,11 @@ class Walker:
         if _values.is_plain(value):
             return self._leaf(Node("object", name, value))
         if is_stateful(value):
-            is_prepared = not self.writable or _prepare(value)
+            if self.writable:
+                _prepare(value)
             node = Node("stateful", name, value)
             node.children.append((None, self.walk(state_of(value), name, group)))
-            if not is_prepared or not _has_fixed_keys(value):
+            if not _has_fixed_keys(value):
                 self.statefuls.append(node)
             return node
         if self.allow_pickle:
@@ -202,12 +209,11 @@ class Walker:
         return node
 
 
-def _prepare(value: typing.Any) -> bool:
-    if "torch" not in sys.modules:
-        return True
-    from . import _tensors
+def _prepare(value: typing.Any) -> None:
+    if "torch" in sys.modules:
+        from . import _tensors
 
-    return _tensors.prepare_for_load(value)
+        _tensors.prepare_for_load(value)
 
 
 def encode_object(node: Node, allow_pickle: bool) -> bytes:
@@ -604,6 +610,37 @@ def whole(node: Json, name: str, pending: Pending, reader: typing.Any, make: dic
     make[name] = leaf
     pending.add(leaf)
     return leaf
+
+
+def leaves_of_optimizer(
+    optimizer: Node, walker: Walker, pending: Pending, reader: typing.Any, unexpected: typing.Iterable[str]
+) -> dict[str, Node]:
+    """By name, what `whole` is to use for an optimizer: leaves that are loaded already, and new ones where a
+    parameter is a DTensor, which are sharded as it is."""
+    from . import _tensors
+
+    prefix = optimizer.name + "."
+    made = {
+        leaf.name: leaf
+        for leaf in walker.leaves
+        if leaf.name.startswith(prefix) and (leaf.array is not None or leaf.loaded is not NOTHING)
+    }
+    for name in unexpected:
+        if name.startswith(prefix) and reader.is_array(name):
+            like = _tensors.state_like_parameter(optimizer.value, name[len(prefix) :], *reader.about(name))
+            if like is not None:
+                made[name] = leaf = Node("array", name, like)
+                leaf.array = _arrays.describe(like, name, walker.rank, writable=True)
+                pending.add(leaf)
+    return made
+
+
+def with_missing(node: Node, value: typing.Any) -> typing.Any:
+    """Adds to a loaded value what the checkpoint lacks, as policies may allow."""
+    if node.kind == "dict" and isinstance(value, dict):
+        for key, child in node.children:
+            value[key] = with_missing(child, value[key]) if key in value else rebuild(child)
+    return value
 
 
 def value_of_whole(node: Node, structure: Json) -> typing.Any:

@@ -62,3 +62,33 @@ def test_a_rank_that_opens_alone_says_so(python_environment, tmp_path):
         dist.barrier()
     """
     assert "waited 1 s for rank 0" in run(python_environment, tmp_path, body)[1]
+
+
+def test_an_optimizer_of_shards_gets_state_that_it_lacks(python_environment, tmp_path):
+    (tmp_path / "root").mkdir()
+    body = """
+        from torch.distributed.fsdp import fully_shard
+        def make(has_gradients):
+            model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 3))
+            fully_shard(model)
+            optimizer = torch.optim.Adam(model.parameters())
+            for number, parameter in enumerate(model.parameters()):
+                if number in has_gradients:
+                    parameter.grad = torch.full_like(parameter, 1.0 + number + rank)
+            optimizer.step()
+            return model, optimizer
+        with shoal.Checkpointer(root) as ck:
+            _, saved = make(range(4))
+            ck.save(1, {"optimizer": saved}).committed(60)
+            _, loaded = make([1, 2])
+            ck.load(1, into={"optimizer": loaded})
+        for number, state in saved.state_dict()["state"].items():
+            for name, value in state.items():
+                found = loaded.state_dict()["state"][number][name]
+                assert type(found) is type(value), (number, name, type(found))
+                if name != "step":
+                    assert found.placements == value.placements
+                    value, found = value.to_local(), found.to_local()
+                assert torch.equal(found, value), (number, name)
+    """
+    run(python_environment, tmp_path, body)

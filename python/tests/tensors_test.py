@@ -227,6 +227,78 @@ def test_an_optimizer_that_has_gradients_but_no_state_yet(checkpointer):
     assert torch.equal(other.grad, weight.grad)
 
 
+def make_optimizer(kind, weights=2):
+    torch.manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(3)) for _ in range(weights)]
+    return weights, kind(weights)
+
+
+def assert_same_state(optimizer, expected):
+    assert optimizer["param_groups"] == expected["param_groups"]
+    assert optimizer["state"].keys() == expected["state"].keys()
+    for number, state in expected["state"].items():
+        assert optimizer["state"][number].keys() == state.keys()
+        for name, value in state.items():
+            torch.testing.assert_close(optimizer["state"][number][name], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, lambda given: torch.optim.SGD(given, 0.1, momentum=0.9)])
+def test_an_optimizer_gets_state_of_parameters_that_had_no_gradient_yet(checkpointer, kind):
+    def step(weights, optimizer):
+        for weight in weights:
+            weight.grad = torch.full((3,), 0.5)
+        optimizer.step()
+
+    weights, optimizer = make_optimizer(kind)
+    step(weights, optimizer)
+    step(weights, optimizer)
+    checkpointer.save(1, {"optimizer": optimizer}).committed()
+    others, loaded = make_optimizer(kind)
+    step(others[:1], loaded)
+    checkpointer.load(1, into={"optimizer": loaded})
+    assert_same_state(loaded.state_dict(), optimizer.state_dict())
+
+
+def test_an_optimizer_gets_state_that_it_lacks_and_keeps_what_may_be_missing(checkpointer):
+    def step(weight, optimizer, value):
+        weight.grad = torch.full((3,), value)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    weights, optimizer = make_optimizer(torch.optim.Adam)
+    step(weights[0], optimizer, 1.0)
+    checkpointer.save(1, {"optimizer": optimizer}).committed()
+    others, loaded = make_optimizer(torch.optim.Adam)
+    step(others[1], loaded, 2.0)
+    kept = loaded.state[others[1]]["exp_avg"].clone()
+    checkpointer.load(1, into={"optimizer": loaded}, policies={"optimizer": "lenient"})
+    assert torch.equal(loaded.state[others[0]]["exp_avg"], optimizer.state[weights[0]]["exp_avg"])
+    assert torch.equal(loaded.state[others[1]]["exp_avg"], kept)
+
+
+def test_an_optimizer_gets_lists_that_are_longer_than_its_own(checkpointer):
+    def make(iterations):
+        (weight,), optimizer = make_optimizer(lambda w: torch.optim.LBFGS(w, max_iter=iterations), 1)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = ((weight - 3) ** 4).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return weight, optimizer
+
+    _, optimizer = make(8)
+    checkpointer.save(1, {"optimizer": optimizer}).committed()
+    weight, loaded = make(4)
+    checkpointer.load(1, into={"optimizer": loaded})
+    expected, state = next(iter(optimizer.state.values())), loaded.state[weight]
+    assert len(state["old_dirs"]) == len(expected["old_dirs"]) > 3
+    assert all(map(torch.equal, state["old_dirs"], expected["old_dirs"]))
+    assert state["func_evals"] == expected["func_evals"]
+
+
 def test_a_module_whose_own_state_dict_takes_no_arguments(checkpointer):
     class Head(torch.nn.Module):
         def __init__(self, value):
