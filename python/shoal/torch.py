@@ -442,6 +442,8 @@ class StorageReader(_DcpReader):
         return self._open
 
     def read_metadata(self, *args: typing.Any, **kwargs: typing.Any) -> dcp_metadata.Metadata:
+        """Each load of DCP begins with this: it opens the checkpoint that the id names now."""
+        self.reset()
         checkpoint = self._checkpoint()
         values: dict[str, typing.Any] = {}
         for name in checkpoint.keys():

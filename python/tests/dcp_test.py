@@ -129,6 +129,15 @@ def test_a_path_without_a_number_is_a_root_whose_latest_is_loaded(tmp_path):
     shoal.torch.checkpointer(tmp_path / "model").close()
 
 
+def test_a_reader_that_is_used_again_reads_the_latest_checkpoint(step_7):
+    reader = shoal.torch.StorageReader(step_7.parent)
+    for step in (1, 2, 3):
+        shoal.torch.save({"weight": torch.full((2,), float(step))}, checkpoint_id=step_7.parent / str(step))
+        state = {"weight": torch.zeros(2)}
+        dcp.load(state, storage_reader=reader, no_dist=True)
+        assert state["weight"].tolist() == [step, step]
+
+
 def test_dcp_loads_into_another_dtype_as_with_its_own_reader(step_7):
     saved = torch.arange(8.0)
     dcp.save({"weight": saved}, storage_writer=shoal.torch.StorageWriter(step_7), no_dist=True)
