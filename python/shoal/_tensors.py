@@ -146,11 +146,10 @@ def _alias_key(tensor: torch.Tensor) -> tuple[typing.Any, ...] | None:
     )
 
 
-def _empty_key(tensor: typing.Any, local: torch.Tensor) -> tuple[typing.Any, ...]:
+def _empty_key(local: torch.Tensor) -> tuple[typing.Any, ...]:
     """The alias key of a DTensor of which this rank has no element. It must be an alias here if it is one on
-    the ranks that have elements: the same object, or a view of the same storage of its own, always is."""
-    storage = local.untyped_storage()
-    return ("empty", id(tensor)) if storage.nbytes() else ("empty storage", storage._cdata)
+    the ranks that have elements: a view of the same storage, which FSDP pads to the size of other ranks."""
+    return ("empty", local.untyped_storage()._cdata, local.storage_offset())
 
 
 def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) -> Array | None:
@@ -170,7 +169,7 @@ def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) 
             f"placements {tensor.placements} of shape {shape} give {tuple(expected)}"
         )
     host, finish = _to_fill(local, name) if writable else (_on_host(local), None)
-    key = _alias_key(local) or _empty_key(tensor, local)
+    key = _alias_key(local) or _empty_key(local)
     return Array(
         dtype_name(tensor.dtype, name),
         shape,
