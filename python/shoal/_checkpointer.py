@@ -219,7 +219,8 @@ class Checkpointer:
         The caller may change every value as soon as save has returned. `state` is a dict of nested dicts,
         lists and tuples; its leaves are numpy arrays, torch tensors, DTensors, numbers, strings, bytes, None,
         and objects with state_dict and load_state_dict. `shoal.per_rank` and `shoal.replicated` say more
-        about a value. No collective is called, and no process group is needed.
+        about a value. No collective is called, and no process group is needed. Each state_dict is called
+        once, in the same order in every save, so that one may call collectives of its own.
 
         A plain array is one value of the whole job: one of the ranks that have it writes it. If it differs
         between ranks, wrap it in `shoal.per_rank`.
@@ -279,7 +280,8 @@ class Checkpointer:
             self._in_flight.pop(0)
 
     def prepare(self, state: State, *, allow_pickle: bool | None = None) -> None:
-        """Prepares the memory of saves of such a state, so that the first save is as fast as later ones."""
+        """Prepares the memory of saves of such a state, so that the first save is as fast as later ones.
+        Calls each state_dict, as a save does."""
         allow = self._allow_pickle if allow_pickle is None else allow_pickle
         with self._lock:
             self._client.prepare(self._pack(_dict(state), allow).state)
@@ -288,18 +290,23 @@ class Checkpointer:
         """Describes a state to the client; the result keeps the memory alive that the client is to read."""
         # If `repeat` raises, it has noted values that its State does not have yet: it is not used again.
         steady, self._steady = self._steady, None
-        if steady is not None and steady.repeat(state, allow_pickle):
+        states = _tree.States()
+        if steady is not None and steady.repeat(state, allow_pickle, states):
             self._steady = steady
             return _Packed(steady.state, None)
-        walker = _tree.Walker(self._rank, False, allow_pickle)
+        walker = _tree.Walker(self._rank, False, allow_pickle, states)
         root = walker.walk_all(state)
-        packed, numbers = self._state_of(root, walker.leaves, allow_pickle)
+        packed, numbers = self._state_of(root, walker.leaves, allow_pickle, states)
         steady = _steady.Steady(root, walker.leaves, packed, numbers)
         self._steady = steady if steady.usable else None
         return _Packed(packed, walker)
 
     def _state_of(
-        self, root: _tree.Node, leaves: typing.Iterable[_tree.Node], allow_pickle: bool
+        self,
+        root: _tree.Node,
+        leaves: typing.Iterable[_tree.Node],
+        allow_pickle: bool,
+        states: _tree.States | None = None,
     ) -> tuple[typing.Any, typing.List[int]]:
         """A State of the client for a tree and its leaves, and the numbers of its objects in the State."""
         packed = _client.State()
@@ -313,7 +320,8 @@ class Checkpointer:
                     node.array.add_to(packed, node.name, group, node.group is not None, False)
             elif node.kind != "alias":
                 group = None if node.kind == "per_rank" else self._world
-                numbers.append(packed.add_bytes(node.name, _tree.encode_object(node, allow_pickle), group))
+                content = _tree.encode_object(node, allow_pickle, states)
+                numbers.append(packed.add_bytes(node.name, content, group))
         return packed, numbers
 
     def _group(self, group: typing.Any) -> typing.Any:

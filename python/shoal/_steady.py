@@ -6,6 +6,7 @@ same containers with the same tensors in the same memory, only objects that have
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import operator
 import sys
@@ -86,6 +87,10 @@ class Steady:
             zip((id(leaf) for leaf in leaves if leaf.kind in ("object", "per_rank")), numbers)
         )
         self._encoded: dict[int, bytes] = {}
+        self._order = _places(root)
+        # What a repeat has met, with its place: objects whose state_dict it has to call, and per_rank values.
+        self._statefuls: list[tuple[int, _tree.Node, typing.Any]] = []
+        self._per_rank: list[tuple[int, _tree.Node, typing.Any]] = []
         self._lists: dict[int, list[typing.Any] | None] = {}  # by id of the object: a copy
         self._changed: list[tuple[int, bytes]] = []
         self._tensors: list[typing.Any] = []
@@ -120,11 +125,24 @@ class Steady:
             and not value.is_neg()
         )
 
-    def repeat(self, state: typing.Any, allow_pickle: bool) -> bool:
-        """Whether the state has the same arrays in the same memory. If so, the State has its objects."""
+    def repeat(self, state: typing.Any, allow_pickle: bool, states: _tree.States) -> bool:
+        """Whether the state has the same arrays in the same memory. If so, the State has its objects.
+
+        If not, a Walker with the same States follows. Both call state_dict in the order of the state, so that
+        ranks which go different ways call the same collectives in the same order.
+        """
         self._changed.clear()
+        self._statefuls.clear()
+        self._per_rank.clear()
         if not self._same_arrays() or not self._same(self._root, state, allow_pickle):
             return False
+        while self._statefuls:
+            _, node, value = heapq.heappop(self._statefuls)
+            if not self._same(node.children[0][1], states.of(value), allow_pickle):
+                return False
+        for _, node, value in sorted(self._per_rank):
+            node.value = value
+            self._note(node, _tree.encode_object(node, allow_pickle, states))
         for number, content in self._changed:
             self.state.set_bytes(number, content)
         return True
@@ -151,10 +169,13 @@ class Steady:
         )
 
     def _same(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:
+        """Whether a value is as that of the node, but for what `repeat` looks at later."""
         if node.kind == "stateful":
-            return value is node.value and self._same(
-                node.children[0][1], _tree.state_of(value), allow_pickle
-            )
+            heapq.heappush(self._statefuls, (self._order[id(node)], node, value))
+            return value is node.value
+        if node.kind == "per_rank":
+            self._per_rank.append((self._order[id(node)], node, value))
+            return type(value) is PerRank
         if node.kind == "replicated":
             same = type(value) is Replicated and value.group is node.value.group
             return same and self._same(node.children[0][1], value.value, allow_pickle)
@@ -182,12 +203,9 @@ class Steady:
 
     def _same_kind_of_object(self, node: _tree.Node, value: typing.Any, allow_pickle: bool) -> bool:
         """Encodes an object again if it may have changed. False: it is not an object any more."""
-        if node.kind == "per_rank":
-            if type(value) is not PerRank:
-                return False
-        elif value is node.value and type(value) in (int, float, str, bool, bytes, type(None)):
+        if value is node.value and type(value) in (int, float, str, bool, bytes, type(None)):
             return True
-        elif _is_list_of_ints(value):
+        if _is_list_of_ints(value):
             # To encode an optimizer's list of parameters takes longer than to compare all tensors.
             if self._lists.get(id(node)) == value:
                 return True
@@ -196,11 +214,28 @@ class Steady:
         node.value = value
         content = _tree.encode_object(node, allow_pickle)
         self._lists[id(node)] = list(value) if _is_list_of_ints(value) else None
+        self._note(node, content)
+        return True
+
+    def _note(self, node: _tree.Node, content: bytes) -> None:
         number = self._numbers[id(node)]
         if self._encoded.get(number) != content:
             self._changed.append((number, content))
             self._encoded[number] = content
-        return True
+
+
+def _places(root: _tree.Node) -> dict[int, int]:
+    """By id, where in the order of the state those nodes are whose values have code of their own to call."""
+    places: dict[int, int] = {}
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        if node.kind in ("stateful", "per_rank"):
+            places[id(node)] = len(places)
+        nodes.extend(
+            child for _, child in reversed(node.children) if child.children or child.kind == "per_rank"
+        )
+    return places
 
 
 def _is_list_of_ints(value: typing.Any) -> bool:

@@ -96,13 +96,30 @@ def is_object(value: typing.Any, allow_pickle: bool) -> bool:
     return not _arrays.is_array(value) and not is_stateful(value)
 
 
+class States:
+    """What the calls of state_dict return in one save, which may look at its state twice: each object is asked
+    once, because state_dict may call collectives."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[typing.Any, typing.Any]] = {}  # by id of the object, which is kept
+
+    def of(self, value: typing.Any) -> typing.Any:
+        known = self._known.get(id(value))
+        if known is None:
+            known = self._known[id(value)] = value, state_of(value)
+        return known[1]
+
+
 class Walker:
     """Makes Nodes of a state, and lists its leaves."""
 
-    def __init__(self, rank: int, writable: bool, allow_pickle: bool) -> None:
+    def __init__(
+        self, rank: int, writable: bool, allow_pickle: bool, states: States | None = None
+    ) -> None:
         self.rank = rank
         self.writable = writable
         self.allow_pickle = allow_pickle
+        self.states = states or States()
         self.leaves: list[Node] = []
         self.statefuls: list[Node] = []  # whose state may have other keys after a load
         self.nested: list[Node] = []  # of a load: dicts, lists and tuples, each before those inside it
@@ -142,7 +159,7 @@ class Walker:
             if self.writable:
                 _prepare(value)
             node = Node("stateful", name, value)
-            node.children.append((None, self.walk(state_of(value), name, group)))
+            node.children.append((None, self.walk(self.states.of(value), name, group)))
             if not _has_fixed_keys(value):
                 self.statefuls.append(node)
             return node
@@ -216,9 +233,9 @@ def _prepare(value: typing.Any) -> None:
         _tensors.prepare_for_load(value)
 
 
-def encode_object(node: Node, allow_pickle: bool) -> bytes:
+def encode_object(node: Node, allow_pickle: bool, states: States | None = None) -> bytes:
     if node.kind == "per_rank":
-        return encode_per_rank(node, allow_pickle)
+        return encode_per_rank(node, allow_pickle, states)
     try:
         if _values.is_plain(node.value):
             return _values.encode(node.value)
@@ -232,9 +249,9 @@ def encode_object(node: Node, allow_pickle: bool) -> bytes:
         ) from error
 
 
-def encode_per_rank(node: Node, allow_pickle: bool) -> bytes:
+def encode_per_rank(node: Node, allow_pickle: bool, states: States | None = None) -> bytes:
     """One object of a whole subtree: the tensors in it must be whole on this rank."""
-    walker = Walker(0, False, allow_pickle)
+    walker = Walker(0, False, allow_pickle, states)
     try:
         root = walker.walk_all({"value": node.value.value})
     except InvalidArgument as error:

@@ -206,7 +206,7 @@ def test_a_change_of_form_in_the_same_memory(checkpointer, monkeypatch, has_guar
 
     def other_mode(state):
         with torch.inference_mode():  # torch's check fails here, and the slower one passes
-            assert checkpointer._steady.repeat(state, False)
+            assert checkpointer._steady.repeat(state, False, shoal._tree.States())
 
     def as_ints(state):
         state["x"].data = state["x"].data.view(torch.int32)
@@ -250,3 +250,45 @@ def test_an_object_whose_state_dict_raised_leaves_no_value_behind(checkpointer):
     loader.fails = False
     checkpointer.save(3, state).committed()
     assert checkpointer.load(3)["n"] == 2
+
+
+def test_a_save_calls_each_state_dict_once_and_in_the_same_order_whatever_has_changed(checkpointer):
+    class Part:
+        def __init__(self, name, **state):
+            self.name, self.state = name, state
+
+        def state_dict(self):
+            called.append(self.name)
+            return dict(self.state)
+
+        def load_state_dict(self, state):
+            self.state = state
+
+    called = []
+    inner = Part("inner", x=np.zeros(2))
+    outer = Part("outer", inner=inner, deeper={"part": Part("deeper", n=1)})
+    own, last = Part("own", n=5), Part("last", x=np.ones(3))
+    state = {"deep": [{"outer": outer}], "own": shoal.per_rank({"part": own}), "last": last}
+
+    def with_new_arrays(part):
+        part.state = {**part.state, "x": np.full(3, 7.0)}
+
+    changes = [
+        lambda: None,
+        lambda: None,
+        lambda: own.state.update(n=6),
+        lambda: with_new_arrays(inner),
+        lambda: with_new_arrays(last),
+        lambda: outer.state.update(more=np.zeros(1)),
+        lambda: state.update(n=1),
+        lambda: state["deep"].append(2),
+    ]
+    for step, change in enumerate(changes):
+        change()
+        called.clear()
+        checkpointer.save(step, state).committed()
+        assert called == ["outer", "inner", "deeper", "last", "own"], step
+        loaded = checkpointer.load(step)
+        assert loaded["own"] == {"part": own.state}, step
+        assert np.array_equal(loaded["last"]["x"], last.state["x"]), step
+        assert np.array_equal(loaded["deep"][0]["outer"]["inner"]["x"], inner.state["x"]), step
