@@ -60,16 +60,25 @@ def is_stateful(value: typing.Any) -> bool:
 
 def state_of(value: typing.Any) -> typing.Any:
     """The state of an object with state_dict. A module gives its own tensors, not new views of them, unless
-    its class has a state_dict of its own that cannot."""
+    it or its class has a state_dict of its own that cannot."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.nn.Module) and _can_keep_vars(type(value).state_dict):
-        return value.state_dict(keep_vars=True)
-    return value.state_dict()
+    if torch is None or not isinstance(value, torch.nn.Module):
+        return value.state_dict()
+    own = vars(value).get("state_dict")  # not kept in the cache: it may keep the module alive
+    can_keep = _takes_keep_vars(own) if own is not None else _can_keep_vars(type(value).state_dict)
+    return value.state_dict(keep_vars=True) if can_keep else value.state_dict()
 
 
 @functools.lru_cache(maxsize=1000)
 def _can_keep_vars(state_dict: typing.Callable[..., typing.Any]) -> bool:
-    parameters = inspect.signature(state_dict).parameters
+    return _takes_keep_vars(state_dict)
+
+
+def _takes_keep_vars(state_dict: typing.Callable[..., typing.Any]) -> bool:
+    try:
+        parameters = inspect.signature(state_dict).parameters
+    except (TypeError, ValueError):  # it is not written in Python
+        return False
     return "keep_vars" in parameters or any(
         each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
     )

@@ -317,6 +317,17 @@ def test_a_module_whose_own_state_dict_takes_no_arguments(checkpointer):
     assert head.weight.tolist() == [3, 3]
 
 
+def test_a_module_whose_state_dict_was_replaced_is_asked_as_the_replacement_wants(checkpointer):
+    module = torch.nn.Linear(2, 2)
+    full = module.state_dict
+    module.state_dict = lambda: {"bias": full()["bias"]}
+    checkpointer.save(1, {"module": module}).committed()
+    assert list(checkpointer.load(1)["module"]) == ["bias"]
+    module.state_dict = dict
+    checkpointer.save(2, {"module": module, "n": 1}).committed()
+    assert checkpointer.load(2)["module"] == {}
+
+
 EMPTY_SHARDS = """
 import torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
