@@ -174,7 +174,7 @@ class Checkpointer:
         self._lock = threading.RLock()
         self._structures = _tree.Structures()
         self._steady: _steady.Steady | None = None
-        self._in_flight: typing.List[SaveHandle] = []
+        self._in_flight: typing.List[_handle.Warnings] = []  # no handles: those keep this object alive
         self._readers: "weakref.WeakSet[Checkpoint]" = weakref.WeakSet()
         self._client = _client.Checkpointer.open(settled)
         self._watcher = _progress.Watcher(self._client, callback) if callback else None
@@ -256,15 +256,15 @@ class Checkpointer:
             self._log_warnings()
             with self._watcher.saving(step) if self._watcher else contextlib.nullcontext() as shown:
                 try:
-                    handle = SaveHandle(self._client.save(step, state, texts))
+                    handle = SaveHandle(self._client.save(step, state, texts), self)
                 except EarlierSaveFailed as error:
                     last = self._client.last_save()
                     if last is not None and last.step == step:
-                        error.handle = SaveHandle(last)
+                        error.handle = SaveHandle(last, self)
                     raise
                 if shown is not None:
-                    shown.bytes_total, shown.handle = handle.stats.bytes_staged, handle
-            self._in_flight.append(handle)
+                    shown.bytes_total, shown.handle = handle.stats.bytes_staged, handle._handle
+            self._in_flight.append(handle._warnings)
         stats = handle.stats
         logger.info(
             "step %d is staged: %.1f MiB in %.1f ms",
@@ -276,7 +276,7 @@ class Checkpointer:
 
     def _log_warnings(self) -> None:
         # In the order of the saves: each is compared with the one before it, which may still be in flight.
-        while self._in_flight and self._in_flight[0].log_warnings():
+        while self._in_flight and self._in_flight[0].log():
             self._in_flight.pop(0)
 
     def prepare(self, state: State, *, allow_pickle: bool | None = None) -> None:

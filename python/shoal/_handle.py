@@ -19,19 +19,51 @@ _watchers: "set[threading.Thread]" = set()
 _exiting = threading.Event()
 
 
+class Warnings:
+    """What is to be logged of one save, once it is decided."""
+
+    def __init__(self, handle: typing.Any) -> None:
+        self._handle = handle
+        self._has_warned = False
+        self._has_logged_warning = False
+
+    def log(self) -> bool:
+        """Logs, once each, that a committed save holds what earlier ones hold, and that its replicas differ.
+        Returns whether it is decided."""
+        decided = self.is_done()
+        warning = str(self._handle.warning) if decided else ""
+        if warning and not self._has_logged_warning:
+            self._has_logged_warning = True
+            logger.warning("step %d is committed, but %s", self._handle.step, warning)
+        since = self._handle.unchanged_since if decided else None
+        if since is not None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "step %d is committed, but nothing has changed since step %d: all files have the same bytes. "
+                "Does the state refer to the tensors that are trained?",
+                self._handle.step,
+                since,
+            )
+        return decided
+
+    def is_done(self) -> bool:
+        return bool(self._handle.done())
+
+
 class SaveHandle:
-    """One save in flight. Any thread may use it. To drop it does not cancel the save.
+    """One save in flight. Any thread may use it. It keeps its Checkpointer open. To drop it does not cancel
+    the save.
 
     A failure is reported by `committed`, by `exception` and by `await`. If none of them was called, the next
     save and close raise it, and at exit it is printed.
     """
 
-    def __init__(self, handle: typing.Any) -> None:
+    def __init__(self, handle: typing.Any, checkpointer: typing.Any = None) -> None:
         self._handle = handle
+        self._checkpointer = checkpointer  # which must live as long as somebody may wait for the save
         self._lock = threading.Lock()
         self._callbacks: list[typing.Callable[[SaveHandle], object]] | None = None
-        self._has_warned = False
-        self._has_logged_warning = False
+        self._warnings = Warnings(handle)
         self._has_logged = False
 
     @property
@@ -65,25 +97,6 @@ class SaveHandle:
         difference was found, and until the save is committed."""
         return str(self._handle.warning)
 
-    def log_warnings(self) -> bool:
-        """Logs, once each, that a committed save holds what earlier ones hold, and that its replicas differ.
-        Returns whether it is decided."""
-        decided = self.done()
-        warning = self.warning if decided else ""
-        if warning and not self._has_logged_warning:
-            self._has_logged_warning = True
-            logger.warning("step %d is committed, but %s", self.step, warning)
-        since = self.unchanged_since if decided else None
-        if since is not None and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "step %d is committed, but nothing has changed since step %d: all files have the same bytes. "
-                "Does the state refer to the tensors that are trained?",
-                self.step,
-                since,
-            )
-        return decided
-
     def done(self) -> bool:
         """Whether the save is committed or has failed. Does not wait."""
         return bool(self._handle.done())
@@ -103,7 +116,7 @@ class SaveHandle:
                 self.stats.bytes_staged / 2**20,
                 self.seconds_to_decision,
             )
-        self.log_warnings()
+        self._warnings.log()
         return metadata
 
     def exception(self) -> Error | None:

@@ -106,8 +106,8 @@ def is_object(value: typing.Any, allow_pickle: bool) -> bool:
 
 
 class States:
-    """What the calls of state_dict return in one save, which may look at its state twice: each object is asked
-    once, because state_dict may call collectives."""
+    """What the calls of state_dict return in one save, which may look at its state twice. Each object is
+    asked once, because state_dict may call collectives."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[typing.Any, typing.Any]] = {}  # by id of the object, which is kept
@@ -122,9 +122,7 @@ class States:
 class Walker:
     """Makes Nodes of a state, and lists its leaves."""
 
-    def __init__(
-        self, rank: int, writable: bool, allow_pickle: bool, states: States | None = None
-    ) -> None:
+    def __init__(self, rank: int, writable: bool, allow_pickle: bool, states: States | None = None) -> None:
         self.rank = rank
         self.writable = writable
         self.allow_pickle = allow_pickle

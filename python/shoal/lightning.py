@@ -112,6 +112,6 @@ class ShoalCheckpointIO(CheckpointIO):
     def _forget_committed(self) -> None:
         """Closes what is decided, so that nodes of earlier paths can end."""
         for root, ck in list(self._saving.items()):
-            if all(handle.done() for handle in ck._in_flight):
+            if all(save.is_done() for save in ck._in_flight):
                 del self._saving[root]
                 ck.close()

@@ -1,6 +1,7 @@
 """Dictionaries with numpy alone, in one process without a launcher."""
 
 import asyncio
+import gc
 import math
 import random
 import threading
@@ -87,6 +88,17 @@ def test_a_handle_polls_waits_awaits_and_calls_back(checkpointer):
 
     assert asyncio.run(save_and_wait()).step == 2
     assert handle.stats.bytes_staged >= 8000
+
+
+def test_a_handle_outlives_the_name_of_its_checkpointer(root):
+    root.mkdir()
+    for step in (1, 2):
+        handle = shoal.Checkpointer(root).save(step, {"x": np.zeros(1_000_000)})
+        gc.collect()
+        assert handle.committed(60).step == step
+        del handle  # and with it the Checkpointer, at once: else the next one of this root is refused
+    with shoal.Checkpointer(root) as opened:
+        assert [info.step for info in opened.list()] == [1, 2]
 
 
 def test_the_latest_and_the_list(checkpointer):
