@@ -3,11 +3,15 @@
 `save`, `async_save` and `load` have DCP's signatures and call no collective. `StorageWriter` and
 `StorageReader` serve DCP's own `save`, `async_save` and `load` with DCP's planners, which call collectives.
 
-A checkpoint_id is a path whose last part ends with the number of the step: "/checkpoints/run7/step-100" is
-step 100 of the root "/checkpoints/run7". The number is the whole name, or follows a character of "-_.=" or a
-word such as step, iter or epoch. Any other path names a root. A save there is step 0, and each further one a
-new attempt at it; a load is of the latest checkpoint. "s3://bucket/run7/step-100" is step 100 of the root
-"s3://bucket/run7". The name of a bucket has no step: "s3://bucket-2024" is a root.
+A checkpoint_id is a path whose last part is the number of a step: "/checkpoints/run7/step-100" is step 100 of
+the root "/checkpoints/run7". That part is the number alone, or one of the words step, global_step, iter,
+iteration, epoch, checkpoint and ckpt, at most one character of "-_.=", and the number. Any other path names a
+root of its own, also "/checkpoints/run7/ema-100". A save there is step 0, and each further one a new attempt
+at it; a load is of the latest checkpoint. Within one process the ids of a root have one word: "epoch-3" after
+"step-3" would be the same checkpoint, and is rejected.
+
+"s3://bucket/run7/step-100" is step 100 of the root "s3://bucket/run7". The name of a bucket has no step:
+"s3://bucket-2024" is a root.
 """
 
 from __future__ import annotations
@@ -82,26 +86,49 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 _STEP = re.compile(
-    r"(?:^|.*[-_.=]|.*(?:step|iter|iteration|epoch|checkpoint|ckpt|save))(\d+)$", re.IGNORECASE
+    r"(?:(step|global_step|iter|iteration|epoch|checkpoint|ckpt)[-_.=]?)?([0-9]+)", re.IGNORECASE
 )
+_words: dict[str, str] = {}  # by root: the word before the numbers of its steps
 
 
 def _split(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
     """The root and the step of a checkpoint_id."""
+    root, _, step = _parts(checkpoint_id)
+    return root, step
+
+
+def _parts(checkpoint_id: CheckpointId) -> tuple[str, str, int | None]:
+    """The root, the word before the number of the step, and the step of a checkpoint_id."""
     if checkpoint_id is None:
         raise InvalidArgument(
             "checkpoint_id is not given: Shoal needs a path such as '/checkpoints/run7/step-100'"
         )
     path = _arguments.root(checkpoint_id, "checkpoint_id")
     above = _arguments.parent_root(path)
-    number = _STEP.match(os.path.basename(path))
-    return (path, None) if above is None or number is None else (above, int(number.group(1)))
+    found = _STEP.fullmatch(os.path.basename(path))
+    if above is None or found is None:
+        return path, "", None
+    return above, (found.group(1) or "").lower(), int(found.group(2))
+
+
+def _to_load(checkpoint_id: CheckpointId) -> tuple[str, int | typing.Literal["latest"]]:
+    """What to load: see the top of this file."""
+    root, word, step = _parts(checkpoint_id)
+    with _lock:
+        known = _words.setdefault(root, word) if word else word
+    if known != word:
+        raise InvalidArgument(
+            f"checkpoint_id is {str(checkpoint_id)!r}, but this process has named steps of {root} with "
+            f"the word '{known}': both would be step {step} of one root. Use one word for a root, and a "
+            f"folder of its own for another series, such as {root}/{word}/{step}"
+        )
+    return root, "latest" if step is None else step
 
 
 def _root_and_step(checkpoint_id: CheckpointId) -> tuple[str, int]:
     """Where to save: see the top of this file."""
-    root, step = _split(checkpoint_id)
-    return root, 0 if step is None else step
+    root, step = _to_load(checkpoint_id)
+    return root, 0 if step == "latest" else step
 
 
 def _reject(**given: typing.Any) -> None:
@@ -197,8 +224,8 @@ def load(
 ) -> None:
     """Fills a state in place. It may have another sharding and another number of ranks than the one saved."""
     _reject(storage_reader=storage_reader, planner=planner, process_group=process_group)
-    root, step = _split(checkpoint_id)
-    checkpointer(root).load("latest" if step is None else step, into=state_dict)
+    root, step = _to_load(checkpoint_id)
+    checkpointer(root).load(step, into=state_dict)
 
 
 # ---- folders of DCP ----
@@ -437,8 +464,8 @@ class StorageReader(_DcpReader):
 
     def _checkpoint(self) -> typing.Any:
         if self._open is None:
-            root, step = _split(self._id)
-            self._open = checkpointer(root).open("latest" if step is None else step)
+            root, step = _to_load(self._id)
+            self._open = checkpointer(root).open(step)
         return self._open
 
     def read_metadata(self, *args: typing.Any, **kwargs: typing.Any) -> dcp_metadata.Metadata:

@@ -85,6 +85,12 @@ def test_arguments_that_it_does_not_take(step_7):
         ("run7/iter_0000100", ("run7", 100)),
         ("run7/epoch=3", ("run7", 3)),
         ("run7/12", ("run7", 12)),
+        ("run7/Checkpoint-12", ("run7", 12)),
+        ("run7/model-100", ("run7/model-100", None)),  # ema-100 may be beside it
+        ("run7/model_step-100", ("run7/model_step-100", None)),
+        ("run7/step--100", ("run7/step--100", None)),
+        ("run7/-100", ("run7/-100", None)),
+        ("run-7", ("run-7", None)),
         ("run7/latest", ("run7/latest", None)),
         ("run7", ("run7", None)),  # a name, and not step 7
         ("tmpx3k9", ("tmpx3k9", None)),
@@ -118,6 +124,33 @@ def test_folders_of_dcp_are_local(tmp_path, monkeypatch, folder):
     with pytest.raises(shoal.InvalidArgument, match="is no local path"):
         _dcp_export.export_folder(ck, 1, folder, False, None)
     assert not list(tmp_path.iterdir())
+
+
+def test_names_with_the_same_number_are_not_the_same_checkpoint(root):
+    names, state = ("model-100", "ema-100"), {"weight": torch.zeros(4)}
+    for value, name in enumerate(names):
+        shoal.torch.save({"weight": torch.full((4,), float(value))}, checkpoint_id=root / name)
+    for value, name in enumerate(names):
+        shoal.torch.load(state, checkpoint_id=root / name)
+        assert state["weight"].tolist() == [value] * 4
+        shoal.torch.checkpointer(root / name).close()
+
+
+def test_a_root_has_one_word_for_its_steps(step_7):
+    shoal.torch.save(some_state(), checkpoint_id=step_7)
+    for call in (
+        lambda path: shoal.torch.save(some_state(), checkpoint_id=path),
+        lambda path: shoal.torch.async_save(some_state(), checkpoint_id=path),
+        lambda path: shoal.torch.load(empty_state(), checkpoint_id=path),
+        lambda path: shoal.torch.StorageWriter(path).set_up_storage_writer(True),
+        lambda path: shoal.torch.StorageReader(path).read_metadata(),
+    ):
+        with pytest.raises(shoal.InvalidArgument, match="has named steps of .* with the word 'step'"):
+            call(step_7.parent / "epoch-7")
+    for name in ("7", "STEP_7"):
+        state = empty_state()
+        shoal.torch.load(state, checkpoint_id=step_7.parent / name)
+        assert_loaded(state)
 
 
 def test_a_path_without_a_number_is_a_root_whose_latest_is_loaded(tmp_path):
