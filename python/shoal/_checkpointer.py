@@ -163,6 +163,9 @@ class Checkpointer:
             replica_check=replica_check,
             node=node,
         )
+        if "torch" in sys.modules:
+            # A signal handler that saves must not come in the midst of this import.
+            from . import _tensors  # noqa: F401
         settled = _options(root, given)
         callback = _progress.callback_of(progress, int(settled.rank))
         _check_root(settled)

@@ -453,3 +453,20 @@ def test_numpy_is_all_that_an_import_needs(python_environment):
     program = "import shoal, sys; print(sorted(set(sys.modules) & {'torch', 'jax', 'nanobind', 'ml_dtypes'}))"
     ended = run_python(program, python_environment)
     assert ended.stdout == "[]\n", ended.stderr
+
+
+def test_a_save_in_a_signal_handler_has_nothing_left_to_import(root, python_environment):
+    pytest.importorskip("torch")
+    root.mkdir()
+    program = """
+        import signal, sys, torch, shoal
+        ck = shoal.Checkpointer(sys.argv[1])
+        state = {"x": torch.ones(2), "own": shoal.per_rank(shoal.replicated(torch.ones(2))), "n": 1}
+        before = set(sys.modules)
+        signal.signal(signal.SIGTERM, lambda *_: ck.save(1, state))
+        signal.raise_signal(signal.SIGTERM)
+        assert not [name for name in set(sys.modules) - before if name.startswith("shoal")]
+        ck.close()
+    """
+    ran = run_python(program, python_environment, str(root))
+    assert ran.returncode == 0, ran.stderr
