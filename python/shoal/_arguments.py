@@ -43,6 +43,15 @@ def count(value: typing.Any, name: str) -> int:
     raise InvalidArgument(f"{name} is {value!r}: a number from 0 to 2**32 - 1 is needed")
 
 
+def truth(value: typing.Any, name: str, default: bool = False) -> bool:
+    """True or False; None is the default."""
+    if value is None:
+        return default
+    if isinstance(value, bool):
+        return value
+    raise InvalidArgument(f"{name} is {value!r}: True or False is needed")
+
+
 def texts(given: typing.Any, name: str) -> dict[str, str]:
     """A dict of strings."""
     if given is None:

@@ -35,7 +35,18 @@ def _options(root: str | os.PathLike[str] | None, given: dict[str, typing.Any]) 
             instead[variable] = str(value)
     if "RANK" not in instead and "WORLD_SIZE" not in instead:
         instead = {**_process_group.variables(), **instead}
-    options = _client.Options.from_environment(instead)
+    try:
+        options = _client.Options.from_environment(instead)
+    except InvalidArgument:
+        if ("RANK" in instead) == ("WORLD_SIZE" in instead):
+            raise
+        has, lacks = ("rank", "world_size") if "RANK" in instead else ("world_size", "rank")
+        if os.environ.get(lacks.upper()):
+            raise
+        raise InvalidArgument(
+            f"{has} is {instead[has.upper()]}, but {lacks} is not given, and no launcher has set "
+            f"{lacks.upper()}: pass rank and world_size, or neither"
+        ) from None
     program = given.pop("node_program", None)
     options.node_program = _arguments.path(program, "node_program") if program else _program.own()
     node = given.pop("node", None) or {}
@@ -166,6 +177,7 @@ class Checkpointer:
         if "torch" in sys.modules:
             # A signal handler that saves must not come in the midst of this import.
             from . import _tensors  # noqa: F401
+        allow_pickle = _arguments.truth(allow_pickle, "allow_pickle")
         settled = _options(root, given)
         callback = _progress.callback_of(progress, int(settled.rank))
         _check_root(settled)
@@ -204,6 +216,10 @@ class Checkpointer:
         """The number of this run in its root."""
         return int(self._client.generation)
 
+    @property
+    def _is_closed(self) -> bool:
+        return self not in _open
+
     def __repr__(self) -> str:
         return f"<shoal.Checkpointer {self.root!r}, rank {self._rank} of {self.world_size}>"
 
@@ -233,7 +249,7 @@ class Checkpointer:
         Raises EarlierSaveFailed, once, if an earlier save failed and nothing has reported that yet; this save
         was staged nevertheless, and the error's `handle` is its handle.
         """
-        allow = self._allow_pickle if allow_pickle is None else allow_pickle
+        allow = _arguments.truth(allow_pickle, "allow_pickle", self._allow_pickle)
         number = _arguments.step_to_save(step)
         with self._lock:
             with self._describing(number):
@@ -285,7 +301,7 @@ class Checkpointer:
     def prepare(self, state: State, *, allow_pickle: bool | None = None) -> None:
         """Prepares the memory of saves of such a state, so that the first save is as fast as later ones.
         Calls each state_dict, as a save does."""
-        allow = self._allow_pickle if allow_pickle is None else allow_pickle
+        allow = _arguments.truth(allow_pickle, "allow_pickle", self._allow_pickle)
         with self._lock:
             self._client.prepare(self._pack(_dict(state), allow).state)
 
@@ -392,7 +408,7 @@ class Checkpointer:
 
         Raises NotFound if the root has no such checkpoint, KeyMismatch if keys, shapes or types differ.
         """
-        allow = self._allow_pickle if allow_pickle is None else allow_pickle
+        allow = _arguments.truth(allow_pickle, "allow_pickle", self._allow_pickle)
         wanted = _arguments.step_to_load(step)
         _arguments.choice(fallback, "fallback", ("none", "previous"))
         _arguments.choice(method, "method", ("automatic", "direct", "two-stage"))
@@ -777,8 +793,9 @@ class Checkpoint:
 
     def tree(self, *, allow_pickle: bool = False) -> dict[str, typing.Any]:
         """Loads the whole state as nested dictionaries."""
+        allow = _arguments.truth(allow_pickle, "allow_pickle")
         structure = self.structure()
-        pending = _tree.Pending(self._checkpointer._world, self._checkpointer._position, allow_pickle)
+        pending = _tree.Pending(self._checkpointer._world, self._checkpointer._position, allow)
         with self._checkpointer._lock:
             root = _tree.whole(structure.root, "", pending, self, {})
             with self._checkpointer._showing_load(self.step):

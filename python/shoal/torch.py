@@ -66,11 +66,11 @@ _by_root: dict[str, Checkpointer] = {}
 
 
 def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpointer:
-    """The Checkpointer of this process for a root. The first call opens it, with these options; it is closed
-    when the process ends."""
+    """The Checkpointer of this process for a root. The first call opens it, with these options; so does the
+    next one after it was closed. It is closed at the latest when the process ends."""
     key = _arguments.root(root, "root")
     with _lock:
-        if key not in _by_root:
+        if key not in _by_root or _by_root[key]._is_closed:
             if not _arguments.is_in_object_store(key):
                 with _errors.of_system(f"create the root {key}"):
                     os.makedirs(key, exist_ok=True)
@@ -258,6 +258,7 @@ def import_dcp(
     """
     from ._dcp_import import import_folder
 
+    allow_pickle = _arguments.truth(allow_pickle, "allow_pickle")
     return import_folder(folder, checkpointer(root), step, allow_pickle)
 
 
@@ -290,6 +291,7 @@ def export_dcp(
     """
     from ._dcp_export import export_folder
 
+    allow_pickle = _arguments.truth(allow_pickle, "allow_pickle")
     export_folder(checkpointer(root), step, folder, allow_pickle, timeout)
 
 

@@ -153,6 +153,17 @@ def test_a_root_has_one_word_for_its_steps(step_7):
         assert_loaded(state)
 
 
+def test_a_checkpointer_that_was_closed_is_opened_again(step_7):
+    shoal.torch.save(some_state(), checkpoint_id=step_7)
+    first = shoal.torch.checkpointer(step_7.parent)
+    assert shoal.torch.checkpointer(step_7.parent) is first
+    first.close()
+    state = empty_state()
+    shoal.torch.load(state, checkpoint_id=step_7)
+    assert_loaded(state)
+    assert shoal.torch.checkpointer(step_7.parent) is not first
+
+
 def test_a_path_without_a_number_is_a_root_whose_latest_is_loaded(tmp_path):
     for value in (1.0, 2.0):
         shoal.torch.save({"weight": torch.full((4,), value)}, checkpoint_id=tmp_path / "model")
