@@ -140,6 +140,31 @@ def _reject(**given: typing.Any) -> None:
             )
 
 
+def _check_no_dist(no_dist: bool, root: str) -> None:
+    """Rejects no_dist on one of several ranks: its save would wait for the others."""
+    if not no_dist:
+        return
+    opened = _by_root.get(root)
+    size = _launched_ranks() if opened is None or opened._is_closed else opened.world_size
+    if size > 1:
+        raise InvalidArgument(
+            f"no_dist=True is for a process that saves alone, but this is one of {size} ranks, and a save "
+            "waits for all of them. Call save on every rank without no_dist, which calls no collective "
+            f"either; or call shoal.torch.checkpointer({root!r}, rank=0, world_size=1, job_id=...) first in "
+            "the one process that saves, with a job id of its own for each run"
+        )
+
+
+def _launched_ranks() -> int:
+    """How many ranks a Checkpointer will find that is opened without options."""
+    # The job id does not matter, and may not exist yet where a process group is to pass it on.
+    found = _client.Options.from_environment({"SHOAL_ROOT": "/", "SHOAL_JOB_ID": "any"}).world_size
+    dist = torch.distributed
+    if found == 1 and dist.is_available() and dist.is_initialized() and dist.get_backend() != "fake":
+        return int(dist.get_world_size())
+    return int(found)
+
+
 class AsyncSave(AsyncSaveResponse):
     """A save in flight. `staging_completion` is done when async_save returns; `upload_completion` when the
     checkpoint is committed. It also has the methods of the Future that DCP's async_save returns."""
@@ -186,10 +211,12 @@ def save(
     no_dist: bool = False,
     use_collectives: bool = True,
 ) -> _client.Metadata:
-    """Saves a state and waits until the checkpoint is committed. Calls no collective, whatever no_dist and
-    use_collectives say. DTensors are described by their device_mesh and placements."""
+    """Saves a state and waits until the checkpoint is committed. Calls no collective, whatever
+    use_collectives says. DTensors are described by their device_mesh and placements. no_dist=True is rejected
+    in a job of several ranks, because all of them save."""
     _reject(storage_writer=storage_writer, planner=planner, process_group=process_group)
     root, step = _root_and_step(checkpoint_id)
+    _check_no_dist(no_dist, root)
     return checkpointer(root).save(step, state_dict).committed()
 
 
@@ -205,11 +232,13 @@ def async_save(
     no_dist: bool = False,
     use_collectives: bool = True,
 ) -> AsyncSave:
-    """Copies a state and returns. The state may change as soon as this call has returned."""
+    """Copies a state and returns. The state may change as soon as this call has returned. no_dist is as in
+    save."""
     _reject(
         storage_writer=storage_writer, planner=planner, process_group=process_group, async_stager=async_stager
     )
     root, step = _root_and_step(checkpoint_id)
+    _check_no_dist(no_dist, root)
     return AsyncSave(checkpointer(root).save(step, state_dict))
 
 

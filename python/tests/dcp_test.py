@@ -153,6 +153,25 @@ def test_a_root_has_one_word_for_its_steps(step_7):
         assert_loaded(state)
 
 
+@pytest.mark.parametrize("call", [shoal.torch.save, shoal.torch.async_save])
+def test_one_rank_of_several_may_not_save_alone_unless_its_checkpointer_is_a_job_of_one(
+    step_7, monkeypatch, call
+):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(shoal.InvalidArgument, match="this is one of 2 ranks.*rank=0, world_size=1"):
+        call(some_state(), checkpoint_id=step_7, no_dist=True)
+    shoal.torch.checkpointer(step_7.parent, rank=0, world_size=1, job_id="alone")
+    call(some_state(), checkpoint_id=step_7, no_dist=True)
+    shoal.torch.checkpointer(step_7.parent).wait_all()
+    assert shoal.torch.checkpointer(step_7.parent).latest().step == 7
+
+
+def test_no_dist_is_as_nothing_in_a_process_without_a_launcher(step_7):
+    assert shoal.torch.save(some_state(), checkpoint_id=step_7, no_dist=True).step == 7
+
+
 def test_a_checkpointer_that_was_closed_is_opened_again(step_7):
     shoal.torch.save(some_state(), checkpoint_id=step_7)
     first = shoal.torch.checkpointer(step_7.parent)
