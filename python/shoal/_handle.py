@@ -51,8 +51,8 @@ class Warnings:
 
 
 class SaveHandle:
-    """One save in flight. Any thread may use it. It keeps its Checkpointer open. To drop it does not cancel
-    the save.
+    """One save in flight. Any thread may use it. It keeps its Checkpointer open until `committed` has
+    returned. To drop it does not cancel the save.
 
     A failure is reported by `committed`, by `exception` and by `await`. If none of them was called, the next
     save and close raise it, and at exit it is printed.
@@ -117,6 +117,7 @@ class SaveHandle:
                 self.seconds_to_decision,
             )
         self._warnings.log()
+        self._checkpointer = None
         return metadata
 
     def exception(self) -> Error | None:

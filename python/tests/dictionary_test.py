@@ -92,11 +92,12 @@ def test_a_handle_polls_waits_awaits_and_calls_back(checkpointer):
 
 def test_a_handle_outlives_the_name_of_its_checkpointer(root):
     root.mkdir()
-    for step in (1, 2):
-        handle = shoal.Checkpointer(root).save(step, {"x": np.zeros(1_000_000)})
+    handles = []
+    for step in (1, 2):  # a second Checkpointer of a root is refused while the first one is open
+        handles.append(shoal.Checkpointer(root).save(step, {"x": np.zeros(1_000_000)}))
         gc.collect()
-        assert handle.committed(60).step == step
-        del handle  # and with it the Checkpointer, at once: else the next one of this root is refused
+        assert handles[-1].committed(60).step == step
+    assert [handle.committed(0).step for handle in handles] == [1, 2] and handles[0].stats.bytes_staged
     with shoal.Checkpointer(root) as opened:
         assert [info.step for info in opened.list()] == [1, 2]
 
