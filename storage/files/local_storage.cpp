@@ -188,12 +188,14 @@ class LocalWriteFile final : public WriteFile {
     if (number != 0) return io_error(number, full_path_, "rename", Access::writing);
     return storage_.sync_chain(chain_, folder_path_);
   }
-  Result<bool> publish() override {
+  Result<bool> publish() override { return publish(false); }
+  // may_be_swept: who creates the object under this name may sweep the folder, and with it the temporary
+  // file.
+  Result<bool> publish(bool may_be_swept) {
     SHOAL_RETURN_IF_ERROR(sync());
     int number = storage_.last(chain_).link(temporary_, name_);
     file_.reset();
-    // Who created the object under this name may have swept the folder, and with it the temporary file.
-    if (number == ENOENT && exists()) number = EEXIST;
+    if (number == ENOENT && may_be_swept && exists()) number = EEXIST;
     remove_temporary();
     if (number != 0 && number != EEXIST) return io_error(number, full_path_, "link", Access::writing);
     SHOAL_RETURN_IF_ERROR(storage_.sync_chain(chain_, folder_path_));
@@ -388,13 +390,13 @@ Nonce LocalStorage::next_nonce() {
 Result<bool> LocalStorage::create_exclusive(const std::string& path, ByteView data) {
   SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, next_nonce(), data.size()));
   SHOAL_RETURN_IF_ERROR(file->append(data));
-  return file->publish();
+  return file->publish(true);
 }
 
 Result<bool> LocalStorage::create_in_folder(const std::string& path, ByteView data) {
   SHOAL_ASSIGN_OR_RETURN(auto file, LocalWriteFile::make(*this, path, next_nonce(), data.size(), false));
   SHOAL_RETURN_IF_ERROR(file->append(data));
-  return file->publish();
+  return file->publish(true);
 }
 
 Status LocalStorage::replace(const std::string& path, ByteView data) {
