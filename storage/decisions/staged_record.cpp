@@ -61,10 +61,13 @@ Status write_staged_record(Storage& storage, const StagedRecord& record) {
   out.setAssignmentId(schema::data_of(record.assignment_id));
   plan::write_user(out, record.user);
   const std::string path = staged_record_path(record.key, record.rank);
-  SHOAL_ASSIGN_OR_RETURN(bool created, create_record(storage, kStagedRecord, path, out));
-  if (created) return ok_status();
-  SHOAL_ASSIGN_OR_RETURN(StagedRecord existing, read_staged_record(storage, record.key, record.rank));
-  if (existing == record) return ok_status();
+  const Result<bool> created = create_record(storage, kStagedRecord, path, out);
+  if (created.ok() && *created) return ok_status();
+  // A rank that is offered again has its record already, also if the disk is full by now.
+  const Result<StagedRecord> existing = read_staged_record(storage, record.key, record.rank);
+  if (existing.ok() && *existing == record) return ok_status();
+  SHOAL_RETURN_IF_ERROR(created.status());
+  SHOAL_RETURN_IF_ERROR(existing.status());
   return Status(Code::already_exists, fmt::format("{}/{}: another record of this rank exists already: "
                                                   "another process of this rank has staged this attempt",
                                                   storage.describe(), path));
