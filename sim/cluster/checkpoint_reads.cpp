@@ -241,7 +241,10 @@ bool CheckpointReads::is_damaged(const Read& read) const {
   if (read.falls_back) {
     return std::ranges::none_of(all, [&](const AttemptKey& key) { return root.is_sound(key); });
   }
-  return std::ranges::any_of(all, [&](const AttemptKey& key) { return root.damaged_at(key).has_value(); });
+  // Also of an attempt that is committed only later: its manifest exists before its nodes know.
+  return std::ranges::any_of(root.attempts(), [&](const AttemptKey& key) {
+    return (read.step == 0 || key.step == read.step) && root.damaged_at(key).has_value();
+  });
 }
 
 void CheckpointReads::fail(actors::ClientId client, const Read& read, const Status& outcome) {
