@@ -236,10 +236,10 @@ void CheckpointReads::check_failure(const Read& read, const Status& outcome) {
 bool CheckpointReads::is_damaged(const Read& read) const {
   const CountedRoot& root = cluster_.counted_root();
   if (read.found && root.damaged_at(*read.found)) return true;
-  std::vector<AttemptKey> all = root.committed();
-  std::erase_if(all, [&](const AttemptKey& key) { return read.step != 0 && key.step != read.step; });
-  if (read.falls_back) {
-    return std::ranges::none_of(all, [&](const AttemptKey& key) { return root.is_sound(key); });
+  if (read.falls_back) {  // what is committed later may come too late for it
+    return std::ranges::none_of(read.existed, [&](const AttemptKey& key) {
+      return (read.step == 0 || key.step == read.step) && root.is_sound(key);
+    });
   }
   // Also of an attempt that is committed only later: its manifest exists before its nodes know.
   return std::ranges::any_of(root.attempts(), [&](const AttemptKey& key) {
