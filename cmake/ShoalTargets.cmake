@@ -8,8 +8,7 @@
 #
 # A unit program is one ctest test, or SHARDS of them that share its cases. EACH_CASE is a filter of cases
 # that are ctest tests of their own: a case that calls GTEST_SKIP must be, so that ctest shows that it was
-# skipped. Every case of a process test is. Process tests have the machine to themselves: what they start
-# would use every processor, and is judged by deadlines that a busy machine does not keep.
+# skipped. Every case of a process test is.
 
 get_filename_component(SHOAL_ROOT "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE) # gpu/ is a project of its own too
 
