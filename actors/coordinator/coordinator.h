@@ -184,11 +184,6 @@ class Coordinator final : public Role {
   // For the tombstone. If all ranks, or all of a host, were rejected, the first one to fail is not the cause.
   std::string cause_of(const wire::SaveFailed& failed) const;
   void on_progress(TimeNs now, NodeId from, const wire::SaveProgress& progress, EffectWriter& out);
-  // --- rank-local: hints, which spare nodes their polls ---
-  // Answers the node whose report completes the set: it merges the set at once.
-  void on_manifests_published(NodeId from, const wire::ManifestsPublished& published, EffectWriter& out);
-  // A node has found its rank-local save committed.
-  void on_found_committed(NodeId from, const wire::Decided& decided, EffectWriter& out);
   // Answers a report. For an attempt that takes long, also with the news of it, which move the deadline of
   // the node.
   void send_pending(TimeNs now, NodeId to, const Attempt& attempt, EffectWriter& out);
@@ -254,6 +249,12 @@ class Coordinator final : public Role {
   void send_global_plan(Attempt& attempt, NodeId to, EffectWriter& out);
   void on_plan_gather(TimeNs now, NodeId from, const wire::PlanGathering& message, EffectWriter& out);
   void send_gathered_plans(Attempt& attempt, plan::GatherStage stage, NodeId to, EffectWriter& out);
+
+  // --- rank-local: hints, which spare nodes their polls (rank_local.cpp) ---
+  // Answers the node whose report completes the set: it merges the set at once.
+  void on_manifests_published(NodeId from, const wire::ManifestsPublished& published, EffectWriter& out);
+  // A node has found its rank-local save committed.
+  void on_found_committed(NodeId from, const wire::Decided& decided, EffectWriter& out);
 
   // --- ranks that are gone or lost (lost_ranks.cpp) ---
   void on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded& message, EffectWriter& out);

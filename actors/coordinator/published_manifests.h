@@ -1,5 +1,5 @@
-// PublishedManifests: counts the rank manifests that nodes report in mode rank-local, and remembers which
-// saves are committed. Part of the Coordinator.
+// PublishedManifests: counts the rank manifests that nodes report in mode rank-local. Part of the
+// Coordinator.
 //
 // The counts are hints: they tell a node when to look at the root, and the root decides. A node that was
 // replaced counts twice, so a set may be called complete too early. A report that is lost leaves it
@@ -17,13 +17,11 @@
 namespace shoal::actors {
 
 inline constexpr size_t kMaxSetsCounted = 16;
-inline constexpr size_t kMaxFoundRemembered = 1024;
 
 class PublishedManifests {
  public:
   // Returns true if nodes have reported as many manifests of this attempt as the world has ranks.
   bool take(NodeId from, const wire::ManifestsPublished& report) {
-    if (committed_.contains(report.key)) return false;
     sets_.put(report.key, {});
     Set& set = *sets_.get(report.key);
     uint32_t& of_node = set.by_node[from];
@@ -33,17 +31,12 @@ class PublishedManifests {
     return set.ranks >= report.world_size;
   }
 
-  bool is_committed(const AttemptKey& key) const { return committed_.contains(key); }
-  // Notes that the attempt is committed. Returns whether this is news.
-  bool committed(const AttemptKey& key) {
-    if (committed_.contains(key)) return false;
-    committed_.put(key, true);
+  void forget(const AttemptKey& key) {
     if (Set* set = sets_.get(key)) *set = {};
-    return true;
   }
 
   uint64_t memory_bytes() const {
-    uint64_t sum = committed_.size() * sizeof(AttemptKey) * 2;
+    uint64_t sum = 0;
     for (const auto& [key, set] : sets_) sum += set.by_node.size() * (sizeof(NodeId) + sizeof(uint32_t));
     return sum;
   }
@@ -54,7 +47,6 @@ class PublishedManifests {
     uint64_t ranks = 0;  // the sum of by_node
   };
   RecentMap<AttemptKey, Set> sets_{kMaxSetsCounted};
-  RecentMap<AttemptKey, bool> committed_{kMaxFoundRemembered};
 };
 
 }  // namespace shoal::actors

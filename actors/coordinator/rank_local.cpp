@@ -7,20 +7,20 @@ namespace shoal::actors {
 void Coordinator::on_manifests_published(NodeId from, const wire::ManifestsPublished& published,
                                          EffectWriter& out) {
   nodes_.insert(from);
-  if (manifests_published_.is_committed(
-          published.key)) {  // its session had ended when the others heard of it
-    return out.send(from, RoleKind::shard_writer, wire::Decided{published.key, true, ""});
-  }
-  if (!manifests_published_.take(from, published)) return;
+  // Its session may have ended when the others heard of the commit.
+  if (answer_decided(from, published.key, out) || !manifests_published_.take(from, published)) return;
   out.send(from, RoleKind::shard_writer,
            wire::ManifestsPublished{published.key, published.world_size, published.world_size});
 }
 
 void Coordinator::on_found_committed(NodeId from, const wire::Decided& decided, EffectWriter& out) {
   nodes_.insert(from);
-  if (!decided.committed || !manifests_published_.committed(decided.key)) return;
+  if (!decided.committed || decided_.contains(decided.key)) return;
+  const Outcome outcome{.committed = true};
+  decided_.put(decided.key, outcome);
+  manifests_published_.forget(decided.key);
   for (NodeId node : nodes_) {
-    if (node != from) out.send(node, RoleKind::shard_writer, wire::Decided{decided.key, true, ""});
+    if (node != from) out.send(node, RoleKind::shard_writer, decided_message(decided.key, outcome));
   }
   retention_.committed(out);
 }
