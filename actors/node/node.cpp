@@ -37,6 +37,7 @@
 #include "actors/node/watch/status_page.h"
 #include "actors/node/wiring.h"
 #include "base/clock.h"
+#include "local/socket/socket_file.h"
 #include "local/status/node_query.h"
 #include "storage/catalog/watched_catalog.h"
 #include "storage/root/attempt_views.h"
@@ -160,10 +161,7 @@ class Node {
 };
 
 std::string Node::socket_file() const {
-  const char* from_environment = std::getenv("SHOAL_SOCKET");
-  if (!options_.socket_file.empty()) return options_.socket_file;
-  if (from_environment != nullptr && *from_environment != '\0') return from_environment;
-  return paths_.socket_file;
+  return local::node_socket_file(options_.socket_file, paths_);
 }
 
 // Adds to the error of a held lock the job of the node that holds it, if that answers.

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "cli/node/node_settings.h"
 #include "local/job/job_token.h"
 #include "local/socket/socket.h"
+#include "local/socket/socket_file.h"
 #include "local/status/node_query.h"
 #include "storage/root/run_root.h"
 
@@ -182,10 +182,7 @@ bool asks_idle_node_to_end(const actors::NodeOptions& node) {
   if (node.idle_exit || node.read_only) return false;  // the client that starts such a node tries again
   const Result<local::NodePaths> paths = local::node_paths(node.root);
   if (!paths.ok()) return false;
-  const char* variable = std::getenv("SHOAL_SOCKET");
-  std::string socket_file = node.socket_file;
-  if (socket_file.empty() && variable != nullptr) socket_file = variable;
-  if (socket_file.empty()) socket_file = paths->socket_file;
+  const std::string socket_file = local::node_socket_file(node.socket_file, *paths);
   const Result<local::NodeStatus> holder = local::ask_node(socket_file, kHolderPatienceMs);
   if (!holder.ok() || !holder->ranks.empty() || holder->job_id == node.job_id) return false;
   Result<std::unique_ptr<local::LocalSocket>> socket = local::LocalSocket::connect(socket_file);

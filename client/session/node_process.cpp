@@ -20,6 +20,7 @@
 #include "base/owned_fd.h"
 #include "client/launch/settings.h"
 #include "client/session/node_process.h"
+#include "local/socket/socket_file.h"
 
 namespace shoal::client {
 
@@ -122,10 +123,10 @@ Result<local::Attached> attach(local::LocalSocket& socket, const CheckpointerOpt
 }  // namespace
 
 Result<std::string> socket_of(const CheckpointerOptions& options, const local::NodePaths& paths) {
-  if (const char* given = std::getenv("SHOAL_SOCKET"); given && *given) return std::string(given);
-  if (paths.socket_file.empty())
+  std::string socket_file = local::node_socket_file("", paths);
+  if (socket_file.empty())
     return Status(Code::invalid_argument, options.root + ": the node's socket has no path");
-  return paths.socket_file;
+  return socket_file;
 }
 
 Result<std::vector<std::string>> node_command(const CheckpointerOptions& options, uint32_t generation) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace shoal::local {
@@ -21,6 +22,12 @@ Status remove_socket_file(const std::string& path) {
                   path + ": exists and is not a socket: give the socket a path where no file is");
   }
   return ::unlink(path.c_str()) == 0 ? ok_status() : failed();
+}
+
+std::string node_socket_file(const std::string& given, const NodePaths& paths) {
+  if (!given.empty()) return given;
+  const char* variable = std::getenv("SHOAL_SOCKET");
+  return variable != nullptr && *variable != '\0' ? variable : paths.socket_file;
 }
 
 }  // namespace shoal::local

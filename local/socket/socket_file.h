@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "local/socket/socket.h"
 #include "shoal/status.h"
 
 namespace shoal::local {
@@ -10,5 +11,9 @@ namespace shoal::local {
 // Removes the socket file of a process that has ended, if there is one. Code::invalid_argument: `path` names
 // something that is not a socket, and it stays.
 Status remove_socket_file(const std::string& path);
+
+// The socket of the node of a root: `given`, else SHOAL_SOCKET, else that of the root; "" counts as not
+// given.
+std::string node_socket_file(const std::string& given, const NodePaths& paths);
 
 }  // namespace shoal::local
