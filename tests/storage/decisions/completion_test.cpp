@@ -289,6 +289,13 @@ class CompletionOfASmallModel : public Completion {
   std::vector<Rank> without_;
 };
 
+// Regression: a rank that was offered again failed, and the save was aborted although it was complete.
+TEST_F(CompletionOfASmallModel, KeepsARecordThatIsWrittenAgainOnAFullDisk) {
+  record_all();
+  memory_.files.set_capacity(1);
+  EXPECT_OK(record(*world_, without_[0]));
+}
+
 // Regression: such an attempt was never proven complete, and its finder aborted it.
 TEST_F(CompletionOfASmallModel, TakesTheRecordsOfRanksThatWriteNothing) {
   for (Rank rank : without_) {
