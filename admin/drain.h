@@ -39,8 +39,8 @@ struct DrainOptions {
 
 // What a look at the source has found since the look before.
 struct DrainNews {
-  std::vector<AttemptKey>
-      lost;                  // deleted at the source before they were copied, although the rules keep them
+  // Deleted at the source before they were copied, although the rules of the target keep them.
+  std::vector<AttemptKey> lost;
   uint64_t passed_over = 0;  // checkpoints that the rules of the target would not keep
   std::vector<std::pair<AttemptKey, Status>> unreadable;  // at the source; each is reported once
 };

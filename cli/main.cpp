@@ -139,8 +139,8 @@ namespace {
 // launch, and kExitUnusable for any other command.
 void install(int argc, char** argv) {
   shoal::base::open_standard_descriptors();
-  std::signal(SIGCHLD,
-              SIG_DFL);  // some supervisors ignore it, and the kernel then keeps no status of a child
+  // Some supervisors ignore it. The kernel would then keep no status of a child.
+  std::signal(SIGCHLD, SIG_DFL);
   const bool is_launch = argc > 1 && std::strcmp(argv[1], "launch") == 0;
   const bool is_node = is_launch || (argc > 1 && std::strcmp(argv[1], "node") == 0);
   // A write beyond RLIMIT_FSIZE fails with EFBIG, which names the file. What `launch` starts would inherit

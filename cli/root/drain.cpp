@@ -1,13 +1,10 @@
 // Shoal drain: follows the commits of a root and copies each to another one, which has rules of its own.
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,7 +13,6 @@
 
 #include "admin/drain.h"
 #include "admin/newest_of_both.h"
-#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
@@ -309,9 +305,7 @@ bool may_pass(Code code) {
 
 // The folder is then a root, which a drain may follow before the first job saves there.
 Status make_fast_root(const std::string& path) {
-  if (!base::is_in_object_store(path) && mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
-    return Status(Code::refused, fmt::format("cannot create folder {}: {}", path, std::strerror(errno)));
-  }
+  SHOAL_RETURN_IF_ERROR(create_folder_of_root(path));
   SHOAL_ASSIGN_OR_RETURN(const admin::OpenRoot root, admin::open_maybe_root(path));
   return storage::open_root(*root.storage, true, random_128()).status();
 }

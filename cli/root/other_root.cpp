@@ -11,13 +11,13 @@
 
 namespace shoal::cli {
 
-namespace {
-
-Status create_other(const std::string& other) {
-  if (base::is_in_object_store(other)) return ok_status();  // its first object makes it
-  if (mkdir(other.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
-  return Status(Code::refused, fmt::format("cannot create folder {}: {}", other, std::strerror(errno)));
+Status create_folder_of_root(const std::string& path) {
+  if (base::is_in_object_store(path)) return ok_status();  // its first object makes it
+  if (mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
+  return Status(Code::refused, fmt::format("cannot create folder {}: {}", path, std::strerror(errno)));
 }
+
+namespace {
 
 // A prefix needs no creation, so a mistyped one would become a root.
 Status check_prefix(const admin::OpenRoot& root, const std::string& path) {
@@ -34,7 +34,7 @@ Result<admin::OpenRoot> open_other_root(const admin::OpenRoot& root, const std::
                                         bool changes) {
   const bool is_bucket = base::is_in_object_store(path);
   if (is_bucket && !create) SHOAL_RETURN_IF_ERROR(check_prefix(root, path));
-  if (create && changes) SHOAL_RETURN_IF_ERROR(create_other(path));
+  if (create && changes) SHOAL_RETURN_IF_ERROR(create_folder_of_root(path));
   auto other = admin::open_copy_target(root, path, changes);
   if (other.status().code() != Code::not_found) return other;
   if (is_bucket) return Status(Code::refused, other.status().message());

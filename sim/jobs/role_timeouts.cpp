@@ -48,7 +48,7 @@ const NamedTimeout* timeout_named(std::string_view name) {
   return found == std::end(kNamedTimeouts) ? nullptr : found;
 }
 
-Status contradiction(const std::string& what) {
+Status invalid_timeout(const std::string& what) {
   return Status(Code::invalid_argument, what);
 }
 
@@ -60,12 +60,13 @@ Status set_role_timeout(std::string_view key, int64_t value, RoleTimeouts* into)
     std::vector<std::string> names;
     for (const NamedTimeout& each : kNamedTimeouts) names.emplace_back(each.name);
     const auto nearest = base::nearest_name(std::string(name), names);
-    return contradiction(
+    return invalid_timeout(
         fmt::format("'{}' is not a timeout of the roles{}", key,
                     nearest ? fmt::format(": did you mean '{}{}'?", kTimeoutsPrefix, *nearest) : ""));
   }
   if (value < 1 || value > kLongestTimeoutMs) {
-    return contradiction(fmt::format("{} = {}: it must lie between 1 and {}", key, value, kLongestTimeoutMs));
+    return invalid_timeout(
+        fmt::format("{} = {}: it must lie between 1 and {}", key, value, kLongestTimeoutMs));
   }
   into->insert_or_assign(std::string(name), static_cast<uint32_t>(value));
   return ok_status();
@@ -80,12 +81,13 @@ actors::Timeouts timeouts_of(const RoleTimeouts& set) {
 Status check_role_timeouts(const RoleTimeouts& set) {
   const actors::Timeouts timeouts = timeouts_of(set);
   if (timeouts.lease_renew_ms >= timeouts.lease_ttl_ms) {
-    return contradiction(fmt::format("timeouts.lease_renew_ms = {}: it must be less than lease_ttl_ms = {}",
-                                     timeouts.lease_renew_ms, timeouts.lease_ttl_ms));
+    return invalid_timeout(fmt::format("timeouts.lease_renew_ms = {}: it must be less than lease_ttl_ms = {}",
+                                       timeouts.lease_renew_ms, timeouts.lease_ttl_ms));
   }
   if (timeouts.resend_first_ms > timeouts.resend_most_ms) {
-    return contradiction(fmt::format("timeouts.resend_first_ms = {}: it must not exceed resend_most_ms = {}",
-                                     timeouts.resend_first_ms, timeouts.resend_most_ms));
+    return invalid_timeout(
+        fmt::format("timeouts.resend_first_ms = {}: it must not exceed resend_most_ms = {}",
+                    timeouts.resend_first_ms, timeouts.resend_most_ms));
   }
   return ok_status();
 }
