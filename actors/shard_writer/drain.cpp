@@ -41,25 +41,24 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& 
   send_ended_at(now + config_.timeouts.join_gather_ms * kMillisecond, out);
 }
 
-void ShardWriter::await_return(TimeNs now, Rank rank, EffectWriter& out) {
+void ShardWriter::await_return(TimeNs now, Rank rank, Departure how, EffectWriter& out) {
   TimerId& awaited = awaited_[rank];
   timers_.cancel(&awaited, out);
-  if (attached_.contains(rank)) {
-    awaited_.erase(rank);
-    return;
-  }
-  awaited = timers_.set(now + config_.timeouts.host_lost_ms * kMillisecond, out,
-                        [this, rank](TimeNs then_now, EffectWriter& then_out) {
-                          awaited_.erase(rank);
-                          if (ended_.contains(rank)) return;  // the launcher has reported more
-                          base::rare_path<"shard writer: a trainer vanished and did not come back">();
-                          on_trainer_ended(then_now,
-                                           {rank,
-                                            "it closed its connection without notice, and did not come "
-                                            "back within " +
-                                                human_seconds(config_.timeouts.host_lost_ms / 1e3)},
-                                           then_out);
-                        });
+  awaited = timers_.set(
+      now + config_.timeouts.host_lost_ms * kMillisecond, out,
+      [this, rank, how](TimeNs then_now, EffectWriter& then_out) {
+        awaited_.erase(rank);
+        if (ended_.contains(rank)) return;  // the launcher has reported more
+        if (how == Departure::closed) {
+          base::rare_path<"shard writer: a trainer closed its Checkpointer and opened no other one">();
+          return lose_rank(then_now, rank, how, then_out);
+        }
+        base::rare_path<"shard writer: a trainer vanished and did not come back">();
+        on_trainer_ended(then_now,
+                         {rank, "it closed its connection without notice, and did not come back within " +
+                                    human_seconds(config_.timeouts.host_lost_ms / 1e3)},
+                         then_out);
+      });
 }
 
 // Other hosts may wait for these ranks in saves that this node does not know.
@@ -69,6 +68,7 @@ void ShardWriter::send_ended(EffectWriter& out) {
     for (Rank rank : config_.expected_ranks) gone[rank];
     for (const auto& [rank, client] : attached_) gone[rank];
     for (const auto& [rank, how] : lost_) gone[rank];
+    for (const auto& [rank, timer] : awaited_) gone[rank];
   }
   for (const auto& [rank, how] : ended_) gone[rank] = how;
   wire::RanksEnded message;

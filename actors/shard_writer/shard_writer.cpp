@@ -123,7 +123,10 @@ void ShardWriter::on_attach(TimeNs now, ClientId client, const local::Attach& at
   attached_[attach.rank] = client;
   if (attach.pid != 0) pids_[attach.rank] = attach.pid;
   lost_.erase(attach.rank);
-  await_return(now, attach.rank, out);
+  if (auto awaited = awaited_.find(attach.rank); awaited != awaited_.end()) {
+    timers_.cancel(&awaited->second, out);
+    awaited_.erase(awaited);
+  }
   if (world_size_ == 0) world_size_ = attach.world_size;
   if (ended_.erase(attach.rank) != 0) send_ended_at(now, out);
 }
@@ -304,8 +307,10 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
   // Else another client attached for this rank.
   if (attached != attached_.end() && attached->second == client) {
     attached_.erase(attached);
-    lose_rank(now, rank, ended_cleanly ? Departure::closed : Departure::disconnected, out);
-    if (!ended_cleanly) await_return(now, rank, out);
+    const Departure how = ended_cleanly ? Departure::closed : Departure::disconnected;
+    // A trainer that closed its Checkpointer may open another one, and then stage what others have staged.
+    if (how != Departure::closed || ended_.contains(rank)) lose_rank(now, rank, how, out);
+    await_return(now, rank, how, out);
   }
   forget_if_unused(client, out);
 }

@@ -306,9 +306,9 @@ class ShardWriter final : public Role {
   Status never_stages(Rank rank, Departure how) const;
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& message, EffectWriter& out);
   void lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& out);
-  // A trainer that vanished may attach again within host_lost_ms. After that it counts as ended. If the rank
-  // is attached, there is nothing to wait for.
-  void await_return(TimeNs now, Rank rank, EffectWriter& out);
+  // A trainer may attach again within host_lost_ms. After that it counts as ended if it vanished; if it
+  // closed its Checkpointer, saves that lack this rank fail.
+  void await_return(TimeNs now, Rank rank, Departure how, EffectWriter& out);
   void send_ended(EffectWriter& out);
   void send_ended_at(TimeNs at, EffectWriter& out);  // repeats with back-off
   // Sends RanksEnded kRanksEndedRepeats times, from `first` on, so that the coordinator knows the ranks of
@@ -335,7 +335,7 @@ class ShardWriter final : public Role {
   base::FlatMap<Rank, int32_t> pids_;  // of the trainers that attached last, as far as they are known
   std::map<Rank, Departure> lost_;     // were attached and are gone, or will never attach
   std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher or the connection shows
-  std::map<Rank, TimerId> awaited_;    // ranks whose trainers vanished and may attach again
+  std::map<Rank, TimerId> awaited_;    // ranks that are not attached and may attach again
   std::set<ClientId> detached_;        // clients that end cleanly; their ClientLost follows
   std::set<ClientId> gone_;            // clients that are gone and whose slabs are still in use
   KnownWorlds worlds_;

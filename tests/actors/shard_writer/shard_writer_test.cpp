@@ -59,6 +59,16 @@ class AShardWriterByItself : public ::testing::Test {
     attach.world_size = 2;
     role_.from_client(kClient + rank, attach);
   }
+  void close(Rank rank) {
+    role_.from_client(kClient + rank, local::Detach{});
+    role_.handle(event::ClientLost{kClient + rank});
+  }
+  std::string why_failed(uint64_t step) {
+    const auto sent = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+    const auto failed = std::find_if(sent.begin(), sent.end(),
+                                     [&](const wire::SaveFailed& each) { return each.key.step == step; });
+    return failed == sent.end() ? "" : failed->why.message();
+  }
   // The trainer of rank 0 attaches by another connection, kAgain.
   void attach_again() {
     local::Attach attach;
@@ -240,18 +250,41 @@ TEST_F(AShardWriterByItself, NamesNoRankAsMissingThatHasReportedItsFailure) {
 // Regression: a trainer that had closed its Checkpointer and lived was said to have ended.
 TEST_F(AShardWriterByItself, TellsAClosedCheckpointerFromALostConnection) {
   attach(1);
-  role_.from_client(kClient + 1, local::Detach{});
-  role_.handle(event::ClientLost{kClient + 1});
+  close(1);
   stage(5);
+  role_.pass(config().timeouts.host_lost_ms * kMillisecond);
+  EXPECT_EQ(why_failed(5), "its trainer closed its Checkpointer before it staged this save");
   stage(6);
-  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
-  ASSERT_EQ(failed.size(), 2u);
-  EXPECT_EQ(failed[0].why.message(), "its trainer closed its Checkpointer before it staged this save");
+  EXPECT_EQ(why_failed(6), "its trainer closed its Checkpointer before it staged this save");
   attach(1);
   role_.handle(event::ClientLost{kClient + 1});
   stage(7);
-  EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).at(2).why.message(),
-            "its connection to the node ended before it staged this save");
+  EXPECT_EQ(why_failed(7), "its connection to the node ended before it staged this save");
+}
+
+// Regression: while one rank opened a Checkpointer anew, the saves of faster ranks were aborted.
+TEST_F(AShardWriterByItself, WaitsForARankThatOpensItsCheckpointerAnew) {
+  world_known({0, 0});
+  attach(1);
+  stage(5);
+  close(1);
+  stage(6);
+  role_.pass((config().timeouts.host_lost_ms - 1) * kMillisecond);
+  attach(1);
+  role_.pass(config().timeouts.host_lost_ms * kMillisecond);
+  stage(5, 1);
+  stage(6, 1);
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
+}
+
+TEST_F(AShardWriterByItself, DoesNotWaitForARankThatClosedItsCheckpointerAndEnded) {
+  attach(1);
+  close(1);
+  stage(5);
+  role_.handle(event::TrainerEnded{1, "it ended with exit status 0"});
+  const auto failed = role_.sent<wire::SaveFailed>(kCoordinatorNode);
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_THAT(failed[0].why.message(), HasSubstr("it ended with exit status 0"));
 }
 
 TEST_F(AShardWriterByItself, WarnsOfTheAbortOfASaveForWhichNoneOfItsRanksCalled) {
