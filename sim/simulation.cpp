@@ -37,6 +37,7 @@ bool leaves_sweeps_alone(const Failure& failure) {
     case Failure::Kind::ends:
     case Failure::Kind::vanishes:
     case Failure::Kind::reconnects:
+    case Failure::Kind::reopens:
     case Failure::Kind::flips:
     case Failure::Kind::delays:
     case Failure::Kind::doubles:
@@ -161,6 +162,7 @@ bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) 
         away_ms += failure.by_ms;
         break;
       case Failure::Kind::reads_fail:
+      case Failure::Kind::reopens:
         away_ms += failure.for_ms;
         break;
       default:
@@ -186,6 +188,7 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
       case Failure::Kind::ends:
       case Failure::Kind::vanishes:
       case Failure::Kind::reconnects:
+      case Failure::Kind::reopens:
       case Failure::Kind::flips:
       case Failure::Kind::delays:
       case Failure::Kind::doubles:

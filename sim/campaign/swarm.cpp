@@ -103,12 +103,12 @@ enum class Theme : uint8_t {
 constexpr std::array kHarmless = {
     Failure::Kind::stalls, Failure::Kind::restarts, Failure::Kind::coordinates, Failure::Kind::cut,
     Failure::Kind::delays, Failure::Kind::doubles,  Failure::Kind::reorders,    Failure::Kind::reads_fail,
-    Failure::Kind::sweeps, Failure::Kind::stops,
+    Failure::Kind::sweeps, Failure::Kind::stops,    Failure::Kind::reopens,
 };
 
 // Kinds that belong together: trainers, nodes, links, disks.
 const std::array<std::vector<Failure::Kind>, 4> kGroups = {{
-    {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::reconnects},
+    {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::reconnects, Failure::Kind::reopens},
     {Failure::Kind::dies, Failure::Kind::stalls, Failure::Kind::restarts, Failure::Kind::coordinates,
      Failure::Kind::stops},
     {Failure::Kind::cut, Failure::Kind::loses, Failure::Kind::delays, Failure::Kind::doubles,

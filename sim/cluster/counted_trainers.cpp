@@ -331,12 +331,34 @@ void CountedTrainers::reconnect(Rank rank) {
   find_node(rank);
 }
 
+void CountedTrainers::reopen(Rank rank, actors::TimeNs after) {
+  trainers_[rank].reopens_after = after;
+  close_if_wanted(rank);
+}
+
+// A call of save or of close that waits keeps a trainer from closing.
+void CountedTrainers::close_if_wanted(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  const size_t node = node_of(rank);
+  const bool waits = trainer.save != 0 || !trainer.undecided.empty();
+  if (trainer.reopens_after == 0 || waits || !trainer.alive || !trainer.is_attached ||
+      !cluster_.serves(node)) {
+    return;
+  }
+  cluster_.from_client(node, cluster_.client(rank), local::Detach{});
+  cluster_.break_connection(node, rank);
+  attach_later(rank, std::exchange(trainer.reopens_after, 0));
+}
+
 void CountedTrainers::find_node(Rank rank) {
+  const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
+  attach_later(rank, static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most))));
+}
+
+void CountedTrainers::attach_later(Rank rank, actors::TimeNs later) {
   Trainer& trainer = trainers_[rank];
   trainer.is_attached = false;
   drop_decided_slabs(rank);
-  const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
-  const auto later = static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most)));
   events_.schedule(
       events_.now() + later,
       [this, rank, returns = ++trainer.returns] {
@@ -488,6 +510,7 @@ void CountedTrainers::give_up(size_t node) {
 void CountedTrainers::on_decided(Rank rank, const local::Decided& decided) {
   trainers_[rank].undecided.erase(static_cast<uint32_t>(decided.step));
   receive(rank, decided);
+  close_if_wanted(rank);
 }
 
 void CountedTrainers::receive(Rank rank, const local::Decided& decided) {

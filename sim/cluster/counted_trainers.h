@@ -93,6 +93,9 @@ class CountedTrainers {
   // The connection of this trainer to its node breaks. It attaches again at a random time, and offers its
   // undecided saves. Does nothing if no node serves its host. Precondition: keeps_offers.
   void reconnect(Rank rank);
+  // This trainer closes its Checkpointer as soon as it has heard the outcome of its saves, and opens another
+  // one so much later. Until then it calls no save. Precondition: keeps_offers.
+  void reopen(Rank rank, actors::TimeNs after);
   // A bit of this trainer's memory flips (Failure::Kind::flips).
   void flip(Rank rank) { replicas_.flip(rank, mix64(job_.seed ^ rank)); }
   // No node serves this host. The client of each trainer that has waited for kAttachTimeoutNs reports an
@@ -139,6 +142,7 @@ class CountedTrainers {
     std::vector<plan::PlannerPlan> made;       // it asks, and its planner has made the global plan
     bool is_attached = true;                   // attached to the process that serves its host now
     uint32_t returns = 0;                      // how often it had to find another process
+    actors::TimeNs reopens_after = 0;          // it closes its Checkpointer soon, and opens another one then
     base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers
     std::vector<uint32_t> at_node;             // slabs that it has staged and no node freed; likewise
     uint32_t last_slab = 0;
@@ -169,6 +173,8 @@ class CountedTrainers {
   void go_on();  // if every living rank has returned from the save
   void forget_rank(Rank rank);
   void find_node(Rank rank);
+  void attach_later(Rank rank, actors::TimeNs later);
+  void close_if_wanted(Rank rank);
   void attach_again(Rank rank);
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);

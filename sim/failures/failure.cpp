@@ -70,6 +70,7 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::removes, "removes", "host ", "behind "},
     {Kind::collects, "collects", "host keep ", ""},
     {Kind::rots, "rots", "host ", "behind part permille "},
+    {Kind::reopens, "reopens", "rank for_ms ", ""},
 }};
 
 const Shape& shape_of(Kind kind) {

@@ -59,11 +59,12 @@ struct Failure {
     tags,      // the same with `shoal tag`
     removes,   // `shoal rm`, which refuses what must be kept
     collects,  // `shoal gc --keep-last`, which keeps `keep` checkpoints
-    rots,  // a bit of a file of a committed checkpoint flips on the disk. `part`: 0 the data of a shard, 1
-           // its header, 2 the manifest; `permille`: where. Needs true bytes. No save may fail because of
-           // it, and no load may bring other bytes
+    rots,     // a bit of a file of a committed checkpoint flips on the disk. `part`: 0 the data of a shard, 1
+              // its header, 2 the manifest; `permille`: where. Needs true bytes. No save may fail because of
+              // it, and no load may bring other bytes
+    reopens,  // the trainer of rank closes its Checkpointer, and opens another one for_ms later
   };
-  static constexpr size_t kKinds = 26;
+  static constexpr size_t kKinds = 27;
   static constexpr size_t kMixedKinds = 20;  // the first ones: those that a rule "mixed" draws by default
 
   Kind kind = Kind::dies;
@@ -92,7 +93,7 @@ struct Failure {
 
 inline bool is_of_rank(Failure::Kind kind) {  // of one trainer, not of hosts
   return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes ||
-         kind == Failure::Kind::reconnects || kind == Failure::Kind::flips;
+         kind == Failure::Kind::reconnects || kind == Failure::Kind::reopens || kind == Failure::Kind::flips;
 }
 // No save may fail, or take longer, because of it.
 inline bool excuses_nothing(Failure::Kind kind) {

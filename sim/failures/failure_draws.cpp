@@ -189,6 +189,7 @@ class Drawer {
     const bool is_rank = is_of_rank(failure.kind);
     if (is_rank) {
       failure.rank = random_.below(job_.ranks);
+      if (failure.kind == Kind::reopens) failure.for_ms = lasts;
       failures_.push_back(failure);
       return;
     }

@@ -32,6 +32,10 @@ class FailureInjector::Impl : public std::enable_shared_from_this<Impl> {
       case Failure::Kind::reconnects:
         if (failure.rank >= trainers_.ranks()) return;
         return trainers_.reconnect(static_cast<Rank>(failure.rank));
+      case Failure::Kind::reopens:
+        if (failure.rank >= trainers_.ranks()) return;
+        return trainers_.reopen(static_cast<Rank>(failure.rank),
+                                static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond);
       case Failure::Kind::flips:
         if (failure.rank < trainers_.ranks()) trainers_.flip(static_cast<Rank>(failure.rank));
         return;

@@ -188,6 +188,28 @@ TEST(ATrainer, ThatReconnectsWhileItsSaveIsWrittenLosesNothing) {
   }
 }
 
+// Regression: the saves that other ranks had staged meanwhile were aborted.
+TEST(ATrainer, ThatOpensItsCheckpointerAnewAbortsNoSave) {
+  for (const SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
+    std::vector<Failure> failures;
+    for (uint64_t rank = 8; rank < 24; ++rank) {
+      Failure failure{Kind::reopens, 20'300};  // the second save is written
+      failure.rank = rank;
+      failure.for_ms = 30'000 - 1'000 * rank;  // the third save begins before
+      failures.push_back(failure);
+    }
+    Scenario scenario = of_eight_hosts(failures, mode);
+    scenario.saves = 4;
+    scenario.timeouts["host_lost_ms"] = 40'000;
+    for (const SaveReport& save : simulated(scenario).saves) {
+      EXPECT_TRUE(save.is_committed()) << save.cause;
+    }
+    scenario.timeouts["host_lost_ms"] = 2'000;
+    const SaveReport third = simulated(scenario).saves[2];
+    EXPECT_THAT(third.cause, HasSubstr("its trainer closed its Checkpointer before it staged this save"));
+  }
+}
+
 // A live client whose call of save failed for want of a node reports that to the next one. Simulated trainers
 // did not, and the other hosts waited for the deadline.
 TEST(ATrainer, WhoseSaveFailedWithoutANodeReportsThatToTheNextNode) {
