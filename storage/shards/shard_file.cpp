@@ -32,6 +32,37 @@ Status verify_existing(Storage& storage, const std::string& path, const WrittenS
   return ok_status();
 }
 
+WrittenShard described(const BuiltShardHeader& header) {
+  return {header.bytes.size() + header.payload_bytes, xxh3_128(header.bytes), header.payload_bytes};
+}
+
+Result<WrittenShard> write_new(Storage& storage, const std::string& path, const Nonce& nonce,
+                               const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
+                               const UserMetadataPtr& user, std::atomic<uint64_t>* bytes_done) {
+  SHOAL_ASSIGN_OR_RETURN(ShardStream stream,
+                         ShardStream::create(storage, path, nonce, pieces, user, bytes_done));
+  for (ByteView piece : data) SHOAL_RETURN_IF_ERROR(stream.append_kept(piece));
+  return stream.publish();
+}
+
+// The file as write_new would write it, if the storage has it.
+Result<WrittenShard> find_written(Storage& storage, const std::string& path,
+                                  const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
+                                  const UserMetadataPtr& user) {
+  SHOAL_RETURN_IF_ERROR(storage.open(path).status());
+  SHOAL_ASSIGN_OR_RETURN(BuiltShardHeader header, build_shard_header(pieces, user));
+  uint64_t digests = 0;
+  for (ByteView piece : data) {
+    for (; !piece.empty(); piece = piece.subspan(std::min(piece.size(), base::kDigestBlockBytes))) {
+      const ByteView block = piece.first(std::min(piece.size(), base::kDigestBlockBytes));
+      put_digest(&header, digests++, base::block_digest(block));
+    }
+  }
+  const WrittenShard expected = described(header);
+  SHOAL_RETURN_IF_ERROR(verify_existing(storage, path, expected));
+  return expected;
+}
+
 }  // namespace
 
 Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces, const UserMetadataPtr& user) {
@@ -52,10 +83,11 @@ Result<WrittenShard> write_shard(Storage& storage, const std::string& path, cons
                   fmt::format("shard piece '{}': {} bytes were given, but {} announced", pieces[i].key,
                               data[i].size(), pieces[i].bytes));
   }
-  SHOAL_ASSIGN_OR_RETURN(ShardStream stream,
-                         ShardStream::create(storage, path, nonce, pieces, user, bytes_done));
-  for (ByteView piece : data) SHOAL_RETURN_IF_ERROR(stream.append_kept(piece));
-  return stream.publish();
+  Result<WrittenShard> written = write_new(storage, path, nonce, pieces, data, user, bytes_done);
+  if (written.ok() || written.status().code() != Code::no_space) return written;
+  // An earlier node may have written this file, and another file may have filled the disk since.
+  Result<WrittenShard> earlier = find_written(storage, path, pieces, data, user);
+  return earlier.ok() ? earlier : written;
 }
 
 Result<ShardStream> ShardStream::create(Storage& storage, const std::string& path, const Nonce& nonce,
@@ -95,8 +127,7 @@ Status ShardStream::append(ByteView bytes, bool are_kept) {
 Result<WrittenShard> ShardStream::publish() {
   SHOAL_CHECK(digests_ == header_.digests && appended_ == header_.payload_bytes);
   SHOAL_RETURN_IF_ERROR(file_->patch(0, header_.bytes));
-  const WrittenShard written{header_.bytes.size() + header_.payload_bytes, xxh3_128(header_.bytes),
-                             header_.payload_bytes};
+  const WrittenShard written = described(header_);
   SHOAL_ASSIGN_OR_RETURN(bool ours, file_->publish());
   if (ours) return written;
   Status same = verify_existing(*storage_, path_, written);

@@ -138,8 +138,9 @@ Result<uint64_t> shard_file_bytes(const std::vector<ShardPiece>& pieces,
 
 // Writes the pieces to `path` in one pass and computes their digests (data[i] has pieces[i].bytes bytes).
 // Then patches the digests into the header and publishes the file. If the name is taken, verifies the
-// existing file completely and reports it if it equals the new one; otherwise Code::already_exists. If
-// bytes_done is not null, adds the written bytes to it, while the write runs.
+// existing file completely and reports it if it equals the new one; otherwise Code::already_exists. Does the
+// same if there is no space for the new file. If bytes_done is not null, adds the written bytes to it, while
+// the write runs.
 Result<WrittenShard> write_shard(Storage& storage, const std::string& path, const Nonce& nonce,
                                  const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
                                  const UserMetadataPtr& user = nullptr,

@@ -286,5 +286,21 @@ TEST(WriteShard, NamesTheFileWhenTheDiskIsFull) {
   EXPECT_THAT(status.message(), HasSubstr(kPath));
 }
 
+// Regression: a node that continued a save on a full disk aborted it, although all its files were written.
+TEST(WriteShard, FindsWhatAnEarlierWriterWroteWhenTheDiskIsFull) {
+  MemoryStorage memory;
+  SampleShard sample = small_sample();
+  const auto first = write(*memory, sample, 1);
+  ASSERT_OK(first.status());
+  memory.files.set_capacity(4096);
+  const auto again = write(*memory, sample, 2);
+  ASSERT_OK(again.status());
+  EXPECT_EQ(again->size, first->size);
+  EXPECT_EQ(again->header_digest, first->header_digest);
+  EXPECT_EQ(again->payload_bytes, first->payload_bytes);
+  sample.data[0][0] ^= std::byte{1};
+  EXPECT_EQ(write(*memory, sample, 3).status().code(), Code::no_space) << "the file holds other bytes";
+}
+
 }  // namespace
 }  // namespace shoal::storage
