@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -18,6 +19,7 @@
 #include "storage/open_storage.h"
 #include "storage/retention/retention.h"
 #include "storage/root/attempt_marks.h"
+#include "storage/root/run_claims.h"
 #include "storage/shards/shard_file.h"
 
 namespace shoal::admin {
@@ -171,6 +173,11 @@ Status check_other_root(storage::FileSystem* file_system, const std::string& sou
   return same("folder");
 }
 
+bool lies_in(const std::filesystem::path& inner, const std::filesystem::path& outer) {
+  const auto at = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first;
+  return at == outer.end();
+}
+
 Status check_empty(storage::Storage& folder) {
   SHOAL_ASSIGN_OR_RETURN(auto listed, folder.list(""));
   for (const storage::ObjectInfo& entry : listed) {
@@ -187,8 +194,20 @@ Status check_empty(storage::Storage& folder) {
 
 }  // namespace
 
+Status check_lies_outside(const std::string& root, const std::string& other) {
+  if (base::is_in_object_store(root) || base::is_in_object_store(other)) return ok_status();
+  std::error_code failed;
+  const auto a = std::filesystem::weakly_canonical(root, failed);
+  const auto b = std::filesystem::weakly_canonical(other, failed);
+  if (failed || a == b || (!lies_in(a, b) && !lies_in(b, a))) return ok_status();
+  const bool is_inside = lies_in(b, a);
+  return Status(Code::invalid_argument, fmt::format("{} lies inside {}: name a folder outside of it",
+                                                    is_inside ? other : root, is_inside ? root : other));
+}
+
 Result<OpenRoot> open_copy_target(const OpenRoot& source, const std::string& path, bool changes) {
   OpenRoot target;
+  SHOAL_RETURN_IF_ERROR(check_lies_outside(source.storage->describe(), path));
   SHOAL_ASSIGN_OR_RETURN(storage::OpenedStorage opened, storage::open_storage(path, random_128()));
   target.file_system = std::move(opened.disk);
   target.storage = std::move(opened.storage);
@@ -514,7 +533,10 @@ CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* 
   auto target_pin = PinLease::take(target_, key, std::string(kCopyHolder));
   if (!target_pin.ok()) return end(CopyResult::Outcome::failed, target_pin.status(), true);
 
-  if (Status claimed = storage::claim_for_copies(target_, key.generation, random_128()); !claimed.ok()) {
+  // The nonce of the claim says which run this was: see compare_newest.
+  const auto run = storage::read_generation_record(source_, key.generation);
+  const Nonce nonce = run.ok() ? run->nonce : random_128();
+  if (Status claimed = storage::claim_for_copies(target_, key.generation, nonce); !claimed.ok()) {
     return end(CopyResult::Outcome::failed, claimed.with_context(to_string(key) + " cannot be copied"));
   }
 

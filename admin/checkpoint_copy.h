@@ -43,10 +43,14 @@ inline constexpr uint64_t kStoreCopyWindowBytes = 2 * kStoreSliceBytes;
 // The free space of the file system that holds this folder.
 Result<uint64_t> free_space_of(storage::FileSystem& file_system, const std::string& folder);
 
+// Code::invalid_argument if one of these folders lies in the other one: what happens to the outer root would
+// happen to its copy.
+Status check_lies_outside(const std::string& root, const std::string& other);
+
 // Opens the root to copy to. An empty folder, which may hold a shoal.toml, or an empty prefix of a bucket
 // becomes a root if `changes` is set; otherwise its `id` stays zero. Code::not_found if the folder or bucket
 // does not exist, Code::refused if it holds something else than a run, Code::invalid_argument if it is the
-// root of `source`.
+// root of `source`, lies in it, or holds it.
 Result<OpenRoot> open_copy_target(const OpenRoot& source, const std::string& path, bool changes);
 
 struct CopyOptions {

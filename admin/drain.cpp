@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "admin/newest_of_both.h"
+
 namespace shoal::admin {
 
 void Drain::Pause::extend(int64_t now_ns) {
@@ -28,6 +30,9 @@ Status Drain::open_roots() {
                                              target.storage->describe()));
   }
   if (!target_) {
+    // Else the rules might delete the newest checkpoint of another job.
+    SHOAL_ASSIGN_OR_RETURN(const NewestOfBoth both, compare_newest(*source_, target));
+    SHOAL_RETURN_IF_ERROR(both.is_one_line);
     SHOAL_ASSIGN_OR_RETURN(const storage::AttemptList there, storage::list_attempt_states(*target.storage));
     at_target_.clear();
     for (const storage::AttemptInfo& info : there.attempts) {

@@ -1,5 +1,7 @@
 #include "admin/newest_of_both.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -18,6 +20,27 @@ Result<std::optional<AttemptKey>> newest_of(const OpenRoot& root) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<storage::AttemptView> views, choose_attempts(root, newest));
   const storage::AttemptView* view = newest_checkpoint(views);
   return view == nullptr ? std::nullopt : std::optional<AttemptKey>(view->key);
+}
+
+// A copy keeps the nonce of the claim of its run (CheckpointCopier). So two roots that both have a claim of a
+// generation show by it whether they mean one run.
+std::optional<Nonce> run_of(const std::vector<storage::GenerationRecord>& claims, uint32_t generation,
+                            bool counts_launcher) {
+  const auto found = std::ranges::find(claims, generation, &storage::GenerationRecord::generation);
+  if (found == claims.end() || (!counts_launcher && found->job_id == kNextRunJobId)) return std::nullopt;
+  return found->nonce;
+}
+
+Status not_one_line(const OpenRoot& fast, const std::optional<AttemptKey>& of_fast, const OpenRoot& other,
+                    const AttemptKey& newest) {
+  return Status(
+      Code::refused,
+      fmt::format(
+          "{0} and {1} have gone on without each other: run {2} of {1}, which has {3}, is another one "
+          "than run {2} of {0}, which has {4}. To go on from {1}, drain to it from a new folder; to go "
+          "on from {0}, drain to a new folder or prefix",
+          fast.storage->describe(), other.storage->describe(), newest.generation, to_string(newest),
+          of_fast ? to_string(*of_fast) : "no checkpoint"));
 }
 
 }  // namespace
@@ -40,6 +63,12 @@ Result<NewestOfBoth> compare_newest(const OpenRoot& fast, const OpenRoot& other)
   out.is_newer = out.newest && (!of_fast || *out.newest > *of_fast);
   SHOAL_ASSIGN_OR_RETURN(const auto claims_of_other, storage::list_generations(*other.storage));
   SHOAL_ASSIGN_OR_RETURN(const auto claims, storage::list_generations(*fast.storage));
+  if (out.newest) {
+    // The launcher claims a number in the fast root only before it copies back a newer checkpoint.
+    const auto here = run_of(claims, out.newest->generation, !out.is_newer);
+    const auto there = run_of(claims_of_other, out.newest->generation, true);
+    if (here && there && *here != *there) out.is_one_line = not_one_line(fast, of_fast, other, *out.newest);
+  }
   uint32_t highest_of_other = claims_of_other.empty() ? 0 : claims_of_other.back().generation;
   if (out.newest) highest_of_other = std::max(highest_of_other, out.newest->generation);
   const uint32_t highest = claims.empty() ? 0 : claims.back().generation;

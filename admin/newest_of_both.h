@@ -18,6 +18,9 @@ Result<OpenRoot> open_maybe_root(const std::string& path);
 struct NewestOfBoth {
   std::optional<AttemptKey> newest;  // of `other`
   bool is_newer = false;             // than every checkpoint of the fast root: it is to be copied back
+  // OK unless both roots have gone on without each other: the run of `newest` is not the one that has this
+  // generation in the fast root. No order is right for these. Code::refused says what to do.
+  Status is_one_line;
   // For claim_for_next_run. nullopt: the next run of the fast root gets a high enough number anyway.
   std::optional<uint32_t> generation_to_claim;
 };

@@ -94,8 +94,13 @@ int run(const Command& command, const std::vector<std::string>& given) {
   } catch (const std::exception&) {
     end_with_crash_report();
   }
-  if (std::fflush(stdout) == 0) return status;
-  std::perror("shoal: standard output");
+  const bool had_failed = std::ferror(stdout) != 0;  // an earlier flush; its errno is lost
+  if (std::fflush(stdout) == 0 && !had_failed) return status;
+  if (had_failed) {
+    std::fprintf(stderr, "shoal: standard output: not everything could be written\n");
+  } else {
+    std::perror("shoal: standard output");
+  }
   return kExitUnusable;
 }
 

@@ -111,6 +111,7 @@ Result<std::optional<AttemptKey>> prepare_fast_root(const FastRoot& wanted) {
   SHOAL_ASSIGN_OR_RETURN(const admin::OpenRoot other, open_drain_target(wanted, fast));
   SHOAL_RETURN_IF_ERROR(check_takes_copies(other));
   SHOAL_ASSIGN_OR_RETURN(const admin::NewestOfBoth both, admin::compare_newest(fast, other));
+  SHOAL_RETURN_IF_ERROR(both.is_one_line);
   if (!both.is_newer && !both.generation_to_claim) return std::optional<AttemptKey>();
   if (fast.id == RootId{}) {
     SHOAL_ASSIGN_OR_RETURN(fast, admin::open_copy_target(other, wanted.root, true));

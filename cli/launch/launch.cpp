@@ -380,6 +380,7 @@ void add_drain_options(CLI::App* command, LaunchFlags* flags) {
           ->add_option("--drain-to", flags->drain_to,
                        "Folder or s3://BUCKET/PREFIX to which every checkpoint is copied in the background")
           ->excludes("--read-only")
+          ->check([](const std::string& path) { return path.empty() ? "it is empty" : std::string(); }, "")
           ->group(kDrainGroup);
   add_retention_settings(*command, &flags->drain_rules, "drain-");
   command

@@ -24,6 +24,7 @@ namespace {
 constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr uint32_t kStopSignalsToKill = 3;         // from the third signal on, does not wait for the trainers
 constexpr std::chrono::seconds kTrainerGrace{10};  // from SIGTERM to SIGKILL
+constexpr std::chrono::seconds kDrainGrace{5};     // likewise
 constexpr std::chrono::seconds kLongestDrainRestartPause{60};
 constexpr std::chrono::minutes kDrainRunsWell{10};  // after which it is started again soon
 constexpr std::chrono::seconds kDrainTellsAfter{1};
@@ -310,18 +311,21 @@ bool Launcher::finish_drain() {
   const Clock::time_point patience_ends = Clock::now() + plan_.drain_patience;
   Clock::time_point deadline = std::min(patience_ends, Clock::now() + kDrainTellsAfter);
   bool is_asked_to_end = false;
+  const uint32_t signals_before = stop_signals_;
   while (!drain_.wait_status) {
     handle_events(-1, deadline);
-    if (drain_.wait_status || Clock::now() < deadline) continue;
+    const Clock::time_point now = Clock::now();
+    const bool must_end = now >= patience_ends || stop_signals_ != signals_before;
+    if (drain_.wait_status || (now < deadline && (is_asked_to_end || !must_end))) continue;
     if (is_asked_to_end) {
       kill(drain_.pid, SIGKILL);
-    } else if (Clock::now() >= patience_ends) {
+    } else if (must_end) {
       kill(drain_.pid, SIGTERM);
       is_asked_to_end = true;
     } else {
       report("copying what is left to {}, for at most {} s", plan_.drain_to, plan_.drain_patience.count());
     }
-    deadline = is_asked_to_end ? Clock::now() + kTrainerGrace : patience_ends;
+    deadline = is_asked_to_end ? now + kDrainGrace : patience_ends;
   }
   if (exit_status_of(*drain_.wait_status) == kExitOk) return true;
   report(
@@ -386,7 +390,6 @@ void Launcher::handle_signal(int number) {
   if (node_is_stopping_) {
     // The node's second signal: it ends at once.
     if (asks_to_stop(number) && !node_.wait_status) kill(node_.pid, SIGTERM);
-    if (asks_to_stop(number) && drain_is_finishing_ && !drain_.wait_status) kill(drain_.pid, SIGTERM);
     return;
   }
   if (stop_signals_ >= kStopSignalsToKill) {

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,18 @@ Status failed(const char* what, uint64_t bytes) {
   const Code code = errno == ENOMEM || errno == ENOSPC || errno == EFAULT ? Code::no_space : Code::io;
   return Status(
       code, fmt::format("cannot make a slab of {}: {}: {}", human_bytes(bytes), what, std::strerror(errno)));
+}
+
+// The limit of the size of files applies to shared memory too, and the kernel ends a process that exceeds it.
+Status check_file_limit(uint64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur) {
+    return ok_status();
+  }
+  return Status(Code::no_space,
+                fmt::format("cannot make a slab of {}: this process may make files of at most {} "
+                            "(raise or remove the limit: ulimit -f)",
+                            human_bytes(bytes), human_bytes(limit.rlim_cur)));
 }
 
 Status fault_in(int fd, std::byte* data, uint64_t bytes) {
@@ -59,6 +72,7 @@ Result<MemorySlab> MemorySlab::make_empty(uint64_t bytes) {
   MemorySlab slab;
   slab.fd_ = base::OwnedFd(::memfd_create("shoal-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!slab.fd_.valid()) return failed("memfd_create", bytes);
+  SHOAL_RETURN_IF_ERROR(check_file_limit(bytes));
   if (::ftruncate(slab.fd(), static_cast<off_t>(bytes)) != 0) return failed("ftruncate", bytes);
   if (::fcntl(slab.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return failed("F_ADD_SEALS", bytes);

@@ -30,9 +30,11 @@ Result<std::optional<std::string>> read_settings_file(const std::string& path) {
     if (errno == ENOENT || errno == ENOTDIR) return std::optional<std::string>();
     return Status(Code::io, fmt::format("{}: {}", path, std::strerror(errno)));
   }
+  // Opening a pipe would wait for a process that writes to it.
+  if (!S_ISREG(found.st_mode)) return Status(Code::io, path + ": this file cannot be read");
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxSettingsFileBytes + 1, '\0');
-  if (!S_ISREG(found.st_mode) || !file) return Status(Code::io, path + ": this file cannot be read");
+  if (!file) return Status(Code::io, path + ": this file cannot be read");
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) return Status(Code::io, path + ": this file cannot be read");
   text.resize(static_cast<size_t>(file.gcount()));

@@ -431,6 +431,16 @@ TEST_F(CopyTarget, MustBeAnotherFolder) {
   EXPECT_THAT(opened.status().message(), HasSubstr("the same folder"));
 }
 
+TEST_F(CopyTarget, MustNotLieInTheRootNorHoldIt) {
+  const std::string inside = golden_.root() + "/pins/copies";
+  const auto opened = open_copy_target(source_, inside, true);
+  EXPECT_EQ(opened.status().code(), Code::invalid_argument);
+  EXPECT_THAT(opened.status().message(), HasSubstr("lies inside " + golden_.root()));
+  const std::string above = fs::path(golden_.root()).parent_path();
+  EXPECT_EQ(open_copy_target(source_, above, true).status().code(), Code::invalid_argument);
+  EXPECT_TRUE(check_lies_outside(golden_.root(), golden_.root() + "-2").ok());
+}
+
 TEST_F(CopyTarget, MustHoldNothingElse) {
   std::ofstream(other() + "/notes.txt") << "mine\n";
   auto opened = open_copy_target(source_, other(), true);

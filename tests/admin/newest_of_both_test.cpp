@@ -73,6 +73,46 @@ TEST_F(NewestOfBothTest, IsCopiedBackOverOlderRunsOfTheFastRoot) {
   EXPECT_EQ(storage::claim_generation(*fast_, "next", nonce_of(3))->generation, 3u);
 }
 
+// Regression: a job that had gone on in its fast root without a drain came back, and the rules of the other
+// root deleted the newer checkpoints of the job that had taken its place.
+TEST_F(NewestOfBothTest, AreOfTwoLinesIfTheRootsMeanDifferentRunsByOneGeneration) {
+  ASSERT_OK(storage::claim_for_copies(*other_, 1, nonce_of(9)));
+  commit_copied(*other_, {1, 20, 1}, 8);
+  begin_run_in_fast_root();
+  commit_copied(*fast_, {1, 7, 1}, 8);
+  EXPECT_EQ(compare().is_one_line.code(), Code::refused);
+  begin_run_in_fast_root();
+  commit_copied(*fast_, {2, 8, 1}, 8);
+  const Status refused = compare().is_one_line;
+  EXPECT_EQ(refused.code(), Code::refused) << "also if that of the fast root is newer";
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("which has step 20 (g1a1), is another one"));
+}
+
+TEST_F(NewestOfBothTest, AreOfOneLineIfOneIsACopyOfTheOther) {
+  begin_run_in_fast_root();
+  const AttemptKey key{1, 7, 1};
+  commit_copied(*fast_, key, 8);
+  std::atomic<uint64_t> bytes{0};
+  ASSERT_EQ(CheckpointCopier(*fast_, *other_, kTargetId).copy(key, &bytes).outcome,
+            CopyResult::Outcome::copied);
+  EXPECT_OK(compare().is_one_line);
+  commit_copied(*fast_, {1, 8, 1}, 8);
+  EXPECT_OK(compare().is_one_line);
+  begin_run_in_fast_root();
+  commit_copied(*fast_, {2, 8, 1}, 8);
+  EXPECT_OK(compare().is_one_line);
+}
+
+// A machine that was lost before its last run had copied anything.
+TEST_F(NewestOfBothTest, AreOfOneLineIfTheLauncherHasClaimedTheNumberThatAJobElsewhereUsed) {
+  begin_run_in_fast_root();
+  ASSERT_OK(claim_for_next_run(fast(), 2));
+  ASSERT_OK(storage::claim_for_copies(*other_, 2, nonce_of(9)));
+  commit_copied(*other_, {2, 20, 1}, 8);
+  EXPECT_TRUE(compare().is_newer);
+  EXPECT_OK(compare().is_one_line);
+}
+
 TEST_F(NewestOfBothTest, IsThatOfTheFastRootIfAllOfTheOtherIsOlderOrTheSame) {
   begin_run_in_fast_root();
   commit_copied(*fast_, {1, 9, 1}, 8);

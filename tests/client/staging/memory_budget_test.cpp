@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -74,6 +75,20 @@ TEST(MemorySlab, IsSealedAndOfAWholeNumberOfHugePages) {
   EXPECT_TRUE(local::check_slab(slab.fd(), 2 << 20).ok());
   EXPECT_NE(::ftruncate(slab.fd(), 0), 0);
   EXPECT_EQ(MemorySlab::make(local::kMaxSlabBytes + 1).status().code(), Code::too_large);
+}
+
+// Regression: the kernel ended the trainer with SIGXFSZ.
+TEST(Slab, BeyondTheLimitOfTheSizeOfFilesIsAnError) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit lower{1 << 20, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &lower), 0);
+  const Status refused = MemorySlab::make(2 << 20).status();
+  const Status fits = MemorySlab::make(1 << 20).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(refused.code(), Code::no_space);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("ulimit -f"));
+  EXPECT_TRUE(fits.ok()) << fits.to_string();
 }
 
 }  // namespace

@@ -183,6 +183,12 @@ TEST_F(SettingsFiles, AMistakeInAFileIsNamedWithItsLine) {
   EXPECT_EQ(Settings().add_files(root()).code(), Code::io);
 }
 
+// Regression: every command, and every trainer, waited for a writer for ever.
+TEST_F(SettingsFiles, APipeIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo((root() + "/shoal.toml").c_str(), 0600), 0);
+  EXPECT_EQ(Settings().add_file(root() + "/shoal.toml", false).code(), Code::io);
+}
+
 TEST_F(SettingsFiles, WhoMayWriteToTheRootChoosesNoFileAndNoPortOfAnother) {
   for (const Setting& setting : all_settings()) {
     if (!setting.is_environment_only()) continue;
