@@ -22,6 +22,7 @@ logger = logging.getLogger("shoal")
 State = typing.Mapping[str, typing.Any]
 Step = typing.Union[int, typing.Literal["latest"]]
 
+_NAMED_MAX = 20  # names in the message of one error
 _EXIT_TIMEOUT_S = 600.0  # how long the exit of the interpreter waits for saves to be decided
 
 _open: "weakref.WeakSet[Checkpointer]" = weakref.WeakSet()
@@ -458,6 +459,12 @@ class Checkpointer:
     ) -> typing.Any:
         """Fills the leaves that a Walker has listed. Every load into a state ends here."""
         settled = {**policies, _tree.STRUCTURES: "skip"}
+        optimizers = {
+            name: node
+            for name, node in _tree.states_of_optimizers(walker.statefuls).items()
+            if not _covers(policies, name)
+        }
+        settled.update(dict.fromkeys(optimizers, "lenient"))
         pending = _tree.Pending(self._world, self._position, allow_pickle)
         for node in walker.leaves:
             if node.kind == "per_rank" and not node.value.required:
@@ -470,12 +477,14 @@ class Checkpointer:
             error.report = self._client.load_report()
             result = self._load_resolved(walker, step, settled, fallback, allow_pickle)
             if result is None:
+                _explain(error)
                 raise
         else:
             pending.finish(result.report.missing)
             if result.report.missing:  # as policies allow, but the checkpoint may have the value elsewhere
                 found = self._load_resolved(walker, result.metadata.step, settled, None, allow_pickle)
                 result = result if found is None else found
+        _drop_missing(optimizers, result)
         self._load_statefuls(walker, result, allow_pickle)
         stored = set(result.report.unexpected)
         for node in walker.leaves:
@@ -830,6 +839,53 @@ def _dict(state: typing.Any) -> typing.Any:
     if not isinstance(state, dict):
         raise InvalidArgument(f"a state must be a dict, not a {type(state).__name__}")
     return state
+
+
+def _covers(policies: typing.Mapping[str, str], name: str) -> bool:
+    """Whether the caller has stated a policy for a name, other than the default of the root."""
+    parts = name.split(".")
+    above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return policies.get("", "allow_unexpected") != "allow_unexpected" or not above.isdisjoint(policies)
+
+
+def _drop_missing(optimizers: dict[str, _tree.Node], result: typing.Any) -> None:
+    """A load makes the state of all parameters of an optimizer, to fill it. Parameters that had no gradient
+    before the save have none in the checkpoint, and so have none after the load."""
+    missing = set(result.report.missing)
+    if not missing:
+        return
+    for name, states in optimizers.items():
+        count = len(states.children)
+        dropped, in_part = _tree.drop_missing(states, missing)
+        if in_part:
+            error = KeyMismatch(
+                f"step {result.metadata.step} has a part of the state of a parameter: missing "
+                + "; missing ".join(f"'{each}'" for each in in_part[:_NAMED_MAX])
+                + ". Was it saved by an optimizer of another kind, or with other options?"
+            )
+            error.report = result.report
+            raise error
+        if dropped:
+            logger.info(
+                "step %d has no optimizer state for %d of %d parameters of '%s': they have none now",
+                result.metadata.step,
+                dropped,
+                count,
+                name,
+            )
+
+
+def _explain(error: KeyMismatch) -> None:
+    """Adds what to do to the error of a load that lacks values."""
+    missing = error.report.missing
+    if not missing or error.report.shape_mismatches or error.report.mis_typed:
+        return
+    help = ""
+    if all(".state." in f".{name}" for name in missing):
+        help = ". A parameter that had no gradient before the save has no optimizer state"
+    subtree = os.path.commonprefix([name.split(".") for name in missing])
+    allowed = {".".join(subtree): "lenient"}
+    error.args = (f"{error}{help}. To keep these values as they are, pass policies={allowed!r}",)
 
 
 def _after_fork() -> None:

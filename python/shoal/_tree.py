@@ -636,6 +636,41 @@ def whole(node: Json, name: str, pending: Pending, reader: typing.Any, make: dic
     return leaf
 
 
+def states_of_optimizers(statefuls: list[Node]) -> dict[str, Node]:
+    """By name, the states of the parameters of each optimizer among the objects of a Walker."""
+    found: dict[str, Node] = {}
+    for node in statefuls:
+        content = node.children[0][1]
+        if is_optimizer(node.value) and content.kind == "dict":
+            found.update({each.name: each for key, each in content.children if key == "state"})
+    return {name: node for name, node in found.items() if node.kind == "dict"}
+
+
+def drop_missing(states: Node, missing: typing.Container[str]) -> tuple[int, list[str]]:
+    """Takes those parameters out of the states of an optimizer of which a checkpoint has no value: in their
+    place load_state_dict leaves none, as it did when the checkpoint was saved. Returns how many they are, and
+    the missing values of those parameters that the checkpoint has in part."""
+    kept: list[tuple[typing.Any, Node]] = []
+    in_part: list[str] = []
+    for key, parameter in states.children:
+        lacks = [leaf.name in missing for leaf in _leaves(parameter)]
+        if lacks and all(lacks):
+            del states.value[key]
+            continue
+        kept.append((key, parameter))
+        in_part += [leaf.name for leaf in _leaves(parameter) if leaf.name in missing]
+    dropped = len(states.children) - len(kept)
+    states.children = kept
+    return dropped, in_part
+
+
+def _leaves(node: Node) -> typing.Iterator[Node]:
+    if not node.children and node.kind not in ("dict", "list", "tuple"):
+        yield node
+    for _, child in node.children:
+        yield from _leaves(child)
+
+
 def leaves_of_optimizer(
     optimizer: Node, walker: Walker, pending: Pending, reader: typing.Any, unexpected: typing.Iterable[str]
 ) -> dict[str, Node]:

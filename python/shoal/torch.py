@@ -27,6 +27,7 @@ import typing
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.planner import (
     LoadItemType,
     LoadPlan,
@@ -251,10 +252,22 @@ def load(
     process_group: typing.Any = None,
     no_dist: bool = False,
 ) -> None:
-    """Fills a state in place. It may have another sharding and another number of ranks than the one saved."""
-    _reject(storage_reader=storage_reader, planner=planner, process_group=process_group)
+    """Fills a state in place. It may have another sharding and another number of ranks than the one saved.
+
+    planner: None, or DefaultLoadPlanner(allow_partial_load=True), which leaves values as they are that the
+    checkpoint lacks."""
+    partial = _is_default_planner(planner)
+    _reject(storage_reader=storage_reader, planner=None if partial else planner, process_group=process_group)
     root, step = _to_load(checkpoint_id)
-    checkpointer(root).load(step, into=state_dict)
+    policies = {"": "lenient"} if partial and planner.allow_partial_load else None
+    checkpointer(root).load(step, into=state_dict, policies=policies)
+
+
+def _is_default_planner(planner: typing.Any) -> bool:
+    """Whether it is DCP's own planner with no other option than allow_partial_load."""
+    return (
+        type(planner) is DefaultLoadPlanner and planner.flatten_state_dict and planner.flatten_sharded_tensors
+    )
 
 
 # ---- folders of DCP ----

@@ -58,6 +58,17 @@ def test_save_and_load_with_dcp_signatures(step_7):
     assert_loaded(state)
 
 
+def test_a_partial_load_with_dcps_default_planner(step_7):
+    shoal.torch.save(some_state(), checkpoint_id=step_7)
+    state = {**empty_state(), "more": torch.ones(2)}
+    with pytest.raises(shoal.KeyMismatch, match="missing 'more'"):
+        shoal.torch.load(state, checkpoint_id=step_7, planner=dcp.DefaultLoadPlanner())
+    partial = dcp.DefaultLoadPlanner(allow_partial_load=True)
+    shoal.torch.load(state, checkpoint_id=step_7, planner=partial)
+    assert_loaded(state)
+    assert state["more"].tolist() == [1, 1]
+
+
 def test_async_save_may_change_its_state_at_once(step_7):
     state = some_state()
     response = shoal.torch.async_save(state, checkpoint_id=step_7)

@@ -276,6 +276,57 @@ def test_an_optimizer_gets_state_that_it_lacks_and_keeps_what_may_be_missing(che
     assert torch.equal(loaded.state[others[1]]["exp_avg"], kept)
 
 
+def one_step(weights, optimizer):
+    for weight in weights:
+        weight.grad = torch.full((3,), 0.5)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("saved", [0, 1])
+@pytest.mark.parametrize("trained", [0, 1, 2])
+def test_an_optimizer_has_no_state_of_parameters_that_had_none_when_it_was_saved(
+    checkpointer, saved, trained
+):
+    """A load makes the state of all parameters of an optimizer that has none, to fill it."""
+    weights, optimizer = make_optimizer(torch.optim.AdamW)
+    if saved:
+        one_step(weights[1:], optimizer)  # the first one is frozen, or not used
+    checkpointer.save(1, {"nested": {"optimizer": optimizer}}).committed()
+    others, loaded = make_optimizer(torch.optim.AdamW)
+    if trained:
+        one_step(others[:trained], loaded)
+    checkpointer.load(1, into={"nested": {"optimizer": loaded}})
+    assert_same_state(loaded.state_dict(), optimizer.state_dict())
+    one_step(others, loaded)
+
+
+def test_a_part_of_the_state_of_a_parameter_is_an_error(checkpointer):
+    def make(amsgrad):
+        return make_optimizer(lambda given: torch.optim.AdamW(given, amsgrad=amsgrad))
+
+    weights, optimizer = make(False)
+    one_step(weights, optimizer)
+    checkpointer.save(1, {"optimizer": optimizer}).committed()
+    _, loaded = make(True)
+    with pytest.raises(shoal.KeyMismatch, match="missing 'optimizer.state.0.max_exp_avg_sq'.*another kind"):
+        checkpointer.load(1, into={"optimizer": loaded})
+    with pytest.raises(shoal.KeyMismatch, match="missing 'optimizer.state.0.max_exp_avg_sq'"):
+        checkpointer.load(1, into={"optimizer": loaded}, policies={"optimizer": "allow_unexpected"})
+
+
+def test_a_missing_state_of_an_optimizer_is_explained(checkpointer):
+    """What a dictionary has and the checkpoint lacks is an error, as with DCP."""
+    weights, optimizer = make_optimizer(torch.optim.AdamW)
+    one_step(weights[:1], optimizer)
+    checkpointer.save(1, {"optimizer": optimizer.state_dict()}).committed()
+    one_step(weights, optimizer)
+    into = {"optimizer": optimizer.state_dict()}
+    with pytest.raises(shoal.KeyMismatch, match="no gradient.*policies={'optimizer.state.1': 'lenient'}"):
+        checkpointer.load(1, into=into)
+    checkpointer.load(1, into=into, policies={"optimizer.state.1": "lenient"})
+
+
 def test_an_optimizer_gets_lists_that_are_longer_than_its_own(checkpointer):
     def make(iterations):
         (weight,), optimizer = make_optimizer(lambda w: torch.optim.LBFGS(w, max_iter=iterations), 1)
