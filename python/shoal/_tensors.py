@@ -28,6 +28,7 @@ try:
 except ImportError:  # a torch without distributed
     DTensor = None  # type: ignore[assignment, misc]
 
+_increment_version = torch.autograd.graph.increment_version
 _meshes: "weakref.WeakKeyDictionary[typing.Any, typing.Any]" = weakref.WeakKeyDictionary()
 
 
@@ -99,6 +100,7 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
 def _to_fill(tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, typing.Callable[[], None] | None]:
     """Contiguous host memory for a load, and the copy from there to the tensor if it is not the tensor's."""
     target = tensor.detach()
+    note_change(target)
     if (
         target.device.type == "cpu"
         and target.is_contiguous()
@@ -115,6 +117,13 @@ def _to_fill(tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, typing.Call
             target.copy_(buffer)
 
     return buffer, finish
+
+
+def note_change(tensor: torch.Tensor) -> None:
+    """Raises the version of a tensor that Shoal is to fill. Autograd then rejects a backward pass that needs
+    what the tensor held before, as after every other change in place."""
+    if not tensor.is_inference():
+        _increment_version(tensor)
 
 
 def describe(tensor: torch.Tensor, name: str, rank: int, writable: bool) -> Array | None:
@@ -169,6 +178,8 @@ def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) 
             f"placements {tensor.placements} of shape {shape} give {tuple(expected)}"
         )
     host, finish = _to_fill(local, name) if writable else (_on_host(local), None)
+    if writable:
+        note_change(tensor)  # a DTensor has a version of its own
     key = _alias_key(local) or _empty_key(local)
     return Array(
         dtype_name(tensor.dtype, name),

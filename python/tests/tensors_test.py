@@ -183,6 +183,28 @@ def test_a_lazy_parameter_is_named(checkpointer):
         checkpointer.save(1, {"m": torch.nn.LazyLinear(3)})
 
 
+@pytest.mark.parametrize(
+    "make", [lambda: torch.ones(2, 3), lambda: torch.ones(3, 2).t()], ids=["in place", "by a copy"]
+)
+def test_autograd_notices_a_load(checkpointer, make):
+    checkpointer.save(1, {"x": make()}).committed()
+    x, weight = make(), torch.nn.Parameter(make())
+    loss = (weight * x).sum()
+    before = x._version
+    checkpointer.load(1, into={"x": x})
+    assert x._version > before
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_tensors_of_inference_mode_are_loaded(checkpointer):
+    checkpointer.save(1, {"x": torch.ones(3)}).committed()
+    with torch.inference_mode():
+        x = torch.zeros(3)
+    checkpointer.load(1, into={"x": x})
+    assert x.tolist() == [1, 1, 1]
+
+
 def test_elements_that_share_memory_cannot_be_filled(checkpointer):
     checkpointer.save(1, {"a": torch.arange(6).reshape(2, 3)}).committed()
     with pytest.raises(shoal.InvalidArgument, match="'a' has elements that share memory"):
