@@ -43,7 +43,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from . import _arguments, _arrays, _client, _errors, _tensors, _tree
 from ._checkpointer import Checkpointer
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, NotFound
 from ._handle import SaveHandle
 
 __all__ = [
@@ -77,6 +77,22 @@ def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpo
                     os.makedirs(key, exist_ok=True)
             _by_root[key] = Checkpointer(key, **options)
         return _by_root[key]
+
+
+def _to_read(root: str) -> Checkpointer:
+    """The Checkpointer of a root that exists. To open one makes a root of a folder, which a load must not."""
+    key = _arguments.root(root, "root")
+    with _lock:
+        is_open = key in _by_root and not _by_root[key]._is_closed
+    if not is_open and not _arguments.is_in_object_store(key):
+        if not os.path.isdir(key):
+            raise NotFound(f"{key} does not exist, so it has no checkpoint: pass the path of a save")
+        if not os.path.lexists(os.path.join(key, "ROOT_ID")):
+            raise NotFound(
+                f"{key} is a folder, but no root of Shoal (it has no ROOT_ID): pass the path of a save, or "
+                "import a folder of DCP with shoal.torch.import_dcp"
+            )
+    return checkpointer(key)
 
 
 def _after_fork() -> None:
@@ -260,7 +276,7 @@ def load(
     _reject(storage_reader=storage_reader, planner=None if partial else planner, process_group=process_group)
     root, step = _to_load(checkpoint_id)
     policies = {"": "lenient"} if partial and planner.allow_partial_load else None
-    checkpointer(root).load(step, into=state_dict, policies=policies)
+    _to_read(root).load(step, into=state_dict, policies=policies)
 
 
 def _is_default_planner(planner: typing.Any) -> bool:
@@ -334,7 +350,7 @@ def export_dcp(
     from ._dcp_export import export_folder
 
     allow_pickle = _arguments.truth(allow_pickle, "allow_pickle")
-    export_folder(checkpointer(root), step, folder, allow_pickle, timeout)
+    export_folder(_to_read(_arguments.root(root, "root")), step, folder, allow_pickle, timeout)
 
 
 # ---- DCP's own calls ----
@@ -509,7 +525,7 @@ class StorageReader(_DcpReader):
     def _checkpoint(self) -> typing.Any:
         if self._open is None:
             root, step = _to_load(self._id)
-            self._open = checkpointer(root).open(step)
+            self._open = _to_read(root).open(step)
         return self._open
 
     def read_metadata(self, *args: typing.Any, **kwargs: typing.Any) -> dcp_metadata.Metadata:

@@ -58,6 +58,21 @@ def test_save_and_load_with_dcp_signatures(step_7):
     assert_loaded(state)
 
 
+@pytest.mark.parametrize("path", ["typo/step-7", "step-7", "typo", "."])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: shoal.torch.load(empty_state(), checkpoint_id=path),
+        lambda path: shoal.torch.StorageReader(path).read_metadata(),
+        lambda path: shoal.torch.export_dcp(path, 7, path / "exported"),
+    ],
+)
+def test_a_load_of_a_wrong_path_creates_nothing(tmp_path, call, path):
+    with pytest.raises(shoal.NotFound, match="does not exist|no root of Shoal"):
+        call(tmp_path / path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_partial_load_with_dcps_default_planner(step_7):
     shoal.torch.save(some_state(), checkpoint_id=step_7)
     state = {**empty_state(), "more": torch.ones(2)}
