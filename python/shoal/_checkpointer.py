@@ -711,7 +711,8 @@ class Checkpoint:
     """A checkpoint that is open to be examined: a mapping from names to values.
 
     ``checkpoint["model.wte.weight"]`` reads a whole array, ``checkpoint.read(name, offsets, sizes)`` a part
-    of it. Only the bytes that are asked for are read, and each is verified.
+    of it. Only the bytes that are asked for are read, and each is verified. An alias, such as the second name
+    of tied weights, is read by its name too; `keys` has only the name under which the value is stored.
     """
 
     def __init__(self, checkpointer: Checkpointer, reader: typing.Any) -> None:
@@ -757,9 +758,15 @@ class Checkpoint:
 
     def _find(self, name: str) -> tuple[bool, str, tuple[int, ...]]:
         try:
-            return self._about[name]
+            return self._about[self._source(name)]
         except KeyError:
             raise KeyMismatch(f"step {self.step} has no value '{name}'") from None
+
+    def _source(self, name: str) -> str:
+        """The name under which the checkpoint has the value of a name, which may be an alias."""
+        if name in self._about:
+            return name
+        return self.structure().aliases().get(name, name)
 
     def __getitem__(self, name: str) -> typing.Any:
         is_object, _, _ = self._find(name)
@@ -781,11 +788,12 @@ class Checkpoint:
         if box is not None:
             shape = tuple(box[1])
         kind = self.structure().find(name) or "numpy"
+        kind = kind["kind"] if isinstance(kind, dict) else kind
         value = _arrays.new_array(kind, dtype, shape, name)
         array = _arrays.describe(value, name, 0, writable=True)
         assert array is not None
         with self._checkpointer._lock:
-            self._reader.read_into(name, box, array.address, len(_arrays.host_bytes(array)))
+            self._reader.read_into(self._source(name), box, array.address, len(_arrays.host_bytes(array)))
         return value[()] if kind == "scalar" and box is None else value
 
     def structure(self) -> _tree.Stored:

@@ -400,7 +400,19 @@ class Stored:
 
     def paths(self) -> dict[str, tuple[typing.Any, ...]]:
         """The keys that lead to each leaf, by its name."""
-        return {name: path for name, (node, path) in self._by_name.items() if isinstance(node, str)}
+        return {
+            name: path
+            for name, (node, path) in self._by_name.items()
+            if isinstance(node, str) or (isinstance(node, dict) and "alias" in node)
+        }
+
+    def aliases(self) -> dict[str, str]:
+        """By the name of each alias, the name under which the checkpoint has its value."""
+        return {
+            name: node["alias"]
+            for name, (node, _) in self._by_name.items()
+            if isinstance(node, dict) and "alias" in node
+        }
 
 
 def _of_paths(paths: dict[str, Json]) -> Json:

@@ -459,7 +459,8 @@ class _Reads:
         self._items: list[tuple[typing.Any, torch.Tensor]] = []
 
     def add(self, item: typing.Any, target: torch.Tensor) -> None:
-        fqn, offsets, sizes = item.storage_index.fqn, list(item.storage_offsets), list(item.lengths)
+        fqn = self._checkpoint._source(item.storage_index.fqn)
+        offsets, sizes = list(item.storage_offsets), list(item.lengths)
         dtype, _ = self._checkpoint.about(fqn)
         stored = getattr(torch, _arrays._TORCH_DTYPE_NAMES[dtype])
         self._items.append((item, target))
@@ -546,6 +547,9 @@ class StorageReader(_DcpReader):
                 size=size,
                 chunks=[dcp_metadata.ChunkStorageMetadata(torch.Size([0] * len(shape)), size)],
             )
+        for alias, source in checkpoint.structure().aliases().items():
+            if alias not in values and source in values:
+                values[alias] = values[source]
         planner_data = {name: tuple(path) for name, path in checkpoint.structure().paths().items()}
         return dcp_metadata.Metadata(values, planner_data=planner_data)
 

@@ -73,6 +73,25 @@ def test_a_load_of_a_wrong_path_creates_nothing(tmp_path, call, path):
     assert not list(tmp_path.iterdir())
 
 
+def test_dcp_loads_tied_weights_under_each_of_their_names(step_7):
+    """They are saved once."""
+    weight = torch.arange(6.0).reshape(2, 3)
+    state = {"model": {"embed": weight, "head": weight, "blocks": [weight, torch.ones(1)]}}
+    shoal.torch.save(state, checkpoint_id=step_7)
+    names = ("embed", "head")
+    for chosen in (("head",), ("embed",), names):
+        into = {"model": {name: torch.zeros(2, 3) for name in chosen}}
+        dcp.load(into, storage_reader=shoal.torch.StorageReader(step_7), no_dist=True)
+        assert all(torch.equal(value, weight) for value in into["model"].values())
+    into = {"model": {"blocks": [torch.zeros(2, 3), torch.zeros(1)]}}
+    dcp.load(into, storage_reader=shoal.torch.StorageReader(step_7), no_dist=True)
+    assert torch.equal(into["model"]["blocks"][0], weight)
+    with shoal.torch.checkpointer(step_7.parent).open(7) as checkpoint:
+        assert checkpoint.keys() == ["model.blocks.1", "model.embed"]
+        assert torch.equal(checkpoint["model.head"], weight)
+        assert checkpoint.read("model.head", [1, 0], [1, 2]).tolist() == [[3, 4]]
+
+
 def test_a_partial_load_with_dcps_default_planner(step_7):
     shoal.torch.save(some_state(), checkpoint_id=step_7)
     state = {**empty_state(), "more": torch.ones(2)}
