@@ -17,6 +17,7 @@ at it; a load is of the latest checkpoint. Within one process the ids of a root 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import io
 import logging
@@ -43,7 +44,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from . import _arguments, _arrays, _client, _errors, _tensors, _tree
 from ._checkpointer import Checkpointer
-from ._errors import InvalidArgument, NotFound
+from ._errors import InvalidArgument, NotFound, Refused
 from ._handle import SaveHandle
 
 __all__ = [
@@ -505,10 +506,25 @@ def _overlap(a: typing.Any, b: typing.Any) -> bool:
     )
 
 
+class _Opened(typing.NamedTuple):
+    """Which checkpoint a LoadPlan belongs to."""
+
+    step: int
+    generation: int
+    attempt: int
+
+
+def _attempt(checkpoint: typing.Any) -> tuple[int, int, int]:
+    about = checkpoint.metadata
+    return about.step, about.generation, about.attempt
+
+
 class StorageReader(_DcpReader):
     """Reads a checkpoint of Shoal for DCP's planners, whichever call has saved it.
 
     ``dcp.load(state, storage_reader=shoal.torch.StorageReader("/checkpoints/run7/step-100"))``
+
+    If the id is a root, all ranks load the checkpoint that is the latest for the coordinator of dcp.load.
     """
 
     def __init__(self, checkpoint_id: CheckpointId = None) -> None:
@@ -559,13 +575,19 @@ class StorageReader(_DcpReader):
         pass
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
+        """Passes on which checkpoint this rank has opened, to which its plan belongs."""
+        return dataclasses.replace(plan, storage_data=_Opened(*_attempt(self._checkpoint())))
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
+        """On the coordinator: all ranks read the checkpoint that it has opened. A save that was committed
+        meanwhile may be the latest for some of them."""
+        wanted = _Opened(*_attempt(self._checkpoint()))
+        return [dataclasses.replace(plan, storage_data=wanted) for plan in plans]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "torch.futures.Future[None]":
         checkpoint = self._checkpoint()
+        if isinstance(plan.storage_data, _Opened) and plan.storage_data != _attempt(checkpoint):
+            checkpoint = self._open_instead(plan, checkpoint)
         reads = _Reads(checkpoint)
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
@@ -577,6 +599,25 @@ class StorageReader(_DcpReader):
         done: "torch.futures.Future[None]" = torch.futures.Future()
         done.set_result(None)
         return done
+
+    def _open_instead(self, plan: LoadPlan, mine: typing.Any) -> typing.Any:
+        """Opens the checkpoint of the coordinator, for which the plan of this rank must be right too."""
+        wanted = typing.cast(_Opened, plan.storage_data)
+        other = mine._checkpointer.open(wanted.step)
+        names = {item.storage_index.fqn for item in plan.items}
+        same = _attempt(other) == wanted and all(
+            other._source(name) in other and other._find(name) == mine._find(name) for name in names
+        )
+        if not same:
+            other.close()
+            raise Refused(
+                f"the ranks have opened different checkpoints: this one step {mine.step}, the coordinator "
+                f"step {wanted.step} (g{wanted.generation}a{wanted.attempt}), which has other values. Name "
+                f"the step to load: StorageReader('{mine._checkpointer.root}/{wanted.step}')"
+            )
+        self.reset()
+        self._open = other
+        return other
 
     @staticmethod
     def _object(checkpoint: typing.Any, fqn: str) -> bytes:

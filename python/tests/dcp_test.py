@@ -261,6 +261,32 @@ def test_dcp_saves_and_loads_through_the_storages(step_7):
     assert_loaded(state)
 
 
+def load_while_another_step_is_saved(root, state, later, monkeypatch):
+    """What happens where another rank is the coordinator: it opens the latest checkpoint first. This rank's
+    plan is of the next one."""
+    coordinator, reader = shoal.torch.StorageReader(root), shoal.torch.StorageReader(root)
+    coordinator.read_metadata()
+    shoal.torch.save(later, checkpoint_id=root / "2")
+    monkeypatch.setattr(reader, "prepare_global_plan", coordinator.prepare_global_plan)
+    dcp.load(state, storage_reader=reader, no_dist=True)
+
+
+def test_all_ranks_of_a_load_by_dcp_read_one_step(step_7, monkeypatch):
+    root, state = step_7.parent, {"x": torch.zeros(3), "n": 0}
+    shoal.torch.save({"x": torch.ones(3), "n": 1}, checkpoint_id=root / "1")
+    load_while_another_step_is_saved(root, state, {"x": torch.full((3,), 2.0), "n": 2}, monkeypatch)
+    assert state["x"].tolist() == [1, 1, 1] and state["n"] == 1
+
+
+@pytest.mark.parametrize("changed", [{"x": torch.zeros(4)}, {"x": torch.zeros(3), "y": torch.zeros(1)}])
+def test_a_load_by_dcp_does_not_mix_steps_that_have_other_values(step_7, monkeypatch, changed):
+    root = step_7.parent
+    shoal.torch.save({"x": torch.ones(3)}, checkpoint_id=root / "1")
+    state = {name: torch.zeros_like(value) for name, value in changed.items()}
+    with pytest.raises(dcp.api.CheckpointException, match="this one step 2, the coordinator step 1"):
+        load_while_another_step_is_saved(root, state, changed, monkeypatch)
+
+
 def test_dcp_saves_asynchronously(step_7):
     future = dcp.async_save(some_state(), storage_writer=shoal.torch.StorageWriter(step_7), no_dist=True)
     future.result()
