@@ -115,9 +115,12 @@ def numpy_dtype_name(dtype: np.dtype, name: str) -> str:
     if found is None and dtype.names is None:  # ml_dtypes
         found = _TORCH_NAMES.get(dtype.name)
     if found is None:
+        help = "convert it"
+        if dtype.kind in "mM" or dtype == np.complex128:
+            help = f"save array.view(numpy.{'float64' if dtype.kind == 'c' else 'int64'})"
         raise InvalidArgument(
-            f"'{name}' has the numpy dtype {dtype}, which no checkpoint can hold: convert it, or pass "
-            "allow_pickle=True to store it as a pickle"
+            f"'{name}' has the numpy dtype {dtype}, which no checkpoint can hold: "
+            f"{help}, or pass allow_pickle=True to store it as a pickle"
         )
     return found
 

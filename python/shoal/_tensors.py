@@ -35,7 +35,14 @@ _meshes: "weakref.WeakKeyDictionary[typing.Any, typing.Any]" = weakref.WeakKeyDi
 def dtype_name(dtype: torch.dtype, name: str) -> str:
     found = _DTYPE_NAMES.get(dtype)
     if found is None:
-        raise InvalidArgument(f"'{name}' has the dtype {dtype}, which no checkpoint can hold: convert it")
+        help = "save tensor.view(torch.uint8), and view it as this dtype again after a load"
+        if dtype.is_complex:
+            part = {16: "float64", 4: "float16"}.get(dtype.itemsize, "real")
+            help = f"save torch.view_as_real(tensor), a {part} tensor; view_as_complex gives it back"
+        raise InvalidArgument(
+            f"'{name}' has the dtype {dtype}, which no checkpoint can hold, because safetensors has no such "
+            f"type: {help}"
+        )
     return found
 
 

@@ -162,7 +162,12 @@ def test_numpy_and_torch_do_not_mix_up(checkpointer):
         (lambda: torch.eye(3).to_sparse(), "layout"),
         (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "nested"),
         (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "quantised"),
-        (lambda: torch.zeros(2, dtype=torch.complex128), "dtype"),
+        (lambda: torch.zeros(2, dtype=torch.complex128), r"view_as_real\(tensor\), a float64 tensor"),
+        (lambda: torch.zeros(2, dtype=torch.complex32), r"view_as_real\(tensor\), a float16 tensor"),
+        (lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), r"view\(torch.uint8\)"),
+        (lambda: np.zeros(2, np.complex128), r"array.view\(numpy.float64\)"),
+        (lambda: np.zeros(2, "datetime64[s]"), r"array.view\(numpy.int64\)"),
+        (lambda: np.zeros(2, "U3"), "convert it"),
     ],
 )
 def test_what_no_checkpoint_can_hold_is_named(checkpointer, make, says):
