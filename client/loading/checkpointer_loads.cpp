@@ -286,6 +286,8 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& p
   Status broken;
   std::chrono::nanoseconds placing{0};
   client::FileReads files(root, client::load_threads_of(options.load_threads), read_buffers);
+  // next_answer calls keep_waiting only if it waits, and a fast node has always answered already.
+  Clock::time_point next_check = Clock::now();
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(local::LocalMessage answer, session->next_answer());
     if (const auto* done = std::get_if<local::LoadDone>(&answer)) {
@@ -300,6 +302,10 @@ Status Checkpointer::Impl::receive_pieces(uint32_t request_id, client::Placer& p
       SHOAL_RETURN_IF_ERROR(broken);
       placer.note_damage(done->damaged);
       return placer.finish();
+    }
+    if (options.keep_waiting && Clock::now() >= next_check) {
+      if (!options.keep_waiting()) return Status(Code::busy, "the load was interrupted");
+      next_check = Clock::now() + client::kInterruptionCheck;
     }
     if (const auto* batch = std::get_if<local::FilesToRead>(&answer)) {
       const Status read = read_files(*batch, placer, files, broken.ok());

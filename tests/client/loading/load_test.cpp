@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -629,6 +630,22 @@ TEST_F(Load, ThatIsGivenUpEndsTheConnection) {
   EXPECT_EQ(node_.slab(load.slab_id)[0], std::byte{0});
   node_.die();
   EXPECT_FALSE(loading.get().ok());
+}
+
+// Answers that have arrived already need no wait, in which keep_waiting is called.
+TEST_F(Load, IsInterruptedAlsoIfItNeverWaits) {
+  std::atomic<bool> goes_on = true;
+  options_.keep_waiting = [&] { return goes_on.load(); };
+  checkpointer_.reset();
+  checkpointer_ = attach(node_, options_);
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  goes_on = false;
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  node_.send(local::Loaded{load.request_id, 0, {{{1, Box{{0, 0}, {2, 2}}, 0, 16, 16}, 0}}});
+  node_.send(local::Loaded{load.request_id, 1, {{{0, Box{}, 0, 5, 5}, 16}}});
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  EXPECT_EQ(loading.get().status().code(), Code::busy);
 }
 
 TEST_F(Load, PassesOnTheFirstCause) {
