@@ -7,6 +7,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <exception>
 #include <type_traits>
@@ -39,19 +40,45 @@ T value_of(Result<T> result) {
   return std::move(result).value();
 }
 
+// Takes the interpreter's lock with `take`. While the interpreter exits, that ends any other thread than the
+// main one by unwinding its stack (pthread_exit), and the first destructor or noexcept function on it would
+// end the process. Such a thread waits here instead, until the process has ended.
+template <class Take>
+auto take_lock(Take&& take) noexcept {
+  try {
+    return take();
+  } catch (...) {
+    while (true) ::pause();
+  }
+}
+
+// Releases the interpreter's lock for a scope.
+class WithoutLock {
+ public:
+  WithoutLock() : thread_(PyEval_SaveThread()) {}
+  WithoutLock(const WithoutLock&) = delete;
+  WithoutLock& operator=(const WithoutLock&) = delete;
+  ~WithoutLock() {
+    take_lock([this] { PyEval_RestoreThread(thread_); });
+  }
+
+ private:
+  PyThreadState* thread_;
+};
+
 // Calls `call` without the interpreter's lock. If a signal has interrupted it (Options::keep_waiting), throws
 // what its handler raised.
 template <class Call>
 auto unlocked(Call&& call) {
-  const auto without_lock = [&] {
-    nb::gil_scoped_release release;
+  const auto called = [&] {
+    const WithoutLock without_lock;
     return call();
   };
   if constexpr (std::is_void_v<decltype(call())>) {
-    without_lock();
+    called();
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
   } else {
-    auto result = without_lock();
+    auto result = called();
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     return result;
   }

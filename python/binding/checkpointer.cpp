@@ -48,7 +48,7 @@ class InProcess {
     if (::getpid() != pid_) {
       static_cast<void>(value_.release());
     } else {
-      nb::gil_scoped_release release;
+      const WithoutLock without_lock;
       value_.reset();
     }
   }
@@ -64,7 +64,7 @@ class InProcess {
   void drop() {
     if (!value_) return;
     get();
-    nb::gil_scoped_release release;
+    const WithoutLock without_lock;
     value_.reset();
   }
 
@@ -79,8 +79,10 @@ using Reader = InProcess<CheckpointReader>;
 
 // Lets Python handle its signals. False: a handler has raised an exception, such as KeyboardInterrupt.
 bool no_signal_is_pending() {
-  const nb::gil_scoped_acquire acquire;
-  return PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0;
+  const PyGILState_STATE state = take_lock([] { return PyGILState_Ensure(); });
+  const bool is_none = PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0;
+  PyGILState_Release(state);
+  return is_none;
 }
 
 // Calls `wait` with short timeouts until it returns something else than deadline_exceeded, or until

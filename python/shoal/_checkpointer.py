@@ -25,6 +25,8 @@ Step = typing.Union[int, typing.Literal["latest"]]
 _NAMED_MAX = 20  # names in the message of one error
 _EXIT_TIMEOUT_S = 600.0  # how long the exit of the interpreter waits for saves to be decided
 
+_BUSY_EXIT_TIMEOUT_S = 1.0  # after an uncaught exception, how long for the call of another thread
+
 _open: "weakref.WeakSet[Checkpointer]" = weakref.WeakSet()
 
 
@@ -833,7 +835,9 @@ class Checkpoint:
     def __exit__(self, *_: typing.Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: typing.Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # a thread that has ended may hold the lock
+            return
         try:
             self.close()
         except Exception:  # in a forked process, or at exit
@@ -914,8 +918,21 @@ def _close_at_exit() -> None:
         if checkpointer._pid != os.getpid():
             continue
         try:
-            checkpointer.close(0 if failed else _EXIT_TIMEOUT_S)
-        except (Error, KeyboardInterrupt) as error:
+            _close_one_at_exit(checkpointer, failed)
+        except KeyboardInterrupt as error:
             _handle.report_at_exit(error)
-            checkpointer._abandon()
     _handle.end_watchers()
+
+
+def _close_one_at_exit(checkpointer: Checkpointer, failed: bool) -> None:
+    # Another thread may be in a call that does not end, such as a save that other ranks never join.
+    if not checkpointer._lock.acquire(timeout=_BUSY_EXIT_TIMEOUT_S if failed else _EXIT_TIMEOUT_S):
+        logger.warning("%r is not closed: another thread is in a call of it", checkpointer)
+        return
+    try:
+        checkpointer.close(0 if failed else _EXIT_TIMEOUT_S)
+    except (Error, KeyboardInterrupt) as error:
+        _handle.report_at_exit(error)
+        checkpointer._abandon()
+    finally:
+        checkpointer._lock.release()

@@ -336,6 +336,43 @@ def test_an_interpreter_that_raises_ends(root, python_environment):
         time.sleep(0.05)
 
 
+def test_an_interpreter_that_exits_while_daemon_threads_call_ends(root, python_environment):
+    """The interpreter ends their threads when they come back from the client."""
+    root.mkdir()
+    program = """
+        import sys, threading, shoal
+        ck = shoal.Checkpointer(sys.argv[1])
+        handle = ck.save(1, {"x": 1})
+
+        def call():
+            while True:
+                handle.committed()
+
+        for _ in range(8):
+            threading.Thread(target=call, daemon=True).start()
+    """
+    for _ in range(3):
+        ended = run_python(program, python_environment, str(root))
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_interpreter_that_raises_does_not_wait_for_the_call_of_a_daemon_thread(root, python_environment):
+    root.mkdir()
+    program = """
+        import sys, threading, time, shoal
+        ck = shoal.Checkpointer(sys.argv[1], rank=0, world_size=2, job_id="a daemon", max_in_flight=1)
+        handle = ck.save(1, {"x": 1})  # the other rank never comes
+        threading.Thread(target=lambda: ck.save(2, {"x": 1}), daemon=True).start()
+        while ck._lock.acquire(blocking=False):
+            ck._lock.release()
+        raise ValueError("of the trainer")
+    """
+    begun = time.monotonic()
+    ended = run_python(program, python_environment, str(root))
+    assert time.monotonic() - begun < 60  # the node aborts the save after 120 s
+    assert ended.returncode == 1 and "another thread is in a call of it" in ended.stderr, ended.stderr
+
+
 @pytest.mark.parametrize(
     "ends", ["raise ValueError('of the trainer')", "os.kill(os.getpid(), signal.SIGINT)"]
 )
