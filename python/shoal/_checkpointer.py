@@ -813,16 +813,18 @@ class Checkpoint:
     def tree(self, *, allow_pickle: bool = False) -> dict[str, typing.Any]:
         """Loads the whole state as nested dictionaries."""
         allow = _arguments.truth(allow_pickle, "allow_pickle")
-        structure = self.structure()
-        pending = _tree.Pending(self._checkpointer._world, self._checkpointer._position, allow)
+        return typing.cast("dict[str, typing.Any]", self._subtree("", allow))
+
+    def _subtree(self, name: str, allow_pickle: bool) -> typing.Any:
+        """Loads a container, with all that is in it. The name of the whole state is empty."""
+        found = self.structure().find(name) if name else self.structure().root
+        pending = _tree.Pending(self._checkpointer._world, self._checkpointer._position, allow_pickle)
         with self._checkpointer._lock:
-            root = _tree.whole(structure.root, "", pending, self, {})
+            root = _tree.whole(found, name, pending, self, {})
             with self._checkpointer._showing_load(self.step):
                 self._reader.load(pending.state, {"": "allow_unexpected"})
         pending.finish(())
-        return typing.cast(
-            "dict[str, typing.Any]", _tree.value_of_whole(typing.cast(_tree.Node, root), structure.root)
-        )
+        return _tree.value_of_whole(typing.cast(_tree.Node, root), found)
 
     def close(self) -> None:
         """Ends the pin of the checkpoint."""

@@ -406,6 +406,14 @@ class Stored:
             if isinstance(node, str) or (isinstance(node, dict) and "alias" in node)
         }
 
+    def containers(self) -> list[str]:
+        """The names of the containers, other than the whole state."""
+        return [
+            name
+            for name, (node, path) in self._by_name.items()
+            if path and isinstance(node, dict) and "alias" not in node
+        ]
+
     def aliases(self) -> dict[str, str]:
         """By the name of each alias, the name under which the checkpoint has its value."""
         return {

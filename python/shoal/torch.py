@@ -506,6 +506,23 @@ def _overlap(a: typing.Any, b: typing.Any) -> bool:
     )
 
 
+class _Values(dict[str, typing.Any]):
+    """The values of a checkpoint for DCP's planners. A container that DCP would have saved as one object, such as
+    a tuple with tensors, is found by its name too. It is not listed, but its values are."""
+
+    def __init__(self, containers: typing.Iterable[str]) -> None:
+        super().__init__()
+        self._containers = set(containers)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._containers
+
+    def __missing__(self, name: str) -> typing.Any:
+        if name in self._containers:
+            return dcp_metadata.BytesStorageMetadata()
+        raise KeyError(name)
+
+
 class _Opened(typing.NamedTuple):
     """Which checkpoint a LoadPlan belongs to."""
 
@@ -549,10 +566,14 @@ class StorageReader(_DcpReader):
         """Each load of DCP begins with this: it opens the checkpoint that the id names now."""
         self.reset()
         checkpoint = self._checkpoint()
-        values: dict[str, typing.Any] = {}
+        structure = checkpoint.structure()
+        values = _Values(structure.containers())
+        paths = structure.paths()
+        is_of_torch = any(structure.find(name) == "torch" for name in paths)
         for name in checkpoint.keys():
             is_object, dtype, shape = checkpoint._find(name)
-            if is_object:
+            # To DCP, an array of numpy in a state of torch is an object.
+            if is_object or (is_of_torch and structure.find(name) in ("numpy", "scalar")):
                 values[name] = dcp_metadata.BytesStorageMetadata()
                 continue
             size = torch.Size(shape)
@@ -563,10 +584,10 @@ class StorageReader(_DcpReader):
                 size=size,
                 chunks=[dcp_metadata.ChunkStorageMetadata(torch.Size([0] * len(shape)), size)],
             )
-        for alias, source in checkpoint.structure().aliases().items():
+        for alias, source in structure.aliases().items():
             if alias not in values and source in values:
                 values[alias] = values[source]
-        planner_data = {name: tuple(path) for name, path in checkpoint.structure().paths().items()}
+        planner_data = {name: tuple(path) for name, path in paths.items()}
         return dcp_metadata.Metadata(values, planner_data=planner_data)
 
     def set_up_storage_reader(
@@ -621,13 +642,18 @@ class StorageReader(_DcpReader):
 
     @staticmethod
     def _object(checkpoint: typing.Any, fqn: str) -> bytes:
-        with checkpoint._checkpointer._lock:
-            content = checkpoint._reader.read(fqn)
-        if content[:1] == _DCP_BYTES:
-            return bytes(content[1:])
+        if fqn in checkpoint and not checkpoint.is_array(fqn):
+            with checkpoint._checkpointer._lock:
+                content = checkpoint._reader.read(fqn)
+            if content[:1] == _DCP_BYTES:
+                return bytes(content[1:])
         # Saved by another call of Shoal: DCP's planner expects what torch.save has written.
+        if isinstance(checkpoint.structure().find(fqn), dict) and fqn not in checkpoint:
+            value = checkpoint._subtree(fqn, checkpoint._checkpointer._allow_pickle)
+        else:
+            value = checkpoint[fqn]
         written = io.BytesIO()
-        torch.save(checkpoint[fqn], written)
+        torch.save(value, written)
         return written.getvalue()
 
     @classmethod

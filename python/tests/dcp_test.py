@@ -2,6 +2,7 @@
 
 import types
 
+import numpy as np
 import pytest
 
 import shoal
@@ -307,6 +308,19 @@ def test_what_one_call_has_saved_the_others_load(step_7):
     into = empty_state()
     dcp.load(into, storage_reader=shoal.torch.StorageReader(step_7.parent / "step-8"), no_dist=True)
     assert_loaded(into)
+
+
+def test_what_dcp_takes_for_one_object_is_found_in_a_checkpoint_that_has_its_values(step_7):
+    numpy_state, pair = np.random.get_state(), (torch.ones(2), {"n": 3})
+    state = {"x": torch.ones(3), "rng": numpy_state, "pair": pair, "array": np.arange(3), "n": np.float32(2)}
+    shoal.torch.save(state, checkpoint_id=step_7)
+    into = {"x": torch.zeros(3), "rng": (), "pair": (), "array": np.zeros(3), "n": np.float32(0)}
+    dcp.load(into, storage_reader=shoal.torch.StorageReader(step_7), no_dist=True)
+    assert into["x"].tolist() == [1, 1, 1] and into["pair"][1] == {"n": 3}
+    assert torch.equal(into["pair"][0], torch.ones(2))
+    assert into["array"].tolist() == [0, 1, 2] and into["n"] == 2 and type(into["n"]) is np.float32
+    np.random.set_state(into["rng"])
+    assert all(np.array_equal(a, b) for a, b in zip(into["rng"], numpy_state))
 
 
 def test_a_tuple_that_dcp_stores_as_one_object_is_loaded_in_place(step_7):
