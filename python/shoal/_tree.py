@@ -657,13 +657,14 @@ def whole(node: Json, name: str, pending: Pending, reader: typing.Any, make: dic
 
 
 def states_of_optimizers(statefuls: list[Node]) -> dict[str, Node]:
-    """By name, the states of the parameters of each optimizer among the objects of a Walker."""
+    """By name, the states of the parameters of each optimizer among the objects of a Walker, if any."""
     found: dict[str, Node] = {}
     for node in statefuls:
         content = node.children[0][1]
         if is_optimizer(node.value) and content.kind == "dict":
             found.update({each.name: each for key, each in content.children if key == "state"})
-    return {name: node for name, node in found.items() if node.kind == "dict"}
+    # A policy must apply to a value.
+    return {name: node for name, node in found.items() if node.kind == "dict" and any(_leaves(node))}
 
 
 def drop_missing(states: Node, missing: typing.Container[str]) -> tuple[int, list[str]]:

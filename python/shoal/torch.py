@@ -507,8 +507,8 @@ def _overlap(a: typing.Any, b: typing.Any) -> bool:
 
 
 class _Values(dict[str, typing.Any]):
-    """The values of a checkpoint for DCP's planners. A container that DCP would have saved as one object, such as
-    a tuple with tensors, is found by its name too. It is not listed, but its values are."""
+    """The values of a checkpoint for DCP's planners. A container that DCP would have saved as one object, such
+    as a tuple with tensors, is found by its name too. It is not listed, but its values are."""
 
     def __init__(self, containers: typing.Iterable[str]) -> None:
         super().__init__()

@@ -328,6 +328,15 @@ def test_an_optimizer_has_no_state_of_parameters_that_had_none_when_it_was_saved
     one_step(others, loaded)
 
 
+def test_an_optimizer_that_never_has_a_state(checkpointer):
+    weights, optimizer = make_optimizer(lambda given: torch.optim.SGD(given, 0.1))
+    one_step(weights, optimizer)
+    checkpointer.save(1, {"optimizer": optimizer}).committed()
+    _, loaded = make_optimizer(lambda given: torch.optim.SGD(given, 0.7))
+    checkpointer.load(1, into={"optimizer": loaded})
+    assert_same_state(loaded.state_dict(), optimizer.state_dict())
+
+
 def test_a_part_of_the_state_of_a_parameter_is_an_error(checkpointer):
     def make(amsgrad):
         return make_optimizer(lambda given: torch.optim.AdamW(given, amsgrad=amsgrad))
