@@ -40,12 +40,13 @@ from ._errors import (
 from ._handle import SaveHandle
 from ._progress import Progress
 from ._safetensors_export import SafetensorsExport
-from ._wrappers import PerRank, Replicated, RngState, per_rank, replicated
+from ._wrappers import Boxes, PerRank, Replicated, RngState, boxes, per_rank, replicated
 from .sim import plan
 
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "Boxes",
     "Busy",
     "Checkpoint",
     "CheckpointInfo",
@@ -75,6 +76,7 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "VersionMismatch",
+    "boxes",
     "per_rank",
     "plan",
     "replicated",

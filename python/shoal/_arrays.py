@@ -14,6 +14,7 @@ import numpy as np
 
 from . import _client
 from ._errors import InvalidArgument
+from ._wrappers import Boxes
 
 # By kind and item size of a numpy dtype.
 _NUMPY_NAMES = {
@@ -96,6 +97,8 @@ def is_array(value: typing.Any) -> bool:
 
 def kind_of(value: typing.Any) -> str:
     """What the structure of a checkpoint names an array: numpy, scalar (of numpy) or torch."""
+    if isinstance(value, Boxes):
+        return kind_of(value.parts[0][1]) if value.parts else "torch"
     if isinstance(value, np.ndarray):
         return "numpy"
     return "scalar" if isinstance(value, np.generic) else "torch"
@@ -105,9 +108,43 @@ def describe(value: typing.Any, name: str, rank: int, writable: bool) -> Array |
     """None: this rank holds nothing of the value."""
     if isinstance(value, (np.ndarray, np.generic)):
         return _describe_numpy(value, name, writable)
+    if isinstance(value, Boxes):
+        return describe_boxes(value, name, rank, writable)
     from . import _tensors
 
     return _tensors.describe(value, name, rank, writable)
+
+
+def describe_boxes(value: Boxes, name: str, rank: int, writable: bool) -> Array | None:
+    if not value.parts:
+        return None
+    held: list[tuple[tuple[int, ...], Array]] = []
+    for offsets, part in value.parts:
+        array = describe(part, name, rank, writable) if is_array(part) else None
+        if array is None or array.mesh is not None or array.boxes is not None:
+            raise InvalidArgument(
+                f"'{name}' has a part that is a {type(part).__name__}: an array of numpy or a plain tensor "
+                "is needed"
+            )
+        held.append((offsets, array))
+    dtypes = sorted({array.dtype for _, array in held})
+    if len(dtypes) > 1:
+        raise InvalidArgument(f"'{name}' has parts of the dtypes {' and '.join(dtypes)}: convert them to one")
+    finishes = [array.finish for _, array in held if array.finish]
+
+    def finish() -> None:
+        for each in finishes:
+            each()
+
+    return Array(
+        dtypes[0],
+        value.shape,
+        0,
+        held,
+        None,
+        boxes=[(list(offsets), list(array.shape), array.address) for offsets, array in held],
+        finish=finish if finishes else None,
+    )
 
 
 def numpy_dtype_name(dtype: np.dtype, name: str) -> str:

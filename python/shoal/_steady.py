@@ -105,12 +105,14 @@ class Steady:
     def _add_array(self, leaf: _tree.Node) -> bool:
         """False: the array has to be copied for each save, or is not as simple as this class wants it."""
         value, described = leaf.value, (leaf.target or leaf).array
+        if described is not None and described.boxes is not None:
+            return False
         if isinstance(value, np.ndarray):
             known = value.__array_interface__
             self._arrays.append((value, known))
             return described is not None and described.address == known["data"][0]
         torch = sys.modules.get("torch")
-        if torch is None or isinstance(value, np.generic):
+        if torch is None or not isinstance(value, torch.Tensor):
             return False
         local = getattr(value, "_local_tensor", None)
         if local is not None:

@@ -14,6 +14,7 @@ import torch
 from . import _arrays, _client
 from ._arrays import _TORCH_NAMES, Array, Placements
 from ._errors import InvalidArgument
+from ._wrappers import Boxes
 
 _DTYPE_NAMES: dict[torch.dtype, str] = {
     getattr(torch, name): code for name, code in _TORCH_NAMES.items() if hasattr(torch, name)
@@ -27,6 +28,11 @@ try:
     from torch.distributed.tensor.placement_types import _StridedShard
 except ImportError:  # a torch without distributed
     DTensor = None  # type: ignore[assignment, misc]
+
+try:
+    from torch.distributed._shard.sharded_tensor import ShardedTensor
+except ImportError:
+    ShardedTensor = None  # type: ignore[assignment, misc]
 
 _increment_version = torch.autograd.graph.increment_version
 _meshes: "weakref.WeakKeyDictionary[typing.Any, typing.Any]" = weakref.WeakKeyDictionary()
@@ -136,6 +142,9 @@ def note_change(tensor: torch.Tensor) -> None:
 def describe(tensor: torch.Tensor, name: str, rank: int, writable: bool) -> Array | None:
     if DTensor is not None and isinstance(tensor, DTensor):
         return _describe_dtensor(tensor, name, rank, writable)
+    if ShardedTensor is not None and isinstance(tensor, ShardedTensor):
+        parts = [(tuple(each.metadata.shard_offsets), each.tensor) for each in tensor.local_shards()]
+        return _arrays.describe_boxes(Boxes(tuple(tensor.size()), parts), name, rank, writable)
     _check_storable(tensor, name)
     host, finish = _to_fill(tensor, name) if writable else (_on_host(tensor), None)
     return Array(

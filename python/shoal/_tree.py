@@ -22,7 +22,7 @@ import numpy as np
 
 from . import _arguments, _arrays, _client, _values
 from ._errors import Corrupt, InvalidArgument
-from ._wrappers import PerRank, Replicated, ranks_of_group
+from ._wrappers import Boxes, PerRank, Replicated, ranks_of_group
 
 STRUCTURES = "__shoal_tree__"  # the prefix of the names of structures
 
@@ -100,7 +100,9 @@ def is_object(value: typing.Any, allow_pickle: bool) -> bool:
     """Whether the value is stored as one object: a plain value, or where allowed a pickle."""
     if _values.is_plain(value):
         return True
-    if not allow_pickle or isinstance(value, (dict, PerRank, Replicated)) or type(value) in (list, tuple):
+    if not allow_pickle or isinstance(value, dict):
+        return False
+    if type(value) in (list, tuple, PerRank, Replicated, Boxes):
         return False
     return not _arrays.is_array(value) and not is_stateful(value)
 
@@ -149,7 +151,7 @@ class Walker:
             if _values.is_plain(value):
                 return self._leaf(Node("object", name, value))
             return self._container(kind.__name__, value, name, group, list(enumerate(value)))
-        if _arrays.is_array(value):
+        if _arrays.is_array(value) or kind is Boxes:
             return self._array(value, name, group)
         if kind is PerRank:
             return self._leaf(Node("per_rank", name, value))
@@ -270,8 +272,10 @@ def encode_per_rank(node: Node, allow_pickle: bool, states: States | None = None
         if leaf.kind == "per_rank":
             raise InvalidArgument(f"'{node.name}': a per_rank value may not contain another one")
         if leaf.kind == "array":
-            if leaf.array is None or leaf.array.mesh is not None:
-                raise InvalidArgument(f"'{node.name}': a per_rank value may not contain a DTensor")
+            if leaf.array is None or leaf.array.mesh is not None or leaf.array.boxes is not None:
+                raise InvalidArgument(
+                    f"'{node.name}': a per_rank value may not contain a DTensor or a part of an array"
+                )
             numbers[id(leaf)] = len(arrays)
             arrays.append((leaf.array.dtype, leaf.array.shape, _arrays.host_bytes(leaf.array)))
         elif leaf.kind == "object":

@@ -1,7 +1,9 @@
-"""Wrappers that say what a value is: each rank's own, or equal on a group of ranks."""
+"""Wrappers that say what a value is: each rank's own, equal on a group of ranks, or boxes of an array."""
 
 from __future__ import annotations
 
+import math
+import operator
 import random
 import sys
 import typing
@@ -37,6 +39,23 @@ class Replicated:
         return f"shoal.replicated({self.value!r}, group={self.group!r})"
 
 
+class Boxes:
+    """The parts of an array that this rank holds."""
+
+    __slots__ = ("shape", "parts")
+
+    def __init__(self, shape: tuple[int, ...], parts: list[tuple[tuple[int, ...], typing.Any]]) -> None:
+        self.shape = shape  # of the whole array
+        self.parts = parts  # offsets, and an array of numpy or torch
+
+    def __repr__(self) -> str:
+        held = ", ".join(f"{tuple(part.shape)} at {offsets}" for offsets, part in self.parts)
+        return f"<shoal.Boxes of shape {self.shape}: {held or 'none'}>"
+
+    def __reduce__(self) -> typing.NoReturn:
+        raise TypeError("shoal.Boxes cannot be pickled: save it with shoal.Checkpointer or shoal.torch.save")
+
+
 def per_rank(value: typing.Any, *, required: bool = True) -> PerRank:
     """Marks a value as each rank's own: random states, positions in the data.
 
@@ -54,6 +73,85 @@ def replicated(value: typing.Any, *, group: typing.Any = None) -> Replicated:
     DeviceMesh, or None for all ranks.
     """
     return Replicated(value, group)
+
+
+def boxes(
+    shape: typing.Sequence[int], parts: typing.Iterable[tuple[typing.Sequence[int], typing.Any]]
+) -> Boxes:
+    """States which parts of an array this rank holds, where no DTensor does.
+
+    shape: of the whole array, the same on all ranks.
+    parts: for each part the offsets of its first element in the whole, and an array of numpy or torch, which
+        a save reads and a load fills. An empty list: this rank holds nothing of it.
+
+    All ranks together must hold every element. What several ranks hold is equal on them, and one of them
+    writes it. The checkpoint has an ordinary array: any other sharding loads it, also that of a DTensor.
+    """
+    whole = _numbers(shape, "shape")
+    listed = []
+    for offsets, part in parts:
+        at = _numbers(offsets, "the offsets")
+        sizes = getattr(part, "shape", None)
+        if sizes is None or len(at) != len(whole) or len(sizes) != len(whole):
+            raise InvalidArgument(
+                f"a part of an array of shape {whole} has the offsets {at} and the shape {sizes}: both need "
+                "one number for each dimension of the whole"
+            )
+        if any(begin + size > end for begin, size, end in zip(at, sizes, whole)):
+            raise InvalidArgument(
+                f"the part of shape {tuple(sizes)} at {at} is not inside of the shape {whole} of the whole"
+            )
+        listed.append((at, part))
+    return Boxes(whole, listed)
+
+
+def boxes_of_flat(shape: typing.Sequence[int], flat: typing.Any, begin: int) -> Boxes:
+    """The boxes of elements that follow each other in row-major order, from number `begin`. `flat` is
+    contiguous memory of one dimension; the parts are views of it."""
+    whole, listed, at = _numbers(shape, "shape"), [], 0
+    for offsets, sizes in _boxes_of_range(whole, begin, begin + int(flat.shape[0])):
+        count = math.prod(sizes)
+        listed.append((offsets, flat[at : at + count].reshape(sizes)))
+        at += count
+    return Boxes(whole, listed)
+
+
+def _boxes_of_range(
+    shape: tuple[int, ...], begin: int, end: int
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Offsets and sizes of the boxes that tile a range of row-major numbers, in their order."""
+    if begin >= end:
+        return []
+    if not shape:
+        return [((), ())]
+    row = math.prod(shape[1:])
+    first, last = begin // row, (end - 1) // row
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+
+    def add_part_of_row(at: int, begin: int, end: int) -> None:
+        for offsets, sizes in _boxes_of_range(shape[1:], begin, end):
+            found.append(((at, *offsets), (1, *sizes)))
+
+    if begin > first * row or end < (first + 1) * row:
+        add_part_of_row(first, begin - first * row, min(end - first * row, row))
+        first += 1
+    rows_end = last if end < (last + 1) * row else last + 1
+    if first < rows_end:
+        found.append(((first, *[0] * (len(shape) - 1)), (rows_end - first, *shape[1:])))
+        first = rows_end
+    if first == last:
+        add_part_of_row(last, 0, end - last * row)
+    return found
+
+
+def _numbers(values: typing.Any, name: str) -> tuple[int, ...]:
+    try:
+        found = tuple(operator.index(each) for each in values)
+    except TypeError:
+        found = (-1,)
+    if any(each < 0 for each in found):
+        raise InvalidArgument(f"{name} is {values!r}: numbers of at least 0 are needed")
+    return found
 
 
 class RngState:

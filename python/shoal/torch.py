@@ -21,6 +21,7 @@ import dataclasses
 import functools
 import io
 import logging
+import math
 import os
 import re
 import threading
@@ -42,10 +43,11 @@ from torch.distributed.checkpoint.storage import StorageReader as _DcpReader
 from torch.distributed.checkpoint.storage import StorageWriter as _DcpWriter
 from torch.distributed.checkpoint.storage import WriteResult
 
-from . import _arguments, _arrays, _client, _errors, _tensors, _tree
+from . import _arguments, _arrays, _client, _errors, _tensors, _tree, _wrappers
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument, NotFound, Refused
 from ._handle import SaveHandle
+from ._wrappers import Boxes
 
 __all__ = [
     "AsyncSave",
@@ -54,6 +56,7 @@ __all__ = [
     "async_save",
     "checkpointer",
     "export_dcp",
+    "flat_shard",
     "import_dcp",
     "load",
     "save",
@@ -287,6 +290,26 @@ def _is_default_planner(planner: typing.Any) -> bool:
     )
 
 
+def flat_shard(flat: torch.Tensor, shape: typing.Sequence[int], begin: int = 0) -> Boxes:
+    """Describes a part of a flattened tensor, such as FSDP1 and Megatron's distributed optimizer keep: `flat`
+    has the elements from number `begin` on of a tensor of that shape, in row-major order.
+
+    ``{"model": {"wte.weight": shoal.torch.flat_shard(shard, (50257, 768), begin=shard_begin)}}``
+
+    It is a value of a state. A save reads `flat`, and a load fills it. The checkpoint has the whole tensor,
+    which any other sharding loads. A rank without elements passes an empty tensor.
+    """
+    if not isinstance(flat, torch.Tensor) or flat.ndim != 1 or not flat.is_contiguous():
+        raise InvalidArgument("flat must be a contiguous tensor of one dimension: pass a view of the shard")
+    count = math.prod(_wrappers._numbers(shape, "shape"))
+    if not 0 <= begin <= count - flat.numel():
+        raise InvalidArgument(
+            f"flat has {flat.numel()} elements from number {begin} on, but a tensor of shape {tuple(shape)} "
+            f"has {count}: leave out the padding"
+        )
+    return _wrappers.boxes_of_flat(shape, flat.detach(), begin)
+
+
 # ---- folders of DCP ----
 
 
@@ -507,8 +530,8 @@ def _overlap(a: typing.Any, b: typing.Any) -> bool:
 
 
 class _Values(dict[str, typing.Any]):
-    """The values of a checkpoint for DCP's planners. A container that DCP would have saved as one object, such
-    as a tuple with tensors, is found by its name too. It is not listed, but its values are."""
+    """The values of a checkpoint for DCP's planners. A container that DCP would have saved as one object, as
+    it does a tuple with tensors, is found by its name too. It is not listed, but its values are."""
 
     def __init__(self, containers: typing.Iterable[str]) -> None:
         super().__init__()
