@@ -899,7 +899,10 @@ def _explain(error: KeyMismatch) -> None:
         help = ". A parameter that had no gradient before the save has no optimizer state"
     subtree = os.path.commonprefix([name.split(".") for name in missing])
     allowed = {".".join(subtree): "lenient"}
-    error.args = (f"{error}{help}. To keep these values as they are, pass policies={allowed!r}",)
+    help += f". To keep these values as they are, pass policies={allowed!r}"
+    if "shoal.torch" in sys.modules:
+        help += ", or DefaultLoadPlanner(allow_partial_load=True) to shoal.torch.load"
+    error.args = (f"{error}{help}",)
 
 
 def _after_fork() -> None:
