@@ -193,6 +193,8 @@ class Checkpointer:
         self._structures = _tree.Structures()
         self._steady: _steady.Steady | None = None
         self._in_flight: typing.List[_handle.Warnings] = []  # no handles: those keep this object alive
+        self._optimizers: typing.List[str] = []  # of the state that was saved last
+        self._has_looked_at_stages = False
         self._readers: "weakref.WeakSet[Checkpoint]" = weakref.WeakSet()
         self._client = _client.Checkpointer.open(settled)
         self._watcher = _progress.Watcher(self._client, callback) if callback else None
@@ -299,7 +301,25 @@ class Checkpointer:
     def _log_warnings(self) -> None:
         # In the order of the saves: each is compared with the one before it, which may still be in flight.
         while self._in_flight and self._in_flight[0].log():
-            self._in_flight.pop(0)
+            self._warn_of_stages(self._in_flight.pop(0).step)
+
+    def _warn_of_stages(self, step: int) -> None:
+        """Once, on rank 0: looks whether the optimizers of several ranks have saved other values under one
+        name. No rank knows the state of another before the checkpoint has both."""
+        if self._position != 0 or self.world_size == 1 or not self._optimizers or self._has_looked_at_stages:
+            return
+        with contextlib.suppress(Error), self._reader(step, None) as checkpoint:
+            self._has_looked_at_stages = True
+            name = _tree.shared_by_stages(checkpoint._structures(), self._optimizers)
+            if name is not None:
+                logger.warning(
+                    "step %d has one value '%s' of several ranks whose models have different tensors: if it "
+                    "is the state of different parameters, only one of them is saved. Save "
+                    "get_optimizer_state_dict(..., flatten_optimizer_state_dict=True) instead of the "
+                    "optimizer: its names are those of the parameters",
+                    step,
+                    name,
+                )
 
     def prepare(self, state: State, *, allow_pickle: bool | None = None) -> None:
         """Prepares the memory of saves of such a state, so that the first save is as fast as later ones.
@@ -318,6 +338,7 @@ class Checkpointer:
             return _Packed(steady.state, None)
         walker = _tree.Walker(self._rank, False, allow_pickle, states)
         root = walker.walk_all(state)
+        self._optimizers = [node.name for node in walker.statefuls if _tree.is_optimizer(node.value)]
         packed, numbers = self._state_of(root, walker.leaves, allow_pickle, states)
         steady = _steady.Steady(root, walker.leaves, packed, numbers)
         self._steady = steady if steady.usable else None
@@ -679,6 +700,7 @@ class Checkpointer:
         with self._lock:
             for checkpoint in list(self._readers):
                 checkpoint.close()
+            self._log_warnings()  # of what is decided already
             self._client.close(_arguments.timeout_s(timeout))
             self._log_warnings()
             self._end_watcher()
@@ -800,15 +822,19 @@ class Checkpoint:
 
     def structure(self) -> _tree.Stored:
         if self._structure is None:
-            names = [name for name in self._about if name.startswith(_tree.STRUCTURES + ".")]
-            with self._checkpointer._lock:
-                found = [(name, self._reader.read(name)) for name in names]
+            found = self._structures()
             if found:
                 self._structure = _tree.Stored(found)
             else:
                 kinds = {name: "object" if about[0] else "numpy" for name, about in self._about.items()}
                 self._structure = _tree.Stored.flat(kinds)
         return self._structure
+
+    def _structures(self) -> typing.List[typing.Tuple[str, bytes]]:
+        """The names and the bytes of the structures of all ranks."""
+        names = [name for name in self._about if name.startswith(_tree.STRUCTURES + ".")]
+        with self._checkpointer._lock:
+            return [(name, self._reader.read(name)) for name in names]
 
     def tree(self, *, allow_pickle: bool = False) -> dict[str, typing.Any]:
         """Loads the whole state as nested dictionaries."""

@@ -27,6 +27,10 @@ class Warnings:
         self._has_warned = False
         self._has_logged_warning = False
 
+    @property
+    def step(self) -> int:
+        return int(self._handle.step)
+
     def log(self) -> bool:
         """Logs, once each, that a committed save holds what earlier ones hold, and that its replicas differ.
         Returns whether it is decided."""

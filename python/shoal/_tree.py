@@ -418,6 +418,10 @@ class Stored:
             if path and isinstance(node, dict) and "alias" not in node
         ]
 
+    def tensors(self) -> set[str]:
+        """The names of the tensors of torch."""
+        return {name for name, (node, _) in self._by_name.items() if node == "torch"}
+
     def aliases(self) -> dict[str, str]:
         """By the name of each alias, the name under which the checkpoint has its value."""
         return {
@@ -669,6 +673,24 @@ def states_of_optimizers(statefuls: list[Node]) -> dict[str, Node]:
             found.update({each.name: each for key, each in content.children if key == "state"})
     # A policy must apply to a value.
     return {name: node for name, node in found.items() if node.kind == "dict" and any(_leaves(node))}
+
+
+def shared_by_stages(structures: list[tuple[str, bytes]], optimizers: list[str]) -> str | None:
+    """The name of a tensor that two ranks have in the state of an optimizer, while each has tensors that the
+    other lacks. They are stages of a pipeline, whose optimizers number their parameters from 0: one of two
+    such tensors is lost. None: no name is that of two values, as far as one can tell."""
+    beginnings = tuple(f"{name}.state." for name in optimizers)
+    of_ranks = []
+    for each in structures:
+        tensors = Stored([each]).tensors()
+        numbered = {name for name in tensors if name.startswith(beginnings)}
+        of_ranks.append((numbered, tensors - numbered))
+    for i, (numbered, others) in enumerate(of_ranks):
+        for numbered_too, others_too in of_ranks[:i]:
+            shared = numbered & numbered_too
+            if shared and others - others_too and others_too - others:
+                return min(shared)
+    return None
 
 
 def drop_missing(states: Node, missing: typing.Container[str]) -> tuple[int, list[str]]:

@@ -34,6 +34,12 @@ def test_stages_of_a_pipeline(root, python_environment):
     assert loaded["stage"] == {f"is {rank}": True for rank in range(3)} and loaded["step"] == 3
 
 
+@pytest.mark.parametrize(("kind", "warns"), [("stages", True), ("replicas", False), ("more on one", False)])
+def test_optimizers_of_stages_that_save_under_one_name_are_warned_of(root, python_environment, kind, warns):
+    root.mkdir()
+    run_ranks("sharded_states", "save_optimizers", 2, python_environment, root, kind, int(warns))
+
+
 def test_a_rank_that_cannot_save_aborts_the_save_of_the_others(root, python_environment):
     root.mkdir()
     run_ranks("sharded_states", "raising_rank", 2, python_environment, root)

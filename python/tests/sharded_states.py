@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import math
@@ -219,6 +220,28 @@ def save_stages(root: str) -> None:
         state["layers"][str(rank)]["weight"].zero_()
         ck.load(3, into=state)
         assert state["layers"][str(rank)]["weight"].tolist() == [rank] * 4
+
+
+def save_optimizers(root: str, kind: str, warns: str) -> None:
+    """stages: the model of each rank has other names, but the optimizer numbers its parameters from 0."""
+    rank, _ = rank_and_world()
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("shoal").addHandler(handler)
+    layer = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    layer(torch.ones(3)).sum().backward()
+    optimizer.step()
+    names = {"stages": [str(rank)], "replicas": ["0"], "more on one": ["0", "more"][: rank + 1]}[kind]
+    with shoal.Checkpointer(root) as ck:
+        for step in range(1, 4):
+            state = {"model": {name: layer for name in names}, "optim": optimizer, "step": step}
+            state["model"].update({"own": {str(rank): 1}})
+            ck.save(step, state).committed(120)
+    found = [line for line in lines if "of several ranks whose models have different tensors" in line]
+    assert len(found) == (int(warns) if rank == 0 else 0), lines
+    assert all("'optim.state.0.exp_avg'" in line for line in found), found
 
 
 def raising_rank(root: str) -> None:
