@@ -118,6 +118,8 @@ class Steady:
         if local is not None:
             self._dtensors.append((value, local))
             value = local
+        elif described is None:  # a ShardedTensor of which this rank has no shard
+            return False
         self._tensors.append(value)
         return (
             value.device.type == "cpu"

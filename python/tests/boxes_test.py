@@ -81,6 +81,12 @@ def test_flat_shards_are_loaded_as_any_other_sharding(root, python_environment, 
     run_ranks("flat_shards", "load", ranks, python_environment, root)
 
 
+def test_sharded_tensors_are_loaded_as_any_other(root, tmp_path, python_environment):
+    pytest.importorskip("torch")
+    root.mkdir()
+    run_ranks("flat_shards", "save_sharded_tensors", 2, python_environment, root, tmp_path / "store")
+
+
 def test_models_and_optimizers_of_fsdp1(root, tmp_path, python_environment):
     """Flat shards of the parameters, and the ShardedTensors of SHARDED_STATE_DICT, on other ranks."""
     pytest.importorskip("torch")
