@@ -532,11 +532,10 @@ class Checkpointer:
         """Objects with load_state_dict get the whole state that was saved, also keys that they lack now: a
         data loader that has not begun may have none, and an optimizer lacks those of a parameter that has had
         no gradient."""
-        unexpected = result.report.unexpected if walker.statefuls else ()
+        nodes = [*walker.statefuls, *walker.extra_states]
+        unexpected = result.report.unexpected if nodes else ()
         grown = [
-            node
-            for node in walker.statefuls
-            if any(name.startswith(node.name + ".") for name in unexpected)
+            node for node in nodes if any(name.startswith(node.name + ".") for name in unexpected)
         ]
         if not grown:
             return
@@ -558,7 +557,8 @@ class Checkpointer:
             value = _tree.value_of_whole(whole, found)
             if _tree.is_optimizer(node.value):
                 value = _tree.with_missing(node.children[0][1], value)
-            node.children[0][1].loaded = value
+            content = node.children[0][1] if node.kind == "stateful" else node
+            content.loaded = value
 
     def _load_resolved(
         self,

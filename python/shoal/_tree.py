@@ -131,6 +131,7 @@ class Walker:
         self.states = states or States()
         self.leaves: list[Node] = []
         self.statefuls: list[Node] = []  # whose state may have other keys after a load
+        self.extra_states: list[Node] = []  # of modules: likewise
         self.nested: list[Node] = []  # of a load: dicts, lists and tuples, each before those inside it
         self._by_name: dict[str, Node] = {}
         self._by_memory: dict[typing.Any, Node] = {}
@@ -169,7 +170,9 @@ class Walker:
                 _prepare(value)
             node = Node("stateful", name, value)
             node.children.append((None, self.walk(self.states.of(value), name, group)))
-            if not _has_fixed_keys(value):
+            if _has_fixed_keys(value):
+                self.extra_states += _extra_states(node.children[0][1])
+            else:
                 self.statefuls.append(node)
             return node
         if self.allow_pickle:
@@ -233,6 +236,15 @@ class Walker:
             raise InvalidArgument(f"the name {node.name!r} is not valid Unicode: choose other keys")
         self.leaves.append(node)
         return node
+
+
+def _extra_states(content: Node) -> list[Node]:
+    """The containers that modules have returned from get_extra_state."""
+    return [
+        child
+        for key, child in content.children
+        if str(key).endswith("_extra_state") and child.kind in ("dict", "list", "tuple")
+    ]
 
 
 def _prepare(value: typing.Any) -> None:

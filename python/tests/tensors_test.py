@@ -386,6 +386,27 @@ def test_an_optimizer_gets_lists_that_are_longer_than_its_own(checkpointer):
     assert state["func_evals"] == expected["func_evals"]
 
 
+@pytest.mark.parametrize("fresh", [{}, {"k": 0}, None])
+def test_a_module_gets_the_whole_extra_state_that_was_saved(checkpointer, fresh):
+    class Module(torch.nn.Module):
+        def __init__(self, extra):
+            super().__init__()
+            self.weight, self.extra = torch.nn.Parameter(torch.ones(2)), extra
+
+        def get_extra_state(self):
+            return self.extra
+
+        def set_extra_state(self, extra):
+            self.extra = extra
+
+    saved = {"k": 5, "more": [1, {"x": torch.ones(2)}]}
+    checkpointer.save(1, {"m": torch.nn.Sequential(torch.nn.Linear(2, 2), Module(saved))}).committed()
+    loaded = Module(fresh)
+    checkpointer.load(1, into={"m": torch.nn.Sequential(torch.nn.Linear(2, 2), loaded)})
+    assert loaded.extra["k"] == 5 and loaded.extra["more"][0] == 1
+    assert loaded.extra["more"][1]["x"].tolist() == [1, 1]
+
+
 def test_a_module_whose_own_state_dict_takes_no_arguments(checkpointer):
     class Head(torch.nn.Module):
         def __init__(self, value):
