@@ -520,6 +520,7 @@ class Checkpointer:
                     result.metadata.step,
                     node.target.name,
                 )
+        _warn_of_empty(walker, result)
         logger.info(
             "step %d is loaded: %.1f MiB in %.2f s",
             result.metadata.step,
@@ -912,6 +913,24 @@ def _drop_missing(optimizers: dict[str, _tree.Node], result: typing.Any) -> None
                 dropped,
                 count,
                 name,
+            )
+
+
+def _warn_of_empty(walker: _tree.Walker, result: typing.Any) -> None:
+    """A dictionary that is empty in the state stays so, as that of an optimizer before its first step."""
+    filled = tuple(f"{node.name}." for node in [*walker.statefuls, *walker.extra_states])
+    for node in walker.nested:
+        if node.kind != "dict" or node.children or f"{node.name}.".startswith(filled):
+            continue
+        beginning = f"{node.name}."
+        count = sum(name.startswith(beginning) for name in result.report.unexpected)
+        if count:
+            logger.warning(
+                "'%s' is an empty dict in this state, so that %d values of step %d were not loaded. If it is "
+                "that of an optimizer, pass the optimizer itself",
+                node.name,
+                count,
+                result.metadata.step,
             )
 
 

@@ -328,6 +328,20 @@ def test_an_optimizer_has_no_state_of_parameters_that_had_none_when_it_was_saved
     one_step(others, loaded)
 
 
+def test_the_state_dict_of_an_optimizer_without_state_is_warned_of(checkpointer, caplog):
+    """As with DCP, a dictionary gets what it has keys for."""
+    weights, optimizer = make_optimizer(torch.optim.AdamW)
+    one_step(weights, optimizer)
+    checkpointer.save(1, {"o": optimizer, "empty": {}}).committed()
+    fresh = make_optimizer(torch.optim.AdamW)[1]
+    checkpointer.load(1, into={"o": fresh, "empty": {}})
+    assert "empty dict" not in caplog.text
+    state = make_optimizer(torch.optim.AdamW)[1].state_dict()
+    checkpointer.load(1, into={"o": state, "empty": {}})
+    assert state["state"] == {}
+    assert "'o.state' is an empty dict in this state, so that 6 values" in caplog.text
+
+
 def test_an_optimizer_that_never_has_a_state(checkpointer):
     weights, optimizer = make_optimizer(lambda given: torch.optim.SGD(given, 0.1))
     one_step(weights, optimizer)
