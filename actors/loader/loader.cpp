@@ -357,7 +357,8 @@ void Loader::decode(const LoadKey& id, const std::shared_ptr<const storage::Deci
                     EffectWriter& out) {
   Load& load = loads_.at(id);
   load.on(LoadTrigger::manifest_encoded);
-  out.to_client(id.first, found_by(load.request, *encoded, load.passed_over));
+  out.to_client(id.first,
+                found_by(load.request, *encoded, storage::metadata_of(*encoded, false), load.passed_over));
   operations_.start(
       operation::DecodeDecision{encoded}, out,
       [this, ref = ref_of(id)](TimeNs now, Result<DecisionPtr> decision, EffectWriter& then_out) {
@@ -375,7 +376,7 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   const bool was_found = load.is_found();
   load.on(LoadTrigger::manifest_known);
   if (!was_found) {
-    out.to_client(id.first, found_by(load.request, stored.decision(), load.passed_over));
+    out.to_client(id.first, found_by(load.request, stored.decision(), stored.metadata(), load.passed_over));
   }
   const storage::Manifest& manifest = stored.manifest();
   if (load.request.sharing) {  // usually the layout that was saved: keep one copy

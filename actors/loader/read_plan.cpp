@@ -51,10 +51,10 @@ std::vector<std::pair<uint64_t, uint64_t>> merge(std::vector<std::pair<uint64_t,
 
 }  // namespace
 
-local::Found found_by(const local::Load& request, const storage::Decision& committed,
+local::Found found_by(const local::Load& request, const storage::Decision& committed, Metadata metadata,
                       const PassedOverPtr& passed_over) {
   const storage::Manifest& manifest = committed.manifest();
-  local::Found found{request.request_id, ok_status(), storage::metadata_of(committed, false)};
+  local::Found found{request.request_id, ok_status(), std::move(metadata)};
   found.passed_over = passed_over;
   if (request.of == 0 && !request.wants_layouts) found.values_of = manifest.world;
   if (request.wants_layouts) {

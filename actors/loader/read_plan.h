@@ -43,8 +43,9 @@ struct ReadPlan {
 };
 
 // The first answer to a load. Leaves out values that the client knows: those of a checkpoint that it keeps
-// open, and those that follow from the layouts if it requested these.
-local::Found found_by(const local::Load& request, const storage::Decision& committed,
+// open, and those that follow from the layouts if it requested these. `metadata`: of `committed`, without
+// values.
+local::Found found_by(const local::Load& request, const storage::Decision& committed, Metadata metadata,
                       const PassedOverPtr& passed_over);
 
 // Code::key_mismatch, with one report of all targets that the checkpoint lacks or holds with another kind,

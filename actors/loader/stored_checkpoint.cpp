@@ -11,6 +11,11 @@ constexpr size_t kMaxRanksWithKeys = 4096;  // beyond this, all are dropped and 
 StoredCheckpoint::StoredCheckpoint(std::shared_ptr<const storage::Decision> committed)
     : decision_(std::move(committed)) {}
 
+const Metadata& StoredCheckpoint::metadata() {
+  if (!metadata_) metadata_ = storage::metadata_of(*decision_, false);
+  return *metadata_;
+}
+
 plan::Locator& StoredCheckpoint::locator() {
   if (!locator_) locator_ = std::make_unique<plan::Locator>(manifest().world, manifest().options);
   return *locator_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,9 @@ class StoredCheckpoint {
   const AttemptKey& key() const { return decision_->key; }
   const storage::Decision& decision() const { return *decision_; }
   const storage::Manifest& manifest() const { return decision_->manifest(); }
+  // As storage::metadata_of without values. Its digest covers every file, so it is computed once for all
+  // loads of the checkpoint.
+  const Metadata& metadata();
   plan::Locator& locator();
   // The manifest's entry for this file of the rank's plan; nullptr: it has none.
   const storage::FileEntry* file_of(Rank rank, uint32_t index) const;
@@ -31,6 +35,7 @@ class StoredCheckpoint {
  private:
   using KeysOfRank = std::map<std::pair<std::string, Box>, std::string>;  // by fqn and box
   const std::shared_ptr<const storage::Decision> decision_;
+  std::optional<Metadata> metadata_;
   std::unique_ptr<plan::Locator> locator_;
   std::map<Rank, KeysOfRank> keys_;
 };

@@ -69,7 +69,12 @@ Result<bool> mark_deleted(Storage& storage, const Decision& tombstone) {
 }
 
 Hash128 contents_digest_of(const Manifest& manifest) {
+  size_t size_bytes = 0;
+  for (const FileEntry& file : manifest.files) {
+    size_bytes += 2 * sizeof(uint64_t) + file.name.size() + sizeof file.header_digest;
+  }
   Bytes bytes;
+  bytes.reserve(size_bytes);
   const auto add = [&](const void* data, size_t size) {
     const auto* begin = static_cast<const std::byte*>(data);
     bytes.insert(bytes.end(), begin, begin + size);
