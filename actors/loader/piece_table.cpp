@@ -57,6 +57,11 @@ uint32_t PieceTable::number_of(const operation::PiecePlace& file) {
   return found->second;
 }
 
+void PieceTable::reserve(size_t pieces, size_t name_bytes) {
+  entries_.reserve(pieces);
+  names_.reserve(name_bytes);
+}
+
 PieceTable::Name PieceTable::add_name(std::string_view name) {
   SHOAL_CHECK(name.size() <= std::numeric_limits<uint16_t>::max());
   const Name added{names_.size(), static_cast<uint16_t>(name.size())};

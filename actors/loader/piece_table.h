@@ -29,6 +29,8 @@ class PieceTable {
   // The piece as an argument of an operation. Creates a new one at each call, unless hold_refs() was called.
   std::shared_ptr<const operation::PieceRef> ref(uint32_t piece) const;
 
+  // Room for so many pieces and so many bytes of names in all.
+  void reserve(size_t pieces, size_t name_bytes);
   // Adds a piece. add_copy() adds a copy of the last piece.
   uint32_t add(const operation::PiecePlace& place, std::string_view fqn, LayoutEntry::Kind kind, DType dtype,
                const Box& box);

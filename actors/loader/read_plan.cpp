@@ -97,6 +97,9 @@ Result<ReadPlan> plan_reads(StoredCheckpoint& stored, const local::LoadTargets& 
   auto table = std::make_shared<PieceTable>(stored.key());
   ReadPlan plan;
   plan.reads.reserve(targets.size());  // most targets have one
+  size_t name_bytes = 0;
+  for (uint32_t t = 0; t < targets.size(); ++t) name_bytes += targets.fqn(t).size();
+  table->reserve(targets.size(), name_bytes);
   local::LoadTarget target;
   for (uint32_t t = 0; t < targets.size(); ++t) {
     targets.read(t, target);

@@ -106,6 +106,7 @@ void CountedLoads::start() {
     bytes_wanted_ += wanted_by(rank).bytes;
     ask(rank);
   }
+  forget_wanted();
 }
 
 void CountedLoads::load_with_retries() {
@@ -114,6 +115,15 @@ void CountedLoads::load_with_retries() {
     bytes_wanted_ += wanted_by(rank).bytes;
     ask(rank);
   }
+  forget_wanted();
+}
+
+// The nodes have the targets now, and drop them once they have planned. A rank that asks again computes them
+// again.
+void CountedLoads::forget_wanted() {
+  if (job_.payload != nullptr) return;  // which is compared with what each rank wants
+  by_place_.clear();
+  wanted_.clear();
 }
 
 void CountedLoads::ask(Rank rank) {

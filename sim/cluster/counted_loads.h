@@ -81,8 +81,9 @@ class CountedLoads {
     local::LoadTargets targets;
     uint64_t bytes = 0;
   };
-  const Wanted& wanted_by(Rank rank);
+  const Wanted& wanted_by(Rank rank);  // valid until forget_wanted
   const Wanted& work_out(Rank rank);
+  void forget_wanted();
   // Which dimensions of a layout's meshes distinguish the shards of one rank from those of another rank.
   struct Sharded {
     bool by_meshes_only = true;          // nothing else distinguishes them

@@ -26,6 +26,23 @@ int64_t digits_of(const Dims& offsets) {
   return digits;
 }
 
+Hash128 hash_of(const local::LoadTargets& targets) {
+  std::vector<uint64_t> numbers;
+  local::LoadTarget target;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    targets.read(i, target);
+    numbers.insert(numbers.end(),
+                   {xxh3_64(std::as_bytes(std::span(target.fqn))), static_cast<uint64_t>(target.kind),
+                    static_cast<uint64_t>(target.dtype), target.shape.size(), target.boxes.size()});
+    numbers.insert(numbers.end(), target.shape.begin(), target.shape.end());
+    for (const Box& box : target.boxes) {
+      numbers.insert(numbers.end(), box.offsets.begin(), box.offsets.end());
+      numbers.insert(numbers.end(), box.sizes.begin(), box.sizes.end());
+    }
+  }
+  return xxh3_128(std::as_bytes(std::span(numbers)));
+}
+
 }  // namespace
 
 SharedPlans::OfRoster& SharedPlans::of(const World& world, const SaveOptions& options) {
@@ -184,13 +201,13 @@ std::shared_ptr<actors::StoredCheckpoint> SharedPlans::stored(
 Result<std::shared_ptr<const actors::ReadPlan>> SharedPlans::reads(actors::StoredCheckpoint& stored,
                                                                    const local::LoadTargets& targets) {
   if (each_its_own_) return actors::PlanSource::reads(stored, targets);
-  Reads& known = reads_[{&stored, targets.identity()}];
-  if (!known.plan) {
-    SHOAL_ASSIGN_OR_RETURN(known.plan, actors::PlanSource::reads(stored, targets));
-    known.targets = targets;
-    if (known.plan->pieces) known.plan->pieces->hold_refs();
+  std::shared_ptr<const actors::ReadPlan>& known = reads_[{&stored, hash_of(targets)}];
+  if (!known) {
+    SHOAL_ASSIGN_OR_RETURN(known, actors::PlanSource::reads(stored, targets));
+  } else if (known->pieces) {
+    known->pieces->hold_refs();  // only where ranks share the table: references take most of its memory
   }
-  return known.plan;
+  return known;
 }
 
 // Each load makes its own plans to read objects, so these plans are not kept.

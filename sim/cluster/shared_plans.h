@@ -93,11 +93,9 @@ class SharedPlans final : public actors::PlanSource {
   bool each_its_own_ = false;
   std::pair<const storage::Decision*, std::shared_ptr<const Metadata>> newest_;
   std::unordered_map<const storage::Decision*, std::shared_ptr<actors::StoredCheckpoint>> stored_;
-  struct Reads {
-    local::LoadTargets targets;  // kept alive, so that no others get the same addresses
-    std::shared_ptr<const actors::ReadPlan> plan;
-  };
-  std::map<std::pair<const actors::StoredCheckpoint*, const void*>, Reads> reads_;
+  // By what the targets are, not by where: the targets themselves need not be kept.
+  std::map<std::pair<const actors::StoredCheckpoint*, Hash128>, std::shared_ptr<const actors::ReadPlan>>
+      reads_;
   std::map<std::pair<const actors::ReadPlan*, uint64_t>, std::shared_ptr<const actors::ReadBatches>> batches_;
   std::unordered_map<Hash128, std::shared_ptr<const actors::ChunkPlan>> chunks_;
 };

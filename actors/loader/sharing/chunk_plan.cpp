@@ -232,6 +232,11 @@ class ChunkPlanner {
   void add_user(uint32_t user) {
     const ReadPlan& plan = *users_[user].plan;
     const std::vector<uint32_t>& numbers = numbers_[user];
+    const uint64_t own_bytes = users_[user].own_bytes != 0 ? users_[user].own_bytes : users_[user].part_bytes;
+    if (std::ranges::all_of(numbers, [](uint32_t number) { return number == kReadsItself; })) {
+      plan_.users.push_back({ReadBatches(users_[user].plan, own_bytes), {}, {}});
+      return;
+    }
     PlannedReads own, together;
     for (const PlannedRead& read : plan.reads)
       (numbers[read.piece] == kReadsItself ? own : together).push_back(read);
@@ -239,7 +244,6 @@ class ChunkPlanner {
       return std::tie(numbers[a.piece], a.begin) < std::tie(numbers[b.piece], b.begin);
     });
     ChunkPlan::User planned;
-    const uint64_t own_bytes = users_[user].own_bytes != 0 ? users_[user].own_bytes : users_[user].part_bytes;
     planned.own = ReadBatches(plan.pieces, std::move(own), own_bytes);
     planned.shared = ReadBatches(plan.pieces, std::move(together), users_[user].part_bytes);
     for (uint32_t batch = 0; batch < planned.shared.size(); ++batch) {
