@@ -27,6 +27,8 @@ constexpr actors::TimeNs kLongestSave =
 
 // Until a run has decided what an earlier one left undecided. The nodes of the earlier one may go on.
 constexpr actors::TimeNs kLongestRelease = 10'000 * actors::kMillisecond;
+// Until all slabs are free, after all saves were decided.
+constexpr actors::TimeNs kLongestFree = 60'000 * actors::kMillisecond;
 constexpr actors::TimeNs kLongestUndecided = 360'000 * actors::kMillisecond;
 
 // Until retention has deleted old checkpoints, and the files of aborted attempts are gone, if all nodes live
@@ -43,6 +45,7 @@ bool leaves_sweeps_alone(const Failure& failure) {
     case Failure::Kind::doubles:
     case Failure::Kind::reorders:
     case Failure::Kind::disk_slow:
+    case Failure::Kind::disk_hangs:
     case Failure::Kind::disk_full:
     case Failure::Kind::disk_loses:
     case Failure::Kind::removes:
@@ -117,6 +120,8 @@ SaveReport report_of(const TrainerTimings& times) {
 
 // Beyond the times after which lost hosts are given up: until all have reconnected.
 constexpr uint64_t kRecoveryMs = 15'000;
+// Until a trainer whose connection broke has attached again, and its node has noticed both.
+constexpr actors::TimeNs kReconnectedMs = 5'000;
 // A save that no failure delays is decided in this time, beyond writing and the skew of its ranks.
 constexpr actors::TimeNs kPromptMs = 3'000;
 // The same for the tiny model, of which planning takes no time. A message that is lost and sent again after
@@ -173,6 +178,14 @@ bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) 
   return true;
 }
 
+// A trainer that ends after it has staged a save loses nothing, however slowly the save is written.
+bool loses_only_trainers(const Scenario& scenario) {
+  return std::ranges::all_of(scenario.failures, [](const Failure& failure) {
+    return failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes ||
+           failure.kind == Failure::Kind::disk_slow || excuses_nothing(failure.kind);
+  });
+}
+
 constexpr uint64_t kJoinedMs = 1'000;  // by then all hosts have told the coordinator of their ranks
 
 // True if the coordinator's host does not fail, and the nodes of other hosts reach it.
@@ -211,8 +224,9 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const Profile& profile,
   bool is_known = scenario.mode != SaveMode::rank_local || spares_coordinator(scenario.failures);
   for (const Failure& failure : scenario.failures) {
     is_known = is_known && failure.kind != Failure::Kind::loses && failure.kind != Failure::Kind::disk_slow &&
-               failure.kind != Failure::Kind::disk_fails && failure.kind != Failure::Kind::disk_full &&
-               failure.kind != Failure::Kind::reads_fail && failure.kind != Failure::Kind::disk_loses;
+               failure.kind != Failure::Kind::disk_hangs && failure.kind != Failure::Kind::disk_fails &&
+               failure.kind != Failure::Kind::disk_full && failure.kind != Failure::Kind::reads_fail &&
+               failure.kind != Failure::Kind::disk_loses;
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
@@ -243,10 +257,23 @@ actors::TimeNs failures_end(const Scenario& scenario, const actors::Timeouts& ti
   return static_cast<actors::TimeNs>(end_ms) * actors::kMillisecond;
 }
 
+// A save ends in time even while a disk hangs.
+actors::TimeNs failures_that_delay_end(const Scenario& scenario, const actors::Timeouts& timeouts) {
+  Scenario without_hangs = scenario;
+  for (Failure& failure : without_hangs.failures) {
+    if (failure.kind == Failure::Kind::disk_hangs) failure.for_ms = 0;
+  }
+  return failures_end(without_hangs, timeouts);
+}
+
 // From then on, no failure is an excuse any more.
 actors::TimeNs recovered_at(const Scenario& scenario, const actors::Timeouts& timeouts) {
   const auto excuses = [](const Failure& failure) { return !excuses_nothing(failure.kind); };
   if (std::ranges::none_of(scenario.failures, excuses)) return 0;
+  const bool all_reconnect = std::ranges::all_of(scenario.failures, [](const Failure& failure) {
+    return failure.kind == Failure::Kind::reconnects || excuses_nothing(failure.kind);
+  });
+  if (all_reconnect) return failures_end(scenario, timeouts) + kReconnectedMs * actors::kMillisecond;
   return failures_end(scenario, timeouts) +
          (2 * actors::TimeNs{timeouts.host_lost_ms} + kRecoveryMs) * actors::kMillisecond;
 }
@@ -355,7 +382,7 @@ class RunWatch {
     facts.generation = generation_;
     facts.ranks = scenario_.ranks;
     const actors::Timeouts timeouts = cluster_.timeouts();
-    facts.failures_end = failures_end(scenario_, timeouts);
+    facts.failures_end = failures_that_delay_end(scenario_, timeouts);
     // Plans that are lists of items take as long as they take, and so does a job with any number of its own.
     const bool is_prompt = profile_.items.plan_ns == 0 && scenario_.profile_numbers.empty();
     if (is_prompt) facts.recovered = recovered_at(scenario_, timeouts);
@@ -370,12 +397,21 @@ class RunWatch {
     facts.save_deadline = (longest_wait_ms(scenario_, profile_, timeouts) + margin_ms) * actors::kMillisecond;
     facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
     facts.needs_no_abort = needs_no_abort(scenario_, timeouts);
+    facts.loses_only_trainers = loses_only_trainers(scenario_);
+    facts.all_staged = [this, &trainers](uint32_t save) {
+      return trainers.times()[save - 1].ranks_staged == scenario_.ranks;
+    };
     facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {
       return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged) +
              creating(save) + syncing();
     };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
+    facts.waits_for_disk = [&trainers, until = failures_end(scenario_, timeouts)](actors::TimeNs now,
+                                                                                  Rank rank) {
+      const actors::TimeNs recovers = until + kSaveMarginMs * actors::kMillisecond;
+      return now < recovers && (now >= until || trainers.waits_for_slab(rank));
+    };
     facts.assigned_bytes = [this](const storage::Manifest& manifest, Rank rank) {
       auto plan = cluster_.plans().plan(*manifest.world, rank, manifest.options);
       return plan.ok() ? (*plan)->tensor_bytes : 0;
@@ -385,6 +421,9 @@ class RunWatch {
       oracles_->sent(events_.now(), from, to, bytes);
     });
     trainers.on_slab([this](Rank rank, uint32_t in_use) { oracles_->slabs(events_.now(), rank, in_use); });
+    cluster_.on_unmapped_slab([this](size_t node, actors::ClientId client) {
+      oracles_->slab_unmapped(events_.now(), node, rank_of(client));
+    });
   }
   // How long the metadata server has served creations since the save began. No role polls by creating names,
   // so a save that waits for nothing gets no longer deadline.
@@ -1008,6 +1047,7 @@ class JobRuns {
   }
   void settle() {
     end_reads();
+    if (!violation_) free_slabs();
     if (!violation_) end_leases();
     if (!violation_) decide_inherited();
     if (!violation_) sweep_aborted();
@@ -1053,9 +1093,23 @@ class JobRuns {
                            std::to_string(left()) + " checkpoints are still there that no rule keeps"};
   }
 
+  // Runs on until no slab is in use any more. Trainers whose node is gone keep theirs.
+  void free_slabs() {
+    if (current().checks().oracles() == nullptr) return;
+    const auto in_use = [this] { return current().trainers().slabs_in_use(); };
+    run_while([&] { return in_use() != 0; }, std::max(events_.now(), failures_end_) + kLongestFree);
+    if (in_use() == 0) return;
+    violation_ = Violation{"slabs-come-back", events_.now(),
+                           std::to_string(in_use()) + " slabs are still in use, but every save is decided"};
+  }
+
   // Runs on until no file of an aborted attempt is left, if nothing prevents that.
   void sweep_aborted() {
-    const bool is_possible = std::ranges::all_of(scenario_.failures, leaves_sweeps_alone);
+    const bool is_possible = std::ranges::all_of(scenario_.failures, [](const Failure& failure) {
+      // A run sweeps what an earlier one left, but a part of the earlier one that goes on may write more.
+      const bool ends_whole_job = failure.kind == Failure::Kind::job_restarts && failure.hosts == 0;
+      return ends_whole_job || leaves_sweeps_alone(failure);
+    });
     if (!is_possible || current().checks().oracles() == nullptr) return;
     const auto leftovers = [this] {
       return current().cluster().counted_root().leftovers_of_aborted(current().generation());

@@ -417,6 +417,7 @@ void Coordinator::close(Attempt& attempt, AttemptTrigger how, EffectWriter& out)
   (void)attempt.take_early(&early_bytes_);
   plans_sent_.forget_if([&](const auto& sent) { return sent.first == key; });
   attempts_.erase(key);
+  SHOAL_CHECK(!attempts_.empty() || early_bytes_ == 0);
   forget_layouts();
 }
 

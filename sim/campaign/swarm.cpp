@@ -31,7 +31,7 @@ std::string draw_mesh(uint32_t ranks, Random& random) {
 }
 
 // Shorter timeouts, so that what they bound happens in a run of seconds. Leases end while a checkpoint is
-// kept open, and hosts are lost while others still save.
+// kept open, hosts are lost while others still save, and saves are given up while a disk hangs.
 void draw_timeouts(Random& random, Scenario* job) {
   if (random.below(2) == 0) {
     job->timeouts["lease_renew_ms"] = 200;
@@ -41,7 +41,13 @@ void draw_timeouts(Random& random, Scenario* job) {
   if (random.below(3) == 0) job->timeouts["epoch_check_ms"] = 500;
   if (random.below(3) == 0) job->timeouts["chunk_deadline_ms"] = 300;
   if (random.below(3) == 0) job->timeouts["resend_first_ms"] = 50;
-  if (random.below(3) == 0) job->timeouts["host_lost_ms"] = 4'000;
+  if (random.below(3) == 0) {
+    job->timeouts["host_lost_ms"] = 4'000;
+    if (random.below(2) == 0) {  // as many times as long as by default
+      job->timeouts["attempt_deadline_ms"] = 32'000;
+      job->timeouts["node_deadline_ms"] = 80'000;
+    }
+  }
 }
 
 // The bytes of tiny-blocks take time, and more ranks would hold less than a digest block each.
@@ -107,14 +113,16 @@ constexpr std::array kHarmless = {
 };
 
 // Kinds that belong together: trainers, nodes, links, disks.
-const std::array<std::vector<Failure::Kind>, 4> kGroups = {{
+const std::array<std::vector<Failure::Kind>, 6> kGroups = {{
+    {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::disk_slow},
+    {Failure::Kind::reconnects},
     {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::reconnects, Failure::Kind::reopens},
     {Failure::Kind::dies, Failure::Kind::stalls, Failure::Kind::restarts, Failure::Kind::coordinates,
      Failure::Kind::stops},
     {Failure::Kind::cut, Failure::Kind::loses, Failure::Kind::delays, Failure::Kind::doubles,
      Failure::Kind::reorders},
-    {Failure::Kind::disk_slow, Failure::Kind::disk_fails, Failure::Kind::disk_full, Failure::Kind::reads_fail,
-     Failure::Kind::disk_loses},
+    {Failure::Kind::disk_slow, Failure::Kind::disk_hangs, Failure::Kind::disk_fails, Failure::Kind::disk_full,
+     Failure::Kind::reads_fail, Failure::Kind::disk_loses},
 }};
 
 constexpr std::array kOfOperators = {Failure::Kind::pins,     Failure::Kind::tags,   Failure::Kind::removes,

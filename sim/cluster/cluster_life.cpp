@@ -133,15 +133,15 @@ void VirtualCluster::stall(size_t index, actors::TimeNs duration) {
   });
 }
 
-void VirtualCluster::lose_client(size_t node, Rank rank) {
+void VirtualCluster::lose_client(size_t node, Rank rank, actors::TimeNs later) {
   const auto lose = [this, life = life_of(node), lost = client(rank)] {
     if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, actors::event::ClientLost{lost});
   };
-  events_.schedule(events_.now() + profile_.cpu.local_latency_ns, lose);
+  events_.schedule(events_.now() + profile_.cpu.local_latency_ns + later, lose);
 }
 
-void VirtualCluster::break_connection(size_t node, Rank rank) {
-  lose_client(node, rank);
+void VirtualCluster::break_connection(size_t node, Rank rank, actors::TimeNs later) {
+  lose_client(node, rank, later);
   ++broken_connections_[rank];
 }
 
@@ -233,11 +233,25 @@ void VirtualCluster::lose_sessions_of(size_t node, const Status& why) {
   }
 }
 
+// The message that closes a session may be lost. Then the coordinator notices the silence, perhaps when it
+// has a session with the next process already.
+actors::TimeNs VirtualCluster::notice_time(size_t index, const Status& why) const {
+  const uint64_t drawn = mix64(life_of(index) ^ static_cast<uint64_t>(events_.now()));
+  const bool is_lost = why.message() == kClosed.message() && drawn % 2 == 0;
+  return is_lost ? kSilenceNs : 0;
+}
+
 void VirtualCluster::lose_session(size_t index, const Status& why) {
   const actors::NodeId session = std::exchange(nodes_[index].session, 0);
   if (session == 0) return;
   coordinator_peers_.reset();
-  offer(nodes_[index].coordinator, actors::RoleKind::coordinator, actors::event::PeerLost{session, why});
+  auto notice = [this, coordinator = life_of(nodes_[index].coordinator), session, why] {
+    if (!lives(coordinator)) return;
+    offer(static_cast<uint32_t>(coordinator), actors::RoleKind::coordinator,
+          actors::event::PeerLost{session, why});
+  };
+  const actors::TimeNs later = notice_time(index, why);
+  later == 0 ? notice() : events_.schedule(events_.now() + later, std::move(notice));
   offer(index, std::nullopt, actors::event::PeerLost{actors::kCoordinatorNode, why});
 }
 

@@ -652,7 +652,7 @@ uint64_t CountedRoot::leftovers_of_aborted(uint32_t generation) const {
   uint64_t files = 0;
   for (const auto& [key, attempt] : attempts_) {
     const bool is_aborted = attempt.decision && !attempt.decision->committed();
-    if (is_aborted && key.generation == generation) files += attempt.entries() - 1;
+    if (is_aborted && key.generation <= generation) files += attempt.entries() - 1;
   }
   return files;
 }

@@ -72,7 +72,7 @@ class CountedRoot final : public RootView {
   std::vector<AttemptKey> attempts() const;           // those of which the root holds a file
   // Every rank has published its manifest: readers take the attempt for a checkpoint before it is merged.
   bool is_complete_set(const AttemptKey& key) const;
-  // Files that a sweep of an aborted attempt of this generation would remove.
+  // Files that a sweep of the aborted attempts up to this generation would remove.
   uint64_t leftovers_of_aborted(uint32_t generation) const;
 
   // A shard that was just written is missing afterwards, or has this many bytes only.

@@ -220,6 +220,7 @@ void CountedTrainers::stage(Rank rank, const Assignment& assignment, actors::Tim
 void CountedTrainers::staged(Rank rank, const Assignment& planned) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
+  ++times_[trainer.save - 1].ranks_staged;
   Assignment assignment = planned;
   assignment.replicas = digest_replicas(rank, trainer.save);
   const uint32_t slab = ++trainer.last_slab;
@@ -327,8 +328,15 @@ void CountedTrainers::trainers_return(size_t node) {
 
 void CountedTrainers::reconnect(Rank rank) {
   if (!trainers_[rank].alive || !trainers_[rank].is_attached || !cluster_.serves(node_of(rank))) return;
-  cluster_.break_connection(node_of(rank), rank);
+  // A node may notice the next connection before the end of this one.
+  const bool is_noticed_late = returns_.below(2) == 0;
+  cluster_.break_connection(node_of(rank), rank, is_noticed_late ? search_time() : 0);
   find_node(rank);
+}
+
+actors::TimeNs CountedTrainers::search_time() {
+  const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
+  return static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most)));
 }
 
 void CountedTrainers::reopen(Rank rank, actors::TimeNs after) {
@@ -346,13 +354,12 @@ void CountedTrainers::close_if_wanted(Rank rank) {
     return;
   }
   cluster_.from_client(node, cluster_.client(rank), local::Detach{});
-  cluster_.break_connection(node, rank);
+  cluster_.break_connection(node, rank, 0);
   attach_later(rank, std::exchange(trainer.reopens_after, 0));
 }
 
 void CountedTrainers::find_node(Rank rank) {
-  const actors::TimeNs most = returns_.below(2) == 0 ? kPressingSearchNs : kIdleSearchNs;
-  attach_later(rank, static_cast<actors::TimeNs>(returns_.below(static_cast<uint64_t>(most))));
+  attach_later(rank, search_time());
 }
 
 void CountedTrainers::attach_later(Rank rank, actors::TimeNs later) {
@@ -415,6 +422,15 @@ uint32_t CountedTrainers::saves_decided() const {
     if (trainer.alive) least = std::min(least, trainer.decided);
   }
   return least;
+}
+
+uint64_t CountedTrainers::slabs_in_use() const {
+  uint64_t slabs = 0;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    const Trainer& trainer = trainers_[rank];
+    if (trainer.alive && trainer.is_attached && cluster_.serves(node_of(rank))) slabs += trainer.slabs_in_use;
+  }
+  return slabs;
 }
 
 void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage& message) {

@@ -34,7 +34,8 @@ struct TrainerTimings {
   std::vector<actors::TimeNs> called;  // on that clock
   std::vector<actors::TimeNs> plan_received, blocked, written, committed;
   actors::TimeNs notified_at = -1;  // when the first rank sent its node a message about this save
-  uint64_t bytes_staged = 0;        // of all ranks
+  uint32_t ranks_staged = 0;
+  uint64_t bytes_staged = 0;  // of all ranks
   uint32_t aborted_ranks = 0;
   std::string cause;  // cause of an abort
   // By rank: tensors in which a flipped bit was digested.
@@ -110,6 +111,9 @@ class CountedTrainers {
   // The number of saves, counted from the first one, whose decision every living rank has received.
   uint32_t saves_decided() const;
   uint64_t milestones() const { return milestones_; }  // of all ranks and saves so far
+  bool waits_for_slab(Rank rank) const { return trainers_[rank].waits_for_slab; }
+  // The slabs in use of living trainers that a node serves.
+  uint64_t slabs_in_use() const;
   actors::TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
   const Status& failure() const { return failure_; }  // it ends the simulation: no further save is possible
   const std::vector<TrainerTimings>& times() const { return times_; }  // by save
@@ -172,6 +176,7 @@ class CountedTrainers {
   void let_continue(Rank rank);
   void go_on();  // if every living rank has returned from the save
   void forget_rank(Rank rank);
+  actors::TimeNs search_time();  // until a client finds its node again
   void find_node(Rank rank);
   void attach_later(Rank rank, actors::TimeNs later);
   void close_if_wanted(Rank rank);

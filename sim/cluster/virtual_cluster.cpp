@@ -371,10 +371,12 @@ void VirtualCluster::carry_out(size_t index, actors::RoleKind role, actors::Effe
               warnings_.push_back("node" + std::to_string(index) + ": " + effect.line);
             }
           },
-          // Slabs take no memory here, links between sharing hosts do not fail, and a coordinator that
-          // retires still answers.
-          [](const base::OneOf<actors::effect::ForgetClient, actors::effect::EndSession,
-                               actors::effect::Retire> auto&) {}},
+          [&](const actors::effect::ForgetClient& effect) {
+            const bool is_read = std::ranges::count(nodes_[index].slabs_read, effect.client) != 0;
+            if (is_read && slab_listener_) slab_listener_(index, effect.client);
+          },
+          // Links between sharing hosts do not fail, and a coordinator that retires still answers.
+          [](const base::OneOf<actors::effect::EndSession, actors::effect::Retire> auto&) {}},
       any);
 }
 
@@ -488,6 +490,8 @@ void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors
   if (paths_ != nullptr) paths_->requested(role, start.operation);
   if (const auto* write = std::get_if<actors::operation::WriteShard>(&start.operation)) {
     running->writes = write->key;
+    if (!write->data.empty()) running->reads_slab = write->data.begin()->client;
+    if (running->reads_slab != 0) nodes_[index].slabs_read.push_back(running->reads_slab);
   }
   if (running->is_bulk()) {
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
@@ -525,13 +529,14 @@ void VirtualCluster::run_operation(Running* running) {
   begin_operation(running);
 }
 
-// The modelled storage may be slow, but no transfer in it stands still: a write that runs makes progress.
+// A write that runs makes progress, however slow the storage is, unless the disk hangs.
 CountedRoot::Work VirtualCluster::measure_writes(size_t index,
                                                  const actors::operation::MeasureWrites& measure) const {
   const std::vector<AttemptKey>& writing = nodes_[index].writing;
   const bool writes = std::ranges::any_of(
       measure.keys, [&](const AttemptKey& key) { return std::ranges::find(writing, key) != writing.end(); });
-  const uint64_t amount = writes ? static_cast<uint64_t>(events_.now()) : 0;
+  const auto hang = hazards_.hang(index, events_.now());
+  const uint64_t amount = writes ? static_cast<uint64_t>(hang ? hang->since : events_.now()) : 0;
   return {{}, [amount] { return Result<actors::OperationResult>(actors::OperationResult(amount)); }};
 }
 
@@ -587,6 +592,9 @@ void VirtualCluster::begin_operation(Running* running) {
 
 void VirtualCluster::end_operation(Running* running) {
   const size_t index = running->node;
+  if (const auto hang = hazards_.hang(index, events_.now()); running->writes && hang) {
+    return events_.schedule(hang->until, [this, running] { end_operation(running); });
+  }
   const bool is_small = !running->is_bulk();
   const bool is_alive = lives(running->life);
   if (trace_ != nullptr) {
@@ -605,6 +613,10 @@ void VirtualCluster::end_operation(Running* running) {
   if (running->writes && is_alive) {
     std::vector<AttemptKey>& writing = nodes_[index].writing;
     writing.erase(std::ranges::find(writing, *running->writes));
+  }
+  if (running->reads_slab != 0 && is_alive) {
+    std::vector<actors::ClientId>& slabs_read = nodes_[index].slabs_read;
+    slabs_read.erase(std::ranges::find(slabs_read, running->reads_slab));
   }
   *running = Running();
   operations_.give_back(running);

@@ -58,6 +58,10 @@ class VirtualCluster {
   using OperationListener = std::function<void(size_t node, const actors::Operation&)>;
   void on_operation(OperationListener listener) { operation_listener_ = std::move(listener); }
 
+  // Called when a node unmaps the slabs of a client although a write that it has begun reads them.
+  using SlabListener = std::function<void(size_t node, actors::ClientId client)>;
+  void on_unmapped_slab(SlabListener listener) { slab_listener_ = std::move(listener); }
+
   // Counts what the roles do, including the transitions of those that end, until this object is destroyed.
   // Null: nobody counts.
   void count_paths(PathCounts* paths) { paths_ = paths; }
@@ -135,10 +139,11 @@ class VirtualCluster {
   void rot(uint64_t behind, uint64_t part, uint64_t permille,
            const std::function<bool(const AttemptKey&)>& is_read);
   void begin_hazard(const Failure& failure);  // a failure of a link or a disk
-  void lose_client(size_t node, Rank rank);   // the trainer's connection ends
+  // The trainer's connection ends; the node notices it this much later.
+  void lose_client(size_t node, Rank rank, actors::TimeNs later = 0);
   // The same, but the trainer lives: its next connection has another id. Messages of the node to the earlier
-  // connection do not arrive.
-  void break_connection(size_t node, Rank rank);
+  // connection do not arrive. The node may notice the next connection first.
+  void break_connection(size_t node, Rank rank, actors::TimeNs later);
   void end_trainer(size_t node, Rank rank, const std::string& how);  // as the launcher reports it
   // The node that has, or had, this session with a coordinator. Precondition: the session was opened.
   size_t node_of(actors::NodeId session) const { return session_owners_[session - actors::kFirstPeerNode]; }
@@ -195,6 +200,7 @@ class VirtualCluster {
     actors::OperationId id = 0;
     actors::ThreadClass threads = actors::ThreadClass::duty;
     std::optional<AttemptKey> writes;  // of a WriteShard
+    actors::ClientId reads_slab = 0;   // the client whose slab a WriteShard reads; 0: none
     std::string_view name;             // for the trace
     actors::TimeNs began = 0;          // when it ran, after its wait for a thread
     // The operation until it runs. Bulk operations, whose description is long, have `work` instead.
@@ -252,7 +258,8 @@ class VirtualCluster {
     // Session id at that coordinator; 0: no session, or it is the coordinator itself.
     actors::NodeId session = 0;
     std::vector<Timer> timers;
-    std::vector<AttemptKey> writing;  // of each WriteShard that runs
+    std::vector<AttemptKey> writing;           // of each WriteShard that runs
+    std::vector<actors::ClientId> slabs_read;  // of each WriteShard that runs or waits for a thread
     Threads bulk, duty, background;
   };
   struct Stopping {  // a process that drains
@@ -371,6 +378,7 @@ class VirtualCluster {
   bool is_silent(size_t one, size_t other) const;  // for at least kSilenceNs
   void check_links_of(size_t node);
   void lose_sessions_of(size_t node, const Status& why);
+  actors::TimeNs notice_time(size_t index, const Status& why) const;
   void lose_session(size_t node, const Status& why);  // with the coordinator that it follows
   void connect(size_t node);
   void redirect(size_t node, const actors::effect::Redirect& to);
@@ -403,6 +411,7 @@ class VirtualCluster {
   MessageListener listener_;
   EventListener event_listener_;
   OperationListener operation_listener_;
+  SlabListener slab_listener_;
   PathCounts* paths_ = nullptr;
   Trace* trace_ = nullptr;
   CoordinatorCounts coordinator_costs_;

@@ -56,6 +56,7 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::doubles, "doubles", "host for_ms by_ms ", kLink},
     {Kind::reorders, "reorders", "host for_ms by_ms ", kLink},
     {Kind::disk_slow, "disk-slow", "host for_ms factor ", "hosts "},
+    {Kind::disk_hangs, "disk-hangs", "host for_ms ", "hosts "},
     {Kind::disk_fails, "disk-fails", "host for_ms ", "hosts permille "},
     {Kind::disk_full, "disk-full", "host for_ms ", "hosts "},
     {Kind::reads_fail, "reads-fail", "host for_ms ", "hosts permille "},

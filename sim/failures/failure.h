@@ -40,6 +40,7 @@ struct Failure {
     doubles,       // permille of these messages arrive twice, the second time up to by_ms later
     reorders,      // permille of these messages arrive up to by_ms later, and others overtake them
     disk_slow,     // storage requests of hosts take factor times as long, for for_ms
+    disk_hangs,    // writes of shards by hosts make no progress for for_ms
     disk_fails,    // permille of the hosts' storage operations fail, for for_ms
     disk_full,     // operations of hosts that create files fail, for for_ms
     reads_fail,    // permille of the hosts' storage operations that only read fail, for for_ms
@@ -64,8 +65,8 @@ struct Failure {
               // it, and no load may bring other bytes
     reopens,  // the trainer of rank closes its Checkpointer, and opens another one for_ms later
   };
-  static constexpr size_t kKinds = 27;
-  static constexpr size_t kMixedKinds = 20;  // the first ones: those that a rule "mixed" draws by default
+  static constexpr size_t kKinds = 28;
+  static constexpr size_t kMixedKinds = 21;  // the first ones: those that a rule "mixed" draws by default
 
   Kind kind = Kind::dies;
   uint64_t at_ms = 0;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kMsOfAnHour = 3'600'000;
 constexpr uint64_t kMostHours = 1'000'000'000;
+constexpr uint64_t kLongestHangMs = 600'000;
 constexpr uint64_t kMostRuleMs = uint64_t{366} * 24 * kMsOfAnHour;
 
 Status bad_rule(const std::string& what) {
@@ -215,6 +216,8 @@ class Drawer {
     }
     if (failure.kind >= Kind::delays && failure.kind <= Kind::reorders) failure.by_ms = duration(1, 12);
     if (failure.kind == Kind::disk_slow) failure.factor = 2 + random_.below(30);
+    // Mostly longer than any deadline.
+    if (failure.kind == Kind::disk_hangs && random_.below(4) != 0) failure.for_ms += kLongestHangMs;
     if (failure.kind >= Kind::disk_fails && failure.kind <= Kind::disk_loses &&
         failure.kind != Kind::disk_full) {
       failure.permille = permille;

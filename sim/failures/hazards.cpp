@@ -87,6 +87,19 @@ uint64_t Hazards::slowness(size_t host, actors::TimeNs now) const {
   return factor;
 }
 
+std::optional<Hazards::Hang> Hazards::hang(size_t host, actors::TimeNs now) const {
+  std::optional<Hang> hang;
+  if (now >= disks_until_) return hang;
+  for (const Active& active : disks_) {
+    const bool is_here = active.failure.kind == Failure::Kind::disk_hangs && now < active.until &&
+                         holds(active.failure.host, active.failure.hosts, host);
+    if (!is_here) continue;
+    if (!hang) hang = Hang{active.since, active.until};
+    hang = Hang{std::min(hang->since, active.since), std::max(hang->until, active.until)};
+  }
+  return hang;
+}
+
 Status Hazards::try_operation(size_t host, const actors::Operation& operation, actors::TimeNs now) {
   if (now >= disks_until_) return ok_status();
   for (const Active& active : disks_) {

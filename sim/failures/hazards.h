@@ -39,6 +39,11 @@ class Hazards {
 
   // The factor by which storage requests of a host are slower.
   uint64_t slowness(size_t host, actors::TimeNs now) const;
+  // Since when the writes of shards of a host hang, and until when; none: they do not hang.
+  struct Hang {
+    actors::TimeNs since = 0, until = 0;
+  };
+  std::optional<Hang> hang(size_t host, actors::TimeNs now) const;
   // The error with which this operation fails. OK: it does not fail.
   Status try_operation(size_t host, const actors::Operation& operation, actors::TimeNs now);
   // What becomes of a shard that this host writes now, although the write reports success. None: it stays.

@@ -22,6 +22,8 @@ std::string summary(const storage::Decision& decision) {
 // A party that gives up looks at the root first. Until its tombstone exists, files may still appear.
 constexpr actors::TimeNs kOverlooked = 1'000 * actors::kMillisecond;
 
+constexpr actors::TimeNs kLookAgain = 1'000 * actors::kMillisecond;  // at trainers that wait for a slab
+
 }  // namespace
 
 void Oracles::violated(std::string oracle, actors::TimeNs now, std::string what) {
@@ -106,6 +108,11 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
     violated(
         "needless-abort", now,
         fmt::format("rank {} was notified that {} failed: {}", rank, to_string(key), outcome.to_string()));
+  }
+  if (facts_.loses_only_trainers && !outcome.ok() && facts_.all_staged(static_cast<uint32_t>(key.step))) {
+    violated("staged-is-saved", now,
+             fmt::format("rank {} was notified that {}, which every rank has staged, failed: {}", rank,
+                         to_string(key), outcome.to_string()));
   }
   const auto existing = root_.decision(key);
   const std::string who = fmt::format("rank {} was notified that {}", rank, to_string(key));
@@ -194,6 +201,11 @@ void Oracles::slabs(actors::TimeNs now, Rank rank, uint32_t in_use) {
            fmt::format("rank {} uses {} slabs of {}", rank, static_cast<int32_t>(in_use), kSimulatedSlabs));
 }
 
+void Oracles::slab_unmapped(actors::TimeNs now, size_t node, Rank rank) {
+  violated("slabs-outlive-writes", now,
+           fmt::format("node {} unmaps the slabs of rank {}, although a write reads them", node, rank));
+}
+
 bool Oracles::stops(actors::TimeNs now) {
   if (const auto wrong = root_.wrongly_deleted(); wrong && !violation_) {
     violated("kept-by-rule", now, fmt::format("{} was deleted, but the rule keeps it", to_string(*wrong)));
@@ -209,7 +221,9 @@ void Oracles::check_deadlines(actors::TimeNs now) {
     for (Rank rank = 0; rank < facts_.ranks; ++rank) {
       if (!save->second.notified[rank] && facts_.lives(rank)) missing.push_back(rank);
     }
-    const actors::TimeNs is_due = due(save->first, save->second, now);
+    const bool all_wait = std::ranges::all_of(
+        missing, [&](Rank rank) { return facts_.waits_for_disk && facts_.waits_for_disk(now, rank); });
+    const actors::TimeNs is_due = all_wait ? now + kLookAgain : due(save->first, save->second, now);
     if (!missing.empty() && now >= is_due) {
       violated(
           "ends-in-time", now,

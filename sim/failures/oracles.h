@@ -10,7 +10,11 @@
 //   latest-is-committed      the latest checkpoint is a committed attempt, or there is none
 //   latest-goes-forward      the latest checkpoint never gets older within a generation
 //   bounds                   messages and slabs in use stay within their bounds
+//   slabs-come-back          no slab is in use long after all saves are decided
+//   slabs-outlive-writes     no node unmaps a slab that a write reads
 //   needless-abort           no save fails if all failures are ones that a save must survive
+//   staged-is-saved          a save that every rank has staged is committed, if only trainers end and disks
+//                            are slow
 //   complete-is-committed    no attempt is aborted that has long been complete: all files of all ranks exist
 //   replicas-are-named       with replica_check, a save whose ranks digested a flipped bit says that replicas
 //                            differ, and names the tensor; no other save says so
@@ -23,8 +27,8 @@
 //   aborted-is-swept         the files of aborted attempts are removed, where all nodes live and no disk
 //   fails
 //
-// sim/simulation.cpp checks replicas-are-named and the last three. The oracles do not check that equal seeds
-// give equal traces: sim/replay.h compares two runs.
+// sim/simulation.cpp checks replicas-are-named, slabs-come-back and the last three. The oracles do not check
+// that equal seeds give equal traces: sim/replay.h compares two runs.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +84,8 @@ class Oracles {
     // deadline.
     actors::TimeNs prompt_deadline = 0;
     actors::TimeNs recovered = std::numeric_limits<actors::TimeNs>::max();
+    bool loses_only_trainers = false;               // other failures only take time
+    std::function<bool(uint32_t save)> all_staged;  // whether every rank has staged the save
     bool needs_no_abort = false;  // every rank takes part in every save, and no outage is long
     // Longest time until the last rank is notified of a save. It begins when the first node receives a
     // message of the save, or when the last failure ends.
@@ -89,6 +95,8 @@ class Oracles {
     std::function<actors::TimeNs(uint32_t save)>
         notified_at;  // when the first node received one; negative: none has
     std::function<bool(Rank)> lives;
+    // Whether the trainer waits for a slab that a disk that hangs may hold.
+    std::function<bool(actors::TimeNs now, Rank)> waits_for_disk;
     // How long storage takes to write the staged bytes of a save; null: no time.
     std::function<actors::TimeNs(uint32_t save)> writing;
     std::function<uint64_t(const storage::Manifest&, Rank)>
@@ -102,6 +110,8 @@ class Oracles {
   void notified(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome);
   void sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes);
   void slabs(actors::TimeNs now, Rank rank, uint32_t in_use);
+  // A node has unmapped the slabs of a client of which a write still reads.
+  void slab_unmapped(actors::TimeNs now, size_t node, Rank rank);
   // Checks the deadlines up to `now`. True: an oracle is violated, and the run must end.
   bool stops(actors::TimeNs now);
   void finish(actors::TimeNs now);  // the run has ended

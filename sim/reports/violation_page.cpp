@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kLane = 190, kLeftEdge = 120, kRowHeight = 18, kHead = 34;
 
 // docs/explanation/simulator.md has the same list.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 33> kMeanings = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 36> kMeanings = {{
     {"one-decision", "An attempt has one decision, the same for every reader, for ever."},
     {"notified-of-what-exists",
      "A trainer that is told of a commit finds the manifest, and one that is told of an abort a tombstone."},
@@ -24,6 +24,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 33> kMeaning
     {"latest-is-committed", "The latest checkpoint is a committed attempt, or there is none."},
     {"latest-goes-forward", "The latest checkpoint never gets older within a generation."},
     {"bounds", "Messages and slabs in use stay within their bounds."},
+    {"slabs-outlive-writes", "No node unmaps a slab of which a write still reads."},
+    {"slabs-come-back", "No slab is in use long after all saves are decided."},
+    {"staged-is-saved",
+     "What every rank has staged is committed, if trainers end and disks are slow at most."},
     {"needless-abort", "No save fails if all failures are ones that a save must survive."},
     {"complete-is-committed", "An attempt all of whose files have long existed is not aborted."},
     {"replicas-are-named",

@@ -299,6 +299,15 @@ TEST(ADisk, ThatIsSlowDelaysOneThatFailsAbortsByName) {
   EXPECT_THAT(full.cause, HasSubstr("host 3: WriteShard: the disk is full"));
 }
 
+TEST(ADisk, ThatHangsHoldsASaveUpUntilItsDeadline) {
+  const SaveReport held = simulated(of_eight_hosts({{Kind::disk_hangs, 20'000, 3, 60'000}})).saves[1];
+  EXPECT_EQ(held.aborted_ranks, 0u) << held.cause;
+  EXPECT_GT(held.committed.least, seconds(50));
+  const SaveReport given_up = simulated(of_eight_hosts({{Kind::disk_hangs, 20'000, 3, 600'000}})).saves[1];
+  EXPECT_EQ(given_up.aborted_ranks, 64u);
+  EXPECT_LT(given_up.committed.greatest, seconds(200));  // the last look at the write is news, too
+}
+
 // Regression: the coordinator swept only what it had aborted itself. Here nodes abort the save, because the
 // coordinator's host cannot create a file. Oracle aborted-is-swept.
 TEST(ADisk, ThatIsFullAtTheCoordinatorLeavesNoFilesOfAnAbortedSave) {
