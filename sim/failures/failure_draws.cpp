@@ -12,6 +12,8 @@ namespace shoal::sim {
 
 namespace {
 
+using Kind = Failure::Kind;
+
 constexpr uint64_t kMsOfAnHour = 3'600'000;
 constexpr uint64_t kMostHours = 1'000'000'000;
 constexpr uint64_t kLongestHangMs = 600'000;
