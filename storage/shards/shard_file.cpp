@@ -45,7 +45,8 @@ Result<WrittenShard> write_new(Storage& storage, const std::string& path, const 
   return stream.publish();
 }
 
-// The file as write_new would write it, if the storage has it.
+// The file as write_new would write it, if the storage has it. It is durable then: the error of write_new may
+// be that of its last step.
 Result<WrittenShard> find_written(Storage& storage, const std::string& path,
                                   const std::vector<ShardPiece>& pieces, const std::vector<ByteView>& data,
                                   const UserMetadataPtr& user) {
@@ -60,6 +61,7 @@ Result<WrittenShard> find_written(Storage& storage, const std::string& path,
   }
   const WrittenShard expected = described(header);
   SHOAL_RETURN_IF_ERROR(verify_existing(storage, path, expected));
+  SHOAL_RETURN_IF_ERROR(storage.sync_folder(std::string(path, 0, path.find_last_of('/'))));
   return expected;
 }
 
