@@ -34,6 +34,7 @@ Result<admin::OpenRoot> open_other_root(const admin::OpenRoot& root, const std::
                                         bool changes) {
   const bool is_bucket = base::is_in_object_store(path);
   if (is_bucket && !create) SHOAL_RETURN_IF_ERROR(check_prefix(root, path));
+  // open_copy_target checks this too, but after the folder is made.
   SHOAL_RETURN_IF_ERROR(admin::check_lies_outside(root.storage->describe(), path));
   if (create && changes) SHOAL_RETURN_IF_ERROR(create_folder_of_root(path));
   auto other = admin::open_copy_target(root, path, changes);

@@ -170,15 +170,19 @@ TEST(ARank, ThatEndsBeforeItStagedEndsTheSaveAtOnceWhereItsLauncherSaysSo) {
       HasSubstr("rank 13 (host host1): its connection to the node ended"));  // others of its host wait
 }
 
+// Of each trainer of hosts 1 and 2, while the second save is written.
+std::vector<Failure> of_two_hosts(Kind kind) {
+  std::vector<Failure> failures;
+  for (uint64_t rank = 8; rank < 24; ++rank) {
+    failures.push_back({kind, 20'300});
+    failures.back().rank = rank;
+  }
+  return failures;
+}
+
 TEST(ATrainer, ThatReconnectsWhileItsSaveIsWrittenLosesNothing) {
-  for (const SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
-    std::vector<Failure> failures;
-    for (uint64_t rank = 8; rank < 24; ++rank) {
-      Failure failure{Kind::reconnects, 20'300};  // the second save is written
-      failure.rank = rank;
-      failures.push_back(failure);
-    }
-    const Scenario scenario = of_eight_hosts(failures, mode);
+  for (const SaveMode mode : kModes) {
+    const Scenario scenario = of_eight_hosts(of_two_hosts(Kind::reconnects), mode);
     PathCounts paths;
     SimulationListeners listeners;
     listeners.paths = &paths;
@@ -190,14 +194,10 @@ TEST(ATrainer, ThatReconnectsWhileItsSaveIsWrittenLosesNothing) {
 
 // Regression: the saves that other ranks had staged meanwhile were aborted.
 TEST(ATrainer, ThatOpensItsCheckpointerAnewAbortsNoSave) {
-  for (const SaveMode mode : {SaveMode::collective_free, SaveMode::rank_local, SaveMode::collective}) {
-    std::vector<Failure> failures;
-    for (uint64_t rank = 8; rank < 24; ++rank) {
-      Failure failure{Kind::reopens, 20'300};  // the second save is written
-      failure.rank = rank;
-      failure.for_ms = 30'000 - 1'000 * rank;  // the third save begins before
-      failures.push_back(failure);
-    }
+  for (const SaveMode mode : kModes) {
+    std::vector<Failure> failures = of_two_hosts(Kind::reopens);
+    // The third save begins before they are back.
+    for (Failure& failure : failures) failure.for_ms = 30'000 - 1'000 * failure.rank;
     Scenario scenario = of_eight_hosts(failures, mode);
     scenario.saves = 4;
     scenario.timeouts["host_lost_ms"] = 40'000;
