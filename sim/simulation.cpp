@@ -50,6 +50,8 @@ bool leaves_sweeps_alone(const Failure& failure) {
     case Failure::Kind::disk_loses:
     case Failure::Kind::removes:
     case Failure::Kind::collects:
+    case Failure::Kind::corrupts:
+    case Failure::Kind::twins:
       return true;
     // What cannot be read is left alone.
     case Failure::Kind::rots:
@@ -731,7 +733,9 @@ class JobRun {
     for (const Failure& failure : scenario_.failures) {
       const auto at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond;
       const auto until = static_cast<actors::TimeNs>(failure.ends_ms()) * actors::kMillisecond;
-      if (failure.kind < Failure::Kind::cut || failure.kind > Failure::Kind::disk_loses) continue;
+      const bool is_of_hosts =
+          failure.kind >= Failure::Kind::cut && failure.kind <= Failure::Kind::disk_loses;
+      if (!is_of_hosts && failure.kind != Failure::Kind::corrupts) continue;
       if (at > events_.now() || until <= events_.now()) continue;
       Failure rest = failure;
       rest.for_ms = 1 + static_cast<uint64_t>((until - events_.now()) / actors::kMillisecond);
@@ -985,10 +989,13 @@ class JobRuns {
       const auto wrong = run->wrong_read();
       if (wrong && !violation_) violation_ = wrong;
     }
-    const StoredPayload* payload = current().payload();
+    StoredPayload* payload = current().payload();
     const bool is_audited =
         payload != nullptr && !listeners_.is_rehearsal && payload->used_bytes() <= kMaxAuditedBytes;
-    if (!violation_ && is_audited) audit();
+    if (!violation_ && is_audited) {
+      payload->lose_power(mix64(scenario_.seed));  // what was reported as committed must outlast it
+      audit();
+    }
     return violation_;
   }
   EventHeap& events() { return events_; }
@@ -1144,6 +1151,9 @@ class JobRuns {
     if (listeners_.trace != nullptr) listeners_.trace->failed(events_.now(), failure);
     if (failure.kind != Failure::Kind::job_restarts) return current().injector().begin(failure);
     current().end(failure);
+    if (StoredPayload* payload = current().payload(); payload != nullptr && failure.hosts == 0) {
+      payload->lose_power(mix64(scenario_.seed ^ failure.at_ms));
+    }
     const uint64_t number = ++restarts_;
     events_.schedule(events_.now() + static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond,
                      [this, number, ranks = static_cast<uint32_t>(failure.ranks)] {

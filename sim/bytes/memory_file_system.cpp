@@ -414,8 +414,9 @@ void MemoryFileSystem::flip_bit(const std::string& path, uint64_t bit) {
   std::lock_guard lock(mutex_);
   NodePtr node = find(path);
   SHOAL_CHECK(bit / 8 < node->data.size());
-  node->before_change();
-  node->data[bit / 8] ^= std::byte{1} << (bit % 8);
+  const std::byte flip = std::byte{1} << (bit % 8);
+  node->data[bit / 8] ^= flip;
+  if (node->unsynced_from && bit / 8 < node->unsynced_from->size()) (*node->unsynced_from)[bit / 8] ^= flip;
 }
 
 void MemoryFileSystem::resize(const std::string& path, uint64_t bytes) {

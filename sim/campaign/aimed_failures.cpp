@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 
 #include "actors/operation_traits.h"
 #include "sim/basics/random.h"
@@ -45,23 +46,41 @@ Result<Moments> moments_of(const Scenario& scenario, const Profile& profile) {
   return moments;
 }
 
-// What begins while a job still recovers from another failure is what roles handle least often.
-constexpr actors::TimeNs kRecoversNs = 20'000 * actors::kMillisecond;
+// What begins while a job still recovers from another failure is what roles handle least often. Roles keep
+// the state of a save for a much shorter time, and at one node.
+constexpr actors::TimeNs kRecoversNs = 20'000 * actors::kMillisecond, kOneSaveNs = 50 * actors::kMillisecond;
 
-actors::TimeNs time_of(const Failure& failure) {
-  return static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
-         static_cast<actors::TimeNs>(failure.at_ns);
+// Where and when the failure before begins.
+struct Before {
+  actors::TimeNs at = -1;      // -1: there is none
+  std::optional<size_t> node;  // none: several
+};
+
+Before before_of(const Failure& failure, const Scenario& scenario) {
+  Before before;
+  before.at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond +
+              static_cast<actors::TimeNs>(failure.at_ns);
+  if (is_of_rank(failure.kind)) {
+    before.node = failure.rank / scenario.ranks_per_host;
+  } else if (failure.hosts == 1) {
+    before.node = failure.host;
+  }
+  return before;
 }
 
-// Keeps the moments within kRecoversNs after `since`, if there are any.
-void keep_those_after(actors::TimeNs since, Moments& moments) {
+// Keeps the moments within kRecoversNs after the failure before, or those of its node within kOneSaveNs, if
+// there are any.
+void keep_those_after(const Before& before, bool of_its_node, Moments& moments) {
+  if (before.at < 0) return;
+  const actors::TimeNs until = before.at + (of_its_node ? kOneSaveNs : kRecoversNs);
   Moments kept;
   for (const auto& [name, of_kind] : moments) {
     for (const Moment& moment : of_kind) {
-      if (moment.at >= since && moment.at <= since + kRecoversNs) kept[name].push_back(moment);
+      const bool is_there = !of_its_node || !before.node || moment.node == *before.node;
+      if (is_there && moment.at >= before.at && moment.at <= until) kept[name].push_back(moment);
     }
   }
-  if (since >= 0 && !kept.empty()) moments = std::move(kept);
+  if (!kept.empty()) moments = std::move(kept);
 }
 
 // Half of the failures that are aimed at an operation of a node are failures of its disk, and half of those
@@ -137,8 +156,7 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, 
                               uint64_t seed, AimCounts* counts) {
   SHOAL_ASSIGN_OR_RETURN(Scenario aimed, with_all_failures(scenario));
   Random random(stream_seed(seed, Stream::aims));
-  // When the failure before begins.
-  actors::TimeNs last = aimed.failures.empty() ? -1 : time_of(aimed.failures.back());
+  Before before = aimed.failures.empty() ? Before() : before_of(aimed.failures.back(), aimed);
   Moments seen;
   bool is_other_run = true;  // than the one whose moments were seen
   for (const Aim& aim : aims) {
@@ -156,8 +174,10 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, 
       only.insert(*wanted);
       moments = std::move(only);
     }
-    if (random.below(2) == 0) keep_those_after(last, moments);
     const bool restarts = aim.kinds == std::vector{Failure::Kind::job_restarts};
+    if (const uint64_t near = random.below(8); near < 4 || aim.is_near) {
+      keep_those_after(before, aim.is_near || (near == 0 && !restarts), moments);
+    }
     if (restarts && random.below(4) != 0) keep_those_of_saves(moments);
     const auto& [name, of_kind] = *std::next(moments.begin(), random.below(moments.size()));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<FailureRule> rules,
@@ -166,7 +186,7 @@ Result<Scenario> aim_failures(const Scenario& scenario, const Profile& profile, 
     if (aim.is_brief) make_brief(drawn.front());
     if (random.below(2) == 0) drawn.front().permille = kPermille;  // what it is aimed at surely fails
     set_time_and_place(drawn.front(), of_kind[random.below(of_kind.size())], aimed, random);
-    last = time_of(drawn.front());
+    before = before_of(drawn.front(), aimed);
     is_other_run = !excuses_nothing(drawn.front().kind);
     ++(*counts)[{name, drawn.front().kind}];
     aimed.failures.push_back(drawn.front());

@@ -27,6 +27,7 @@ struct Aim {
   std::vector<Failure::Kind> kinds;  // one of these; none: any kind but job_restarts
   bool is_brief = false;             // it lasts for 2 s at most, and delays a message by 0.5 s at most
   std::string moment = {};           // only at this moment; a job without it has no such failure. "": at any
+  bool is_near = false;              // within milliseconds after the failure before, at its node
 };
 
 // Returns the scenario with more failures, one for each of `aims`. `seed` decides where they are; equal

@@ -104,6 +104,9 @@ enum class Theme : uint8_t {
   some,      // a group of kinds, or one to three: such a job shows what other failures would excuse
   harmless,  // brief failures that a save must survive
   replicas,  // bits that flip in one of several copies in memory; no other failure hides them
+  damage,    // bits that flip on the disk and on the way to peers, then a restart of the job, which loads
+  deletion,  // checkpoints are deleted while nodes that are late still look at them
+  late,      // a write hangs, its trainer is away for a while, and the save is aborted meanwhile
 };
 
 constexpr std::array kHarmless = {
@@ -113,7 +116,7 @@ constexpr std::array kHarmless = {
 };
 
 // Kinds that belong together: trainers, nodes, links, disks.
-const std::array<std::vector<Failure::Kind>, 6> kGroups = {{
+const std::array<std::vector<Failure::Kind>, 8> kGroups = {{
     {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::disk_slow},
     {Failure::Kind::reconnects},
     {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::reconnects, Failure::Kind::reopens},
@@ -121,16 +124,18 @@ const std::array<std::vector<Failure::Kind>, 6> kGroups = {{
      Failure::Kind::stops},
     {Failure::Kind::cut, Failure::Kind::loses, Failure::Kind::delays, Failure::Kind::doubles,
      Failure::Kind::reorders},
+    {Failure::Kind::twins, Failure::Kind::reconnects, Failure::Kind::reopens, Failure::Kind::delays},
+    {Failure::Kind::disk_hangs, Failure::Kind::reconnects, Failure::Kind::dies, Failure::Kind::restarts},
     {Failure::Kind::disk_slow, Failure::Kind::disk_hangs, Failure::Kind::disk_fails, Failure::Kind::disk_full,
      Failure::Kind::reads_fail, Failure::Kind::disk_loses},
 }};
 
-constexpr std::array kOfOperators = {Failure::Kind::pins,     Failure::Kind::tags,   Failure::Kind::removes,
-                                     Failure::Kind::collects, Failure::Kind::sweeps, Failure::Kind::rots,
-                                     Failure::Kind::rots};
+constexpr std::array kOfOperators = {Failure::Kind::pins,     Failure::Kind::tags,    Failure::Kind::removes,
+                                     Failure::Kind::collects, Failure::Kind::sweeps,  Failure::Kind::rots,
+                                     Failure::Kind::rots,     Failure::Kind::corrupts};
 
-// A third of the jobs have operators, or disks on which bits flip. They excuse nothing, so any job may have
-// them.
+// A third of the jobs have operators, or disks and networks in which bits flip. They excuse nothing, so any
+// job may have them.
 std::vector<Aim> draw_operators(Random& random) {
   std::vector<Aim> acts;
   if (random.below(3) != 0) return acts;
@@ -146,6 +151,12 @@ Aim draw_aim(Theme theme, Random& random) {
     aim.is_brief = true;
   }
   if (theme == Theme::replicas) return {{Failure::Kind::flips}};
+  if (theme == Theme::damage) return {{Failure::Kind::rots, Failure::Kind::corrupts}};
+  if (theme == Theme::deletion) {
+    aim.kinds = {Failure::Kind::collects, Failure::Kind::removes,   Failure::Kind::stalls,
+                 Failure::Kind::delays,   Failure::Kind::disk_slow, Failure::Kind::reconnects};
+    return aim;
+  }
   if (theme == Theme::some && random.below(2) == 0) return {one_of(kGroups, random)};
   const uint64_t some = theme == Theme::some ? 1 + random.below(3) : 0;
   for (uint64_t i = 0; i < some; ++i) {
@@ -160,7 +171,16 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
   Random random(stream_seed(seed, Stream::swarm));
   Scenario job = draw_job(seed, mode, random);
   const auto failures = static_cast<uint32_t>(random.below(limits.most_failures + 1));
-  Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::some, Theme::harmless}, random);
+  Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::all, Theme::some, Theme::some,
+                                  Theme::harmless, Theme::harmless, Theme::damage},
+                       random);
+  if (random.below(8) == 0) theme = one_of(std::array{Theme::deletion, Theme::late}, random);
+  if (theme == Theme::deletion) job.keep_last = 1;
+  if (theme == Theme::damage && job.loads == 0) {
+    job.loads = 1;
+    job.load_ranks = job.ranks;
+    job.load_mesh = job.mesh;
+  }
   if (job.has_planners && random.below(2) == 0) theme = Theme::harmless;  // other failures abort its saves
   if (job.replica_check != ReplicaCheck::off && random.below(2) == 0) theme = Theme::replicas;
   const uint32_t by_clock = theme == Theme::all && random.below(3) == 0 ? failures / 2 : 0;
@@ -170,8 +190,18 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
   }
   const uint32_t aimed = failures - by_clock;
   const uint32_t drawn = std::min(aimed, one_of(std::array{0u, 0u, 0u, 1u, 1u, 2u}, random));
-  const uint32_t restarts = theme == Theme::harmless || theme == Theme::replicas ? 0 : drawn;
+  const uint32_t restarts =
+      theme == Theme::harmless || theme == Theme::replicas || theme == Theme::late ? 0 : drawn;
   std::vector<Aim> aims(aimed - restarts, draw_aim(theme, random));
+  if (theme == Theme::late && aimed != 0) {
+    aims = {{.kinds = {Failure::Kind::disk_hangs}, .moment = "node: WriteShard"},
+            {.kinds = {Failure::Kind::reconnects}, .is_near = true},
+            {.kinds = {Failure::Kind::ends, Failure::Kind::vanishes, Failure::Kind::dies}}};
+  }
+  if (theme == Theme::damage && aimed != 0) {
+    aims.push_back({{Failure::Kind::job_restarts}});
+    if (random.below(2) == 0 && job.loads != 0) job.load_method = LoadMethod::two_stage;
+  }
   for (uint32_t i = 0; i < restarts; ++i) {
     aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)),
                 Aim{{Failure::Kind::job_restarts}});

@@ -133,8 +133,8 @@ void VirtualCluster::stall(size_t index, actors::TimeNs duration) {
   });
 }
 
-void VirtualCluster::lose_client(size_t node, Rank rank, actors::TimeNs later) {
-  const auto lose = [this, life = life_of(node), lost = client(rank)] {
+void VirtualCluster::lose_connection(size_t node, actors::ClientId client, actors::TimeNs later) {
+  const auto lose = [this, life = life_of(node), lost = client] {
     if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, actors::event::ClientLost{lost});
   };
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns + later, lose);

@@ -19,6 +19,9 @@ namespace {
 constexpr actors::TimeNs kPressingSearchNs = 20 * actors::kMillisecond;
 constexpr actors::TimeNs kIdleSearchNs = 1000 * actors::kMillisecond;
 
+// The numbers of connections before it belong to trainers.
+constexpr uint32_t kFirstTwin = uint32_t{1} << 20;
+
 uint64_t hash_of(const std::vector<local::StagedPiece>& pieces) {
   uint64_t hash = pieces.size();
   for (const local::StagedPiece& piece : pieces) {
@@ -326,12 +329,12 @@ void CountedTrainers::trainers_return(size_t node) {
   }
 }
 
-void CountedTrainers::reconnect(Rank rank) {
+void CountedTrainers::reconnect(Rank rank, actors::TimeNs after) {
   if (!trainers_[rank].alive || !trainers_[rank].is_attached || !cluster_.serves(node_of(rank))) return;
   // A node may notice the next connection before the end of this one.
   const bool is_noticed_late = returns_.below(2) == 0;
   cluster_.break_connection(node_of(rank), rank, is_noticed_late ? search_time() : 0);
-  find_node(rank);
+  attach_later(rank, after == 0 ? search_time() : after);
 }
 
 actors::TimeNs CountedTrainers::search_time() {
@@ -356,6 +359,14 @@ void CountedTrainers::close_if_wanted(Rank rank) {
   cluster_.from_client(node, cluster_.client(rank), local::Detach{});
   cluster_.break_connection(node, rank, 0);
   attach_later(rank, std::exchange(trainer.reopens_after, 0));
+}
+
+void CountedTrainers::attach_twin(Rank rank, size_t node, actors::TimeNs lasts) {
+  if (node == node_of(rank) || !cluster_.serves(node) || saves_decided() == 0) return;
+  const actors::ClientId twin = client_of(rank, kFirstTwin + twins_++);
+  cluster_.attach(node, rank, twin);
+  cluster_.from_client(node, twin, local::LayoutUpdate{layout_now(rank), job_.options});
+  cluster_.lose_connection(node, twin, lasts);
 }
 
 void CountedTrainers::find_node(Rank rank) {

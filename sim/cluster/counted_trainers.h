@@ -91,12 +91,16 @@ class CountedTrainers {
   // Another process serves this host. Each trainer finds it at a random time, attaches, and offers its
   // undecided saves. Precondition: keeps_offers.
   void trainers_return(size_t node);
-  // The connection of this trainer to its node breaks. It attaches again at a random time, and offers its
-  // undecided saves. Does nothing if no node serves its host. Precondition: keeps_offers.
-  void reconnect(Rank rank);
+  // The connection of this trainer to its node breaks. It attaches again so much later (0: at a random time),
+  // and offers its undecided saves. Does nothing if no node serves its host. Precondition: keeps_offers.
+  void reconnect(Rank rank, actors::TimeNs after);
   // This trainer closes its Checkpointer as soon as it has heard the outcome of its saves, and opens another
   // one so much later. Until then it calls no save. Precondition: keeps_offers.
   void reopen(Rank rank, actors::TimeNs after);
+  // Another process of this rank attaches to the node of another host, declares its state, and ends so much
+  // later. It hears nothing and saves nothing. Does nothing on the rank's own host, whose node rejects it,
+  // and before the first save is decided: a job whose first roster is contradictory cannot save at all.
+  void attach_twin(Rank rank, size_t node, actors::TimeNs lasts);
   // A bit of this trainer's memory flips (Failure::Kind::flips).
   void flip(Rank rank) { replicas_.flip(rank, mix64(job_.seed ^ rank)); }
   // No node serves this host. The client of each trainer that has waited for kAttachTimeoutNs reports an
@@ -225,6 +229,7 @@ class CountedTrainers {
   uint32_t continued_ = 0;  // living ranks that have returned from the newest save
   uint64_t decided_ = 0;
   uint64_t milestones_ = 0;
+  uint32_t twins_ = 0;
   Status failure_;
 };
 

@@ -53,6 +53,8 @@ class StoredPayload {
 
   // A new generation starts on the same root: the slabs of trainers and open files are gone.
   void begin_generation();
+  // The storage loses power and starts again. What was not synced is lost or kept, as the seed decides.
+  void lose_power(uint64_t seed);
   // A trainer has staged this save. Its slab holds these pieces until free() is called.
   void stage(actors::ClientId client, uint32_t slab_id, const AttemptKey& key, LayoutPtr layout, Rank rank,
              SharedVector<local::StagedPiece> pieces);
@@ -90,6 +92,9 @@ class StoredPayload {
   Result<Bytes> read_file(const std::string& path, uint64_t offset, uint64_t bytes);
   // A trainer has found bytes that differ from those that were saved.
   void note_difference(const std::string& of) { disagree(of, 1, 0); }
+
+  // A chunk has arrived at a peer with other bytes: from now on checks of chunks may fail.
+  void note_corrupt_chunk() { root_->has_corrupt_chunks = true; }
 
   // A message that its codec does not keep.
   void note_undecodable(const Status& why) {
@@ -131,6 +136,7 @@ class StoredPayload {
   struct Root {  // what all runs on it share
     MemoryFileSystem file_system;
     std::unique_ptr<storage::LocalStorage> storage;
+    uint64_t storage_opened = 0;  // how often; a runner of an earlier time must not be used
     RootId id;
     uint64_t nonces = 0;
     std::map<FileName, WrittenFile> written;
@@ -138,13 +144,16 @@ class StoredPayload {
     std::map<FileName, std::unordered_map<std::string_view, const storage::ShardPiece*>> by_key;
     Status disagreement;
     uint64_t bytes_checked = 0;
+    bool has_corrupt_chunks = false;
     std::map<AttemptKey, bool> damaged;  // true: a bit of the manifest has flipped
+    void open_storage();
   };
 
   const std::shared_ptr<Root> root_;
   std::unique_ptr<storage::Catalog> catalog_;
   std::unique_ptr<StagedSlabs> slabs_;
   std::map<std::pair<size_t, bool>, std::unique_ptr<actors::OperationRunner>> runners_;
+  uint64_t runners_of_ = 1;  // the value of root_->storage_opened that they belong to
   bool is_reader_ = false;
   std::string_view in_progress_;  // name of the operation in progress
 };

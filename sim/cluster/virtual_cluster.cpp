@@ -170,11 +170,11 @@ void VirtualCluster::from_client(size_t node, actors::ClientId client, local::Lo
       &nodes_[node]);
 }
 
-void VirtualCluster::attach(size_t node, Rank rank) {
+void VirtualCluster::attach(size_t node, Rank rank, actors::ClientId client) {
   local::Attach attach;
   attach.rank = rank;
   attach.world_size = job_.world_size;
-  from_client(node, client(rank), attach);
+  from_client(node, client, attach);
 }
 
 // --- a node's processor ---
@@ -433,11 +433,26 @@ void VirtualCluster::arrive(const Sent& sent) {
   offer(sent.route.to, sent.message.to, actors::event::Received{sent.route.sender, sent.message}, sent.bytes);
 }
 
+// The message as it arrives, if a bit of its chunk flips on the way.
+actors::WireMessage VirtualCluster::corrupted(size_t from, const actors::WireMessage& message) {
+  const auto* data = std::get_if<actors::wire::ChunkData>(message.body.get());
+  if (data == nullptr || payload_ == nullptr || data->chunk == nullptr) return message;
+  const auto bit = hazards_.corrupt_bit(from, data->chunk->bytes.size() * 8, events_.now());
+  if (!bit) return message;
+  payload_->note_corrupt_chunk();
+  auto chunk = std::make_shared<actors::Chunk>(*data->chunk);
+  chunk->bytes[*bit / 8] ^= std::byte{1} << (*bit % 8);
+  actors::wire::ChunkData arrives = *data;
+  arrives.chunk = std::move(chunk);
+  return {message.from, message.to, std::make_shared<const actors::WireBody>(std::move(arrives))};
+}
+
 // Messages between nodes of a shared load. Their links never fail here. A message that the receiver handles
 // has left its sender. For any other message, SendDone follows when the receiver runs again or is considered
 // lost.
-void VirtualCluster::send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
+void VirtualCluster::send_between(size_t from, size_t to, const actors::WireMessage& sent, uint64_t bytes,
                                   actors::SendId id) {
+  const actors::WireMessage message = corrupted(from, sent);
   if (listener_) listener_(from, to, message, bytes);
   if (trace_ != nullptr) trace_->sent(from, to, message);
   shared_bytes_ += bytes;

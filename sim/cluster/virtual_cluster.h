@@ -98,7 +98,8 @@ class VirtualCluster {
   void from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                    actors::TimeNs takes = 0);
   // The trainer of a rank connects to this node and attaches, by the connection client(rank).
-  void attach(size_t node, Rank rank);
+  void attach(size_t node, Rank rank) { attach(node, rank, client(rank)); }
+  void attach(size_t node, Rank rank, actors::ClientId client);
   actors::ClientId client(Rank rank) const {
     const auto broken = broken_connections_.find(rank);
     return client_of(rank, broken == broken_connections_.end() ? 0 : broken->second);
@@ -140,7 +141,10 @@ class VirtualCluster {
            const std::function<bool(const AttemptKey&)>& is_read);
   void begin_hazard(const Failure& failure);  // a failure of a link or a disk
   // The trainer's connection ends; the node notices it this much later.
-  void lose_client(size_t node, Rank rank, actors::TimeNs later = 0);
+  void lose_client(size_t node, Rank rank, actors::TimeNs later = 0) {
+    lose_connection(node, client(rank), later);
+  }
+  void lose_connection(size_t node, actors::ClientId client, actors::TimeNs later);
   // The same, but the trainer lives: its next connection has another id. Messages of the node to the earlier
   // connection do not arrive. The node may notice the next connection first.
   void break_connection(size_t node, Rank rank, actors::TimeNs later);
@@ -334,8 +338,9 @@ class VirtualCluster {
   Message passed(const Message& message);
   void send(size_t node, const actors::effect::Send& send, uint64_t bytes);
   void arrive(const Sent& sent);
-  void send_between(size_t from, size_t to, const actors::WireMessage& message, uint64_t bytes,
+  void send_between(size_t from, size_t to, const actors::WireMessage& sent, uint64_t bytes,
                     actors::SendId id = 0);
+  actors::WireMessage corrupted(size_t from, const actors::WireMessage& message);
   void report_left(Life from, actors::RoleKind role, actors::SendId id) {
     if (id != 0 && lives(from)) offer(static_cast<uint32_t>(from), role, actors::event::SendDone{id});
   }

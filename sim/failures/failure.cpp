@@ -63,7 +63,7 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::disk_loses, "disk-loses", "host for_ms ", "hosts permille "},
     {Kind::sweeps, "sweeps", "host ", ""},
     {Kind::stops, "stops", "host for_ms ", "hosts "},
-    {Kind::reconnects, "reconnects", "rank ", ""},
+    {Kind::reconnects, "reconnects", "rank ", "for_ms "},
     {Kind::flips, "flips", "rank ", ""},
     {Kind::job_restarts, "job-restarts", "host hosts for_ms ranks ", ""},
     {Kind::pins, "pins", "host ", "behind for_ms "},
@@ -72,6 +72,8 @@ constexpr std::array<Shape, Failure::kKinds> kShapes = {{
     {Kind::collects, "collects", "host keep ", ""},
     {Kind::rots, "rots", "host ", "behind part permille "},
     {Kind::reopens, "reopens", "rank for_ms ", ""},
+    {Kind::corrupts, "corrupts", "host for_ms ", "hosts permille "},
+    {Kind::twins, "twins", "rank host for_ms ", ""},
 }};
 
 const Shape& shape_of(Kind kind) {
@@ -119,6 +121,7 @@ std::string to_string(const Failure& failure) {
   if (failure.permille != kPermille) text += fmt::format(", {} in 1000", failure.permille);
   if (failure.by_ms != 0) text += fmt::format(", by {} ms", failure.by_ms);
   if (failure.behind != 0) text += fmt::format(" what is {} before the newest", failure.behind);
+  if (failure.kind == Kind::twins) text += fmt::format(" on host {}", failure.host);
   if (failure.part != 0) text += failure.part == 1 ? " in a header" : " in the manifest";
   if (failure.keep != 0) text += fmt::format(" and keeps {}", failure.keep);
   if (failure.ranks != 0) text += fmt::format(" on {} ranks", failure.ranks);
@@ -186,7 +189,7 @@ Status check_failure(const Failure& failure, uint64_t hosts, uint64_t ranks) {
         fmt::format("{}: the job has only {} {}", to_string(failure), there_are, what));
   };
   if (names(shape_of(failure.kind).needed, "rank")) {
-    return failure.rank < ranks ? ok_status() : bad("ranks", ranks);
+    if (failure.rank >= ranks) return bad("ranks", ranks);
   }
   if (failure.host >= hosts || failure.hosts > hosts - failure.host) return bad("hosts", hosts);
   if (failure.to_host >= hosts || failure.to_hosts > hosts - failure.to_host) return bad("hosts", hosts);

@@ -49,6 +49,7 @@ struct Failure {
     sweeps,        // an operator on the host runs `shoal gc`: it removes the files of all aborted attempts
     stops,         // nodes of hosts are requested to stop, and end when drained; new ones start for_ms later
     reconnects,    // the connection of the trainer of rank to its node breaks; the trainer attaches again
+                   // within a second, or for_ms later
     flips,         // a bit of the memory of the trainer of rank flips, in what other ranks hold too; the
                    // digests of replica_check show it, the stored bytes do not
     job_restarts,  // nodes and trainers of hosts are killed; for_ms later another run of the job starts on
@@ -64,8 +65,12 @@ struct Failure {
               // its header, 2 the manifest; `permille`: where. Needs true bytes. No save may fail because of
               // it, and no load may bring other bytes
     reopens,  // the trainer of rank closes its Checkpointer, and opens another one for_ms later
+    corrupts,  // for for_ms, a bit flips in permille of the chunks that hosts send to others that load the
+               // same checkpoint. No load may fail because of it, or bring other bytes. Needs true bytes
+    twins,     // another process of rank attaches to the node of host, which is not its own, and ends for_ms
+               // later
   };
-  static constexpr size_t kKinds = 28;
+  static constexpr size_t kKinds = 30;
   static constexpr size_t kMixedKinds = 21;  // the first ones: those that a rule "mixed" draws by default
 
   Kind kind = Kind::dies;
@@ -94,11 +99,13 @@ struct Failure {
 
 inline bool is_of_rank(Failure::Kind kind) {  // of one trainer, not of hosts
   return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes ||
-         kind == Failure::Kind::reconnects || kind == Failure::Kind::reopens || kind == Failure::Kind::flips;
+         kind == Failure::Kind::reconnects || kind == Failure::Kind::reopens ||
+         kind == Failure::Kind::flips || kind == Failure::Kind::twins;
 }
 // No save may fail, or take longer, because of it.
 inline bool excuses_nothing(Failure::Kind kind) {
-  return kind == Failure::Kind::sweeps || (kind >= Failure::Kind::pins && kind <= Failure::Kind::rots);
+  return kind == Failure::Kind::sweeps || kind == Failure::Kind::corrupts ||
+         (kind >= Failure::Kind::pins && kind <= Failure::Kind::rots);
 }
 std::string_view failure_kind_name(Failure::Kind kind);
 std::string failure_kind_names();               // "dies, stalls, ..."

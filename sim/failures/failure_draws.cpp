@@ -192,7 +192,9 @@ class Drawer {
     const bool is_rank = is_of_rank(failure.kind);
     if (is_rank) {
       failure.rank = random_.below(job_.ranks);
-      if (failure.kind == Kind::reopens) failure.for_ms = lasts;
+      if (failure.kind == Kind::reopens || failure.kind == Kind::twins) failure.for_ms = lasts;
+      if (failure.kind == Kind::twins) failure.host = host;
+      if (failure.kind == Kind::reconnects && random_.below(3) == 0) failure.for_ms = lasts;
       failures_.push_back(failure);
       return;
     }
@@ -218,10 +220,11 @@ class Drawer {
     }
     if (failure.kind >= Kind::delays && failure.kind <= Kind::reorders) failure.by_ms = duration(1, 12);
     if (failure.kind == Kind::disk_slow) failure.factor = 2 + random_.below(30);
-    // Mostly longer than any deadline.
-    if (failure.kind == Kind::disk_hangs && random_.below(4) != 0) failure.for_ms += kLongestHangMs;
-    if (failure.kind >= Kind::disk_fails && failure.kind <= Kind::disk_loses &&
-        failure.kind != Kind::disk_full) {
+    // Mostly longer than any deadline, and than a load.
+    const bool is_long = failure.kind == Kind::disk_hangs || failure.kind == Kind::corrupts;
+    if (is_long && random_.below(4) != 0) failure.for_ms += kLongestHangMs;
+    const bool is_of_a_disk = failure.kind >= Kind::disk_fails && failure.kind <= Kind::disk_loses;
+    if ((is_of_a_disk && failure.kind != Kind::disk_full) || failure.kind == Kind::corrupts) {
       failure.permille = permille;
     }
     failures_.push_back(failure);

@@ -31,11 +31,16 @@ class FailureInjector::Impl : public std::enable_shared_from_this<Impl> {
         return trainers_.lose_rank(static_cast<Rank>(failure.rank), "");
       case Failure::Kind::reconnects:
         if (failure.rank >= trainers_.ranks()) return;
-        return trainers_.reconnect(static_cast<Rank>(failure.rank));
+        return trainers_.reconnect(static_cast<Rank>(failure.rank),
+                                   static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond);
       case Failure::Kind::reopens:
         if (failure.rank >= trainers_.ranks()) return;
         return trainers_.reopen(static_cast<Rank>(failure.rank),
                                 static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond);
+      case Failure::Kind::twins:
+        if (failure.rank >= trainers_.ranks() || failure.host >= cluster_.nodes()) return;
+        return trainers_.attach_twin(static_cast<Rank>(failure.rank), failure.host,
+                                     static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond);
       case Failure::Kind::flips:
         if (failure.rank < trainers_.ranks()) trainers_.flip(static_cast<Rank>(failure.rank));
         return;

@@ -133,4 +133,15 @@ std::optional<Hazards::LostWrite> Hazards::lost_write(size_t host, actors::TimeN
   return std::nullopt;
 }
 
+std::optional<uint64_t> Hazards::corrupt_bit(size_t host, uint64_t bits, actors::TimeNs now) {
+  if (now >= disks_until_ || bits == 0) return std::nullopt;
+  for (const Active& active : disks_) {
+    const Failure& failure = active.failure;
+    const bool is_here = failure.kind == Failure::Kind::corrupts && now < active.until &&
+                         holds(failure.host, failure.hosts, host);
+    if (is_here && happens(failure)) return random_.below(bits);
+  }
+  return std::nullopt;
+}
+
 }  // namespace shoal::sim

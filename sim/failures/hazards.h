@@ -49,6 +49,8 @@ class Hazards {
   // What becomes of a shard that this host writes now, although the write reports success. None: it stays.
   enum class LostWrite : uint8_t { missing, too_short };
   std::optional<LostWrite> lost_write(size_t host, actors::TimeNs now);
+  // Whether a bit flips in a chunk that this host sends now, and which one, of so many; none: no bit.
+  std::optional<uint64_t> corrupt_bit(size_t host, uint64_t bits, actors::TimeNs now);
 
  private:
   struct Active {

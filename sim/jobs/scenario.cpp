@@ -223,12 +223,14 @@ Result<MeshShape> resolve_mesh(const Scenario& scenario, const Model& model) {
 // Precondition: the meshes are valid.
 Status check_payload(const Scenario& scenario, const Model& model) {
   if (scenario.payload == Payload::counted) {
-    const auto rots = [](const Failure& failure) { return failure.kind == Failure::Kind::rots; };
-    const char* what = scenario.reads != 0                            ? "reads"
-                       : scenario.readers != 0                        ? "readers"
-                       : std::ranges::any_of(scenario.failures, rots) ? "a failure of kind rots"
-                                                                      : nullptr;
-    if (what == nullptr) return ok_status();
+    const auto flips_bits = std::ranges::find_if(scenario.failures, [](const Failure& failure) {
+      return failure.kind == Failure::Kind::rots || failure.kind == Failure::Kind::corrupts;
+    });
+    std::string what = scenario.reads != 0 ? "reads" : scenario.readers != 0 ? "readers" : "";
+    if (what.empty() && flips_bits != scenario.failures.end()) {
+      what = fmt::format("a failure of kind {}", failure_kind_name(flips_bits->kind));
+    }
+    if (what.empty()) return ok_status();
     return bad(fmt::format("{} needs true bytes: set payload = \"full\"", what));
   }
   if (uint32_t ranks = loading_job(scenario).ranks; ranks > kMaxFullRanks) {

@@ -210,6 +210,30 @@ TEST(ATrainer, ThatOpensItsCheckpointerAnewAbortsNoSave) {
   }
 }
 
+TEST(ATrainer, ThatIsAwayForLongWhileItsSaveIsWrittenLosesNothing) {
+  std::vector<Failure> failures = of_two_hosts(Kind::reconnects);
+  for (Failure& failure : failures) failure.for_ms = 6'000;
+  const SimulationReport report = simulated(of_eight_hosts(failures));
+  EXPECT_TRUE(report.saves[1].is_committed()) << report.saves[1].cause;
+  EXPECT_GT(report.saves[1].committed.greatest, seconds(5));
+}
+
+// A launcher may start a rank on two hosts. What the job saves meanwhile may fail, but what it saves
+// afterwards may not.
+TEST(ARank, ThatAttachesOnASecondHostToo) {
+  for (const SaveMode mode : kModes) {
+    Failure twins{Kind::twins, 15'000};
+    twins.rank = 13;
+    twins.host = 5;
+    twins.for_ms = 2'000;
+    Scenario scenario = of_eight_hosts({twins}, mode);
+    scenario.saves = 4;
+    const SimulationReport report = simulated(scenario);
+    EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+    EXPECT_TRUE(report.saves.back().is_committed()) << report.saves.back().cause;
+  }
+}
+
 // A live client whose call of save failed for want of a node reports that to the next one. Simulated trainers
 // did not, and the other hosts waited for the deadline.
 TEST(ATrainer, WhoseSaveFailedWithoutANodeReportsThatToTheNextNode) {

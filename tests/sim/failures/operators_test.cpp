@@ -125,6 +125,54 @@ TEST(DamagedDisks, NeedTrueBytes) {
   job.payload = Payload::counted;
   job.failures = {act(Kind::rots, 2'500)};
   EXPECT_THAT(validate_scenario(job).message(), HasSubstr("a failure of kind rots needs true bytes"));
+  job.failures = {act(Kind::corrupts, 2'500)};
+  EXPECT_THAT(validate_scenario(job).message(), HasSubstr("a failure of kind corrupts needs true bytes"));
+}
+
+TEST(ChunksOfPeers, ThatArriveWithOtherBytesAreReadFromTheStorage) {
+  Scenario job = operated_job();
+  job.loads = 1;
+  job.load_ranks = 4;
+  job.load_method = LoadMethod::two_stage;
+  Failure restarts = act(Kind::job_restarts, 2'600);
+  restarts.hosts = 0;
+  restarts.for_ms = 100;
+  restarts.ranks = 4;
+  job.failures = {restarts};
+  PathCounts paths;
+  SimulationListeners listeners;
+  listeners.paths = &paths;
+  const SimulationReport sound = sim::simulated(job, listeners);
+  EXPECT_FALSE(sound.violation) << sound.violation->what;
+  EXPECT_FALSE(paths.taken().contains("loader event: OperationDone corrupt"));
+  Failure corrupts = act(Kind::corrupts, 1);
+  corrupts.hosts = 0;
+  corrupts.for_ms = 100'000;
+  job.failures = {corrupts, restarts};
+  const SimulationReport report = sim::simulated(job, listeners);
+  EXPECT_FALSE(report.violation) << report.violation->what;
+  EXPECT_TRUE(paths.taken().contains("loader event: OperationDone corrupt"));
+  ASSERT_EQ(report.restarts.size(), 1u);
+  EXPECT_GT(report.restarts[0].loaded.greatest, 0);
+  EXPECT_THAT(report.warnings, Not(Contains(HasSubstr("failed: corrupt"))));
+}
+
+// Whatever a node does not sync is lost: nothing that was reported as committed may be among it.
+TEST(AStorage, ThatLosesPowerKeepsWhatWasCommitted) {
+  for (const SaveMode mode : kModes) {
+    Scenario job = operated_job();
+    job.mode = mode;
+    Failure restarts = act(Kind::job_restarts, 2'600);
+    restarts.hosts = 0;  // the storage loses power too
+    restarts.for_ms = 100;
+    restarts.ranks = 3;
+    job.failures = {restarts};
+    const SimulationReport report = sim::simulated(job);
+    EXPECT_FALSE(report.violation) << report.violation->what;
+    ASSERT_EQ(report.restarts.size(), 1u);
+    EXPECT_GT(report.restarts[0].loaded.greatest, 0) << "the second checkpoint";
+    EXPECT_TRUE(report.saves.back().is_committed()) << report.saves.back().cause;
+  }
 }
 
 TEST_P(AnOperator, IsJoinedByJobsThatOnlyRead) {
