@@ -31,6 +31,7 @@ Result<std::unique_ptr<LocalListener>> LocalListener::listen(const std::string& 
   std::unique_ptr<LocalListener> listener(new LocalListener());
   listener->fd_ = base::OwnedFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener->fd_.valid()) return failed(path, "socket");
+  SHOAL_RETURN_IF_ERROR(check_nobody_listens(path));
   SHOAL_RETURN_IF_ERROR(remove_socket_file(path));
   if (::bind(listener->fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return failed(path, "bind");

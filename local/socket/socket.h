@@ -69,7 +69,7 @@ Status check_slab(int fd, uint64_t bytes);
 class LocalListener {
  public:
   // Creates the socket file with mode 0600, and replaces a stale one at `path`. The caller must hold the
-  // node's lock file.
+  // node's lock file. Code::already_exists: a process listens there.
   static Result<std::unique_ptr<LocalListener>> listen(const std::string& path);
   ~LocalListener();  // removes the socket file
   // nullopt: timeout. Accepts peers of the same user or of root only (SO_PEERCRED), and closes others.

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,16 @@ struct Pair {
   base::OwnedFd raw;
   std::unique_ptr<LocalSocket> socket;
 };
+
+// A socket with this file, at which nothing listens.
+base::OwnedFd bound_socket(const std::string& path, int type) {
+  base::OwnedFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  SHOAL_CHECK(path.size() < sizeof address.sun_path);
+  path.copy(address.sun_path, path.size());
+  SHOAL_CHECK(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
 
 Bytes framed(const LocalMessage& message) {
   const Bytes body = encode_local(message);
@@ -222,7 +233,8 @@ TEST(LocalListener, TakesOverAStaleSocketAndRemovesItsOwn) {
   EXPECT_EQ(LocalSocket::connect(path).status().code(), Code::unavailable);
   std::filesystem::create_directory(folder.path() + "/sub");
   {
-    auto first = LocalListener::listen(path).value();
+    const base::OwnedFd closed = bound_socket(path, SOCK_STREAM);
+    EXPECT_EQ(LocalSocket::connect(path).status().code(), Code::unavailable);
     auto second = LocalListener::listen(path).value();
     auto client = LocalSocket::connect(path).value();
     EXPECT_TRUE(second->accept(-1)->has_value());
@@ -233,6 +245,22 @@ TEST(LocalListener, TakesOverAStaleSocketAndRemovesItsOwn) {
   }
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_EQ(LocalListener::listen(std::string(200, 'x')).status().code(), Code::invalid_argument);
+}
+
+// Regression: it took the place of the socket, so that the clients of another program reached a node.
+TEST(LocalListener, LeavesTheSocketOfALiveProgram) {
+  TemporaryFolder folder;
+  const std::string path = folder.path() + "/socket";
+  auto owner = LocalListener::listen(path).value();
+  const Status refused = LocalListener::listen(path).status();
+  EXPECT_EQ(refused.code(), Code::already_exists);
+  EXPECT_THAT(refused.message(), HasSubstr(path + ": another program listens at this socket"));
+  auto client = LocalSocket::connect(path).value();
+  EXPECT_TRUE(owner->accept(-1)->has_value());
+  const std::string datagrams = folder.path() + "/datagrams";
+  const base::OwnedFd of_another_type = bound_socket(datagrams, SOCK_DGRAM);
+  EXPECT_EQ(LocalListener::listen(datagrams).status().code(), Code::already_exists);
+  EXPECT_TRUE(std::filesystem::exists(datagrams));
 }
 
 // Regression: it deleted whatever file the path of the socket named.
