@@ -72,6 +72,7 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   size_t power = prefixes.find(static_cast<char>(suffix.front() | 0x20));
   std::string_view rest = suffix.substr(1);
   if (power == std::string_view::npos || !(rest.empty() || rest == "B" || rest == "iB")) return bad();
+  if (rest.empty() && prefixes[power] == 'e') return bad();  // the beginning of a number such as 1e6
   unsigned shift = 10 * (static_cast<unsigned>(power) + 1);
   if (value != 0 && (std::bit_width(value) + shift) > 64) return bad();
   return value << shift;

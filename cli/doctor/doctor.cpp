@@ -17,6 +17,7 @@
 #include "cli/doctor/measure_facts.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/not_empty.h"
 #include "cli/progress.h"
 #include "client/launch/job_environment.h"
 #include "storage/files/posix_file_system.h"
@@ -205,7 +206,8 @@ void add_doctor_command(CLI::App& app, Command* chosen) {
   CLI::App* command =
       app.add_subcommand("doctor", "Check what a job needs on this host and in a root before it runs");
   auto options = std::make_shared<DoctorOptions>();
-  command->add_option("ROOT", options->root, "Folder of the run; default: $SHOAL_ROOT, else check no root");
+  command->add_option("ROOT", options->root, "Folder of the run; default: $SHOAL_ROOT, else check no root")
+      ->check(not_empty, "");
   command
       ->add_option("--ranks", options->job.ranks,
                    "Trainers of the job on this host; default: what the launcher's variables state, else 1")

@@ -22,6 +22,7 @@
 #include "cli/launch/fast_root.h"
 #include "cli/launch/launcher.h"
 #include "cli/node/node_settings.h"
+#include "cli/not_empty.h"
 #include "client/launch/job_environment.h"
 #include "client/launch/save_report.h"
 #include "local/job/job_token.h"
@@ -380,7 +381,7 @@ void add_drain_options(CLI::App* command, LaunchFlags* flags) {
           ->add_option("--drain-to", flags->drain_to,
                        "Folder or s3://BUCKET/PREFIX to which every checkpoint is copied in the background")
           ->excludes("--read-only")
-          ->check([](const std::string& path) { return path.empty() ? "it is empty" : std::string(); }, "")
+          ->check(not_empty, "")
           ->group(kDrainGroup);
   add_retention_settings(*command, &flags->drain_rules, "drain-");
   command

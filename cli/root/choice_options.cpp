@@ -1,5 +1,7 @@
 #include "cli/root/choice_options.h"
 
+#include "cli/not_empty.h"
+
 namespace shoal::cli {
 
 CLI::Option* add_choice_options(CLI::App& command, admin::AttemptChoice* choice,
@@ -11,8 +13,10 @@ CLI::Option* add_choice_options(CLI::App& command, admin::AttemptChoice* choice,
   };
   CLI::Option* step = command.add_option_function<std::string>("--step", take_step, step_help + "; or a tag");
   step->type_name("N");
-  command.add_option("--attempt", choice->attempt,
-                     "Only this attempt at the step, such as g3a1 (generation 3, attempt 1 of 'shoal ls')");
+  command
+      .add_option("--attempt", choice->attempt,
+                  "Only this attempt at the step, such as g3a1 (generation 3, attempt 1 of 'shoal ls')")
+      ->check(not_empty, "");
   return step;
 }
 

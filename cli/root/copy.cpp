@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/not_empty.h"
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
 #include "cli/root/other_root.h"
@@ -283,7 +284,8 @@ void add_copy_command(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<CopyCommand>();
   command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the run")->required();
   command->add_option("OTHER", options->other, "Root, empty folder or s3://BUCKET/PREFIX to copy to")
-      ->required();
+      ->required()
+      ->check(not_empty, "");
   CLI::Option* step = add_choice_options(*command, &options->choice, "Copy the checkpoints at this step");
   command->add_flag("--latest", options->latest, "Copy the latest checkpoint")->excludes(step);
   command->add_flag(

@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/not_empty.h"
 #include "cli/progress.h"
 
 namespace shoal::cli {
@@ -256,6 +257,7 @@ void add_diff_command(CLI::App& app, Command* chosen) {
   command
       ->add_option("--attempt", options->attempts,
                    "Only this attempt at the step, such as g3a1, or these of A and B")
+      ->check(not_empty, "")
       ->allow_extra_args(false);
   command->add_flag("--progress", options->progress,
                     "Print progress to stderr even if it is not a terminal, one line a second");

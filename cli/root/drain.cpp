@@ -18,6 +18,7 @@
 #include "cli/json_output.h"
 #include "cli/launch/fast_root.h"
 #include "cli/node/node_settings.h"
+#include "cli/not_empty.h"
 #include "cli/progress.h"
 #include "cli/root/other_root.h"
 
@@ -360,7 +361,8 @@ void add_drain_command(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<DrainCommand>();
   command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the run")->required();
   command->add_option("OTHER", options->other, "Root, empty folder or s3://BUCKET/PREFIX to copy to")
-      ->required();
+      ->required()
+      ->check(not_empty, "");
   add_retention_settings(*command, &options->settings);
   command->add_flag(
       "--create", options->create,

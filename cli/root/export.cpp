@@ -19,6 +19,7 @@
 #include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "cli/not_empty.h"
 #include "cli/progress.h"
 #include "cli/root/choice_options.h"
 #include "gpu/dtype_conversion.h"
@@ -70,6 +71,17 @@ Result<std::unique_ptr<storage::LocalStorage>> open_folder(storage::FileSystem& 
   std::filesystem::create_directories(path, error);
   if (error) return Status(Code::io, fmt::format("cannot create {}: {}", path, error.message()));
   return storage::LocalStorage::open(file_system, path, random_128());
+}
+
+// What lies in a root belongs to Shoal: other files there would be taken for its own, or hinder it.
+Status check_lies_outside_root(const std::string& folder, const std::string& root) {
+  namespace fs = std::filesystem;
+  if (base::is_in_object_store(root)) return ok_status();
+  std::error_code failed;
+  const fs::path inner = fs::weakly_canonical(folder, failed), outer = fs::weakly_canonical(root, failed);
+  if (failed || std::ranges::mismatch(outer, inner).in1 != outer.end()) return ok_status();
+  return Status(Code::invalid_argument,
+                fmt::format("--to {} is in the root {}: name a folder outside of it", folder, root));
 }
 
 class TensorsOfCheckpoint final : public admin::TensorReader {
@@ -150,6 +162,8 @@ int export_command(const ExportCommand& command) {
   }
   auto root = admin::open_root_for_reading(command.root);
   if (!root.ok()) return report_unusable(root.status());
+  const Status outside = check_lies_outside_root(command.folder, root->storage->describe());
+  if (!outside.ok()) return report_unusable(outside);
   auto exported = run_export(command, *root);
   if (!exported.ok()) {
     report_unusable(exported.status());
@@ -201,6 +215,7 @@ uint64_t parse_shard_size(const std::string& text) {
 
 void add_tensor_options(CLI::App& command, admin::ExportOptions* options) {
   command.add_option("--only", options->only, "Only tensors of this subtree, such as model; may be repeated")
+      ->check(not_empty, "")
       ->type_name("PREFIX")
       ->allow_extra_args(false);
   command
@@ -235,6 +250,7 @@ void add_export_command(CLI::App& app, Command* chosen) {
   add_choice_options(*command, &options->choice, "Export the newest checkpoint at this step");
   command->add_option("--to", options->folder, "Folder to write to; created if it does not exist")
       ->required()
+      ->check(not_empty, "")
       ->type_name("DIR");
   command->add_option("--format", options->format, "huggingface or safetensors")
       ->check(CLI::IsMember({"huggingface", "safetensors"}))

@@ -9,6 +9,7 @@
 #include "admin/root_reader.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "cli/not_empty.h"
 #include "local/socket/socket.h"
 #include "storage/catalog/catalog_recovery.h"
 
@@ -155,8 +156,10 @@ void add_rebuild_command(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("rebuild", "Rebuild the catalog from the root's files");
   auto options = std::make_shared<RebuildOptions>();
   command->add_option("ROOT", options->root, "Folder or s3://BUCKET/PREFIX of the checkpoints")->required();
-  command->add_option("--catalog", options->catalog,
-                      "Folder of the catalog, as for `shoal node`; default: the one of this host and user");
+  command
+      ->add_option("--catalog", options->catalog,
+                   "Folder of the catalog, as for `shoal node`; default: the one of this host and user")
+      ->check(not_empty, "");
   command->add_flag("--json", options->json, "One JSON object instead of lines");
   command->footer(kRebuildFooter);
   command->callback([=] { *chosen = [=] { return run_rebuild(*options); }; });

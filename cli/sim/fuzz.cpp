@@ -21,6 +21,7 @@
 #include "cli/installed_files.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/not_empty.h"
 #include "cli/progress.h"
 #include "cli/sim/run.h"
 #include "cli/sim/seeds.h"
@@ -581,6 +582,7 @@ void add_fuzz_command(CLI::App& app, Command* chosen) {
       ->add_option("--record", options->record,
                    "Record the campaign in this folder, and compare nothing: figures.csv, paths.csv,\n"
                    "rare.csv, runs.csv")
+      ->check(not_empty, "")
       ->type_name("FOLDER");
   command->add_flag("--progress", options->progress,
                     "Print progress to stderr even if it is not a terminal, one line a second");

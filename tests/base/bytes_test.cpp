@@ -53,8 +53,8 @@ TEST(ParseBytes, KnowsPowersOf1024) {
 }
 
 TEST(ParseBytes, RefusesWhatIsNoNumberOfBytes) {
-  for (const char* text :
-       {"", "-1", "1.5G", "MiB", "1 QiB", "1 MiBx", "1 M iB", "16EiB", "99999999999999999999", "1MB2"}) {
+  for (const char* text : {"", "-1", "1.5G", "MiB", "1 QiB", "1 MiBx", "1 M iB", "16EiB",
+                           "99999999999999999999", "1MB2", "1e", "1E", "1e6"}) {
     EXPECT_EQ(parse_bytes(text).status().code(), Code::invalid_argument) << text;
   }
 }

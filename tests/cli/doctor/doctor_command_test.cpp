@@ -136,6 +136,9 @@ TEST_F(DoctorCommand, RejectsWrongArguments) {
   EXPECT_EQ(doctor({root_, "--hosts", "0"}).status, 2);
   EXPECT_EQ(doctor({root_, "--staged", "much"}).status, 2);
   EXPECT_EQ(doctor({root_, "--no-such-option"}).status, 2);
+  const ProcessEnd empty = doctor({""});  // regression: it found no error, because it checked no root
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_THAT(empty.err, HasSubstr("ROOT: it is empty"));
   EXPECT_THAT(doctor({"--help"}).out, HasSubstr("srun --ntasks-per-node=1 shoal doctor"));
 }
 

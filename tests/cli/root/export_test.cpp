@@ -130,7 +130,24 @@ TEST_F(ExportTest, RejectsWhatItCannotDo) {
   EXPECT_THAT(run({"--rename", "=x"}).err, HasSubstr("OLD=NEW"));
   EXPECT_THAT(run({"--shard-size", "0"}).err, HasSubstr("--shard-size"));
   EXPECT_THAT(run({"--format", "gguf"}).err, HasSubstr("--format"));
+  EXPECT_THAT(run({"--only", ""}).err, HasSubstr("--only: it is empty"));
+  EXPECT_EQ(run({"--only", ""}).status, 2);
+  EXPECT_THAT(run_shoal({"export", root(), "--to", ""}).err, HasSubstr("--to: it is empty"));
   EXPECT_FALSE(fs::exists(to() + "/model.safetensors.index.json"));
+}
+
+// Regression: it wrote beside the checkpoints.
+TEST_F(ExportTest, RejectsAFolderInTheRoot) {
+  fs::create_directory_symlink(root(), folder_.path() + "/link");
+  for (const std::string& inside : {root(), root() + "/export", root() + "/step-00000002/g1a1",
+                                    folder_.path() + "/link/export", root() + "/../root/export"}) {
+    const ProcessEnd end = run_shoal({"export", root(), "--to", inside});
+    EXPECT_EQ(end.status, 2) << inside;
+    EXPECT_THAT(end.err, HasSubstr("is in the root " + root() + ": name a folder outside of it")) << inside;
+  }
+  EXPECT_FALSE(fs::exists(root() + "/export"));
+  EXPECT_EQ(run_shoal({"export", root(), "--to", root() + "-export"}).status, 0)
+      << "a name that only begins alike";
 }
 
 // It wrote into ./s3:/bucket.

@@ -88,6 +88,9 @@ TEST(Rebuild, LeavesTheCatalogOfARunningNodeAndForeignFoldersAlone) {
   EXPECT_EQ(end.status, 2);
   EXPECT_THAT(end.err, HasSubstr("thesis.txt"));
   EXPECT_TRUE(fs::exists(copy.beside("home/thesis.txt")));
+  end = run_shoal({"rebuild", copy.root(), "--catalog", ""});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.err, HasSubstr("--catalog: it is empty"));
   end = run_shoal({"rebuild", copy.beside("none")});
   EXPECT_EQ(end.status, 2);
   EXPECT_THAT(end.err, HasSubstr("none does not exist"));

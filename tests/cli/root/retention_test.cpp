@@ -158,6 +158,17 @@ TEST_F(RetentionCommands, RmRefusesWhatIsAlwaysKept) {
   EXPECT_THAT(committed_steps(root()), ElementsAre(1));
 }
 
+// Regression: an empty --attempt, as of a variable that is not set, deleted every checkpoint at the step.
+TEST_F(RetentionCommands, AnEmptyAttemptIsRefusedAndDeletesNothing) {
+  expect_refusal(shoal({"rm", "--step", "1", "--attempt", ""}), "--attempt: it is empty");
+  EXPECT_THAT(committed_steps(root()), ElementsAre(1, 4));
+  for (const char* command : {"show", "verify", "diff"}) {
+    expect_refusal(shoal({command, "--step", "1", "--attempt", ""}), "--attempt: it is empty");
+  }
+  expect_refusal(shoal({"copy", ""}), "OTHER: it is empty");
+  expect_refusal(shoal({"drain", "", "--once"}), "OTHER: it is empty");
+}
+
 TEST_F(RetentionCommands, ATagMovesOnlyOnRequest) {
   ASSERT_EQ(shoal({"tag", "best", "--step", "1"}).status, 0);
   ASSERT_EQ(shoal({"tag", "best", "--step", "1"}).status, 0) << "the same again";
