@@ -27,7 +27,7 @@ constexpr size_t kLineBytes = 1024;  // longer causes are cut
 // Address space is short if there is less than this: a new thread needs more for its stack and first memory.
 constexpr size_t kShortBytes = size_t{80} << 20;
 constexpr const char* kOutOfMemory =
-    "%s: out of memory: raise the limit (ulimit -v, or the container's), or reduce the work\n";
+    "%s: out of memory: raise the limit (ulimit -v, ulimit -d, or the container's), or reduce the work\n";
 
 std::atomic<const char*> program_name{"shoal"};
 std::atomic<int> exit_status{1};
@@ -54,11 +54,17 @@ bool is_short_of_resources(const std::system_error& error) {
          error.code() == std::errc::not_enough_memory;
 }
 
-// Whether the process has a limit of address space, and has nearly reached it.
-bool is_short_of_address_space() {
+bool has_limit(decltype(RLIMIT_AS) resource) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
-  void* probe = ::mmap(nullptr, kShortBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+// Whether the process has a limit of address space or of data, and has nearly reached it.
+bool is_short_of_address_space() {
+  const bool limits_data = has_limit(RLIMIT_DATA);  // which counts private memory that may be written
+  if (!limits_data && !has_limit(RLIMIT_AS)) return false;
+  void* probe = ::mmap(nullptr, kShortBytes, limits_data ? PROT_READ | PROT_WRITE : PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (probe == MAP_FAILED) return true;
   ::munmap(probe, kShortBytes);
   return false;

@@ -14,8 +14,8 @@ namespace shoal::base {
 // must be valid as long as the process lives.
 //
 // Also installs a handler of SIGABRT that does the same, because libraries such as glibc abort when they get
-// no memory. It guesses whether memory is the cause: the process has a limit of address space (ulimit -v) and
-// has nearly reached it.
+// no memory. It guesses whether memory is the cause: the process has a limit of address space (ulimit -v) or
+// of data (ulimit -d), and has nearly reached it.
 void install_crash_report(const char* program, int exit_status);
 // Writes the same line for an exception that main has caught, but does not end the process. Call it in a
 // catch clause. Returns the installed exit status; pass it to std::_Exit, because destructors that need

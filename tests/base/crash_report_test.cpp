@@ -107,13 +107,14 @@ TEST_F(CrashReportDeathTest, AreSaidWhereTheErrorCannotBeLookedAt) {
     !defined(SHOAL_THREAD_SANITIZER)  // which take terabytes of addresses
 // As libraries do that cannot throw.
 TEST_F(CrashReportDeathTest, NameTheLimitWhereALibraryAbortsNearIt) {
-  auto abort_near_limit = [] {
+  auto abort_near_limit = [](auto resource) {
     install_crash_report("name", kStatus);
     const rlimit nothing{0, 0};
-    setrlimit(RLIMIT_AS, &nothing);
+    setrlimit(resource, &nothing);
     std::abort();
   };
-  EXPECT_EXIT(abort_near_limit(), ::testing::ExitedWithCode(kStatus), kMemory);
+  EXPECT_EXIT(abort_near_limit(RLIMIT_AS), ::testing::ExitedWithCode(kStatus), kMemory);
+  EXPECT_EXIT(abort_near_limit(RLIMIT_DATA), ::testing::ExitedWithCode(kStatus), kMemory);
 }
 #endif
 
