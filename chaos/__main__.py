@@ -257,9 +257,7 @@ class Campaign:
             for step in history.committed:
                 self.told.add(Attempt(history.generation, 1, step))
         for step, ranks in history.committed.items():
-            aborted = {
-                rank: cause for rank, cause in history.failed.get(step, {}).items() if "aborted:" in cause
-            }
+            aborted = history.aborted(step)
             if aborted:
                 violations.append(
                     f"one-decision: step {step} is committed for {sorted(ranks)}, aborted for {aborted}"

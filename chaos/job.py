@@ -71,6 +71,12 @@ class History:
     errors: list[str] = dataclasses.field(default_factory=list)  # how trainers ended
     generation: int | None = None
 
+    def aborted(self, step: int) -> dict[int, str]:
+        """Ranks that were told that this save is aborted. The cause of one whose call reports an earlier
+        save, and which is staged nevertheless, contains the abort of that one."""
+        causes = self.failed.get(step, {})
+        return {rank: cause for rank, cause in causes.items() if cause.startswith("aborted:")}
+
     def read(self, text: str) -> None:
         for line in text.splitlines():
             if found := re.search(r" generation (\d+), epoch", line):

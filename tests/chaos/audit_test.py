@@ -168,13 +168,18 @@ class AuditTest(unittest.TestCase):
             "rank 1: step 150: committed after 128.4 ms: 63.3 KiB in 2 files\n"
             "rank 1: step 151: not committed: aborted: step 151: rank 0: its trainer ended\n"
             "rank 1: aborted: 1 of 2 saves failed\n"
+            "rank 0: step 151: not committed: earlier save failed: rank 0, step 151: the save of step 150"
+            " failed: aborted: rank 1; this save was staged nevertheless\n"
         )
+        self.assertEqual(set(history.aborted(151)), {1})
+        self.assertEqual(history.aborted(150), {})
         self.assertEqual(history.generation, 32)
         self.assertEqual(history.loaded, {1: Attempt(29, 2, 149)})
         self.assertEqual(history.started_anew, {0})
         self.assertEqual(history.staged, {150: {1}})
         self.assertEqual(history.committed, {150: {1}})
-        self.assertEqual(history.failed, {151: {1: "aborted: step 151: rank 0: its trainer ended"}})
+        self.assertEqual(history.failed[151][1], "aborted: step 151: rank 0: its trainer ended")
+        self.assertEqual(list(history.failed), [151])
         self.assertEqual(history.errors, ["rank 1: aborted: 1 of 2 saves failed"])
 
 
