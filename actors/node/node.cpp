@@ -94,6 +94,7 @@ class Node {
   Status take_descriptors();
   Status check_hosts() const;
   Status start_coordinating();
+  void remove_locks_of_the_past();
   void remove_catalogs_of_the_past();
   Status follow_coordinator();
   void try_address(bool by_root);
@@ -182,6 +183,7 @@ Status Node::open() {
   auto lock = NodeLock::take(paths_.lock_file, options_.root);
   if (!lock.ok()) return with_job_of_holder(lock.status());
   lock_.emplace(std::move(*lock));
+  remove_locks_of_the_past();
   const auto log_slow = [this](const std::string& line) { warn(line); };
   SHOAL_ASSIGN_OR_RETURN(root_, options_.read_only ? open_root_to_read(options_.root, process_, log_slow)
                                                    : open_node_root(options_.root, process_,
@@ -296,6 +298,18 @@ Status Node::taken_over(const storage::EpochRecord& by) const {
   return Status(Code::superseded,
                 fmt::format("{} has taken over {}: epoch {} at {}", storage::run_of(by, options_.job_id),
                             options_.root, by.epoch, by.address));
+}
+
+void Node::remove_locks_of_the_past() {
+  std::vector<std::string> removed;
+  const Status status =
+      remove_unused_locks(std::filesystem::path(paths_.lock_file).parent_path(), paths_.lock_file,
+                          std::chrono::system_clock::now() - kUnusedCatalogAge, &removed);
+  for (const std::string& path : removed) {
+    log_.info(fmt::format("removed {}, of a node that has not run for {} days", path,
+                          kUnusedCatalogAge / std::chrono::hours(24)));
+  }
+  if (!status.ok()) warn(status.to_string());
 }
 
 void Node::remove_catalogs_of_the_past() {

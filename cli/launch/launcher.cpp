@@ -12,10 +12,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "actors/node/launcher_reports.h"
 #include "base/owned_fd.h"
 #include "cli/commands.h"
+#include "local/status/node_query.h"
 
 namespace shoal::cli {
 
@@ -28,6 +31,7 @@ constexpr std::chrono::seconds kDrainGrace{5};     // likewise
 constexpr std::chrono::seconds kLongestDrainRestartPause{60};
 constexpr std::chrono::minutes kDrainRunsWell{10};  // after which it is started again soon
 constexpr std::chrono::seconds kDrainTellsAfter{1};
+constexpr std::chrono::minutes kSaveReportIsOpenAfter{1};
 constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is tagged in parts
 
 template <class... Args>
@@ -52,6 +56,24 @@ bool asks_to_stop(int number) {
 struct Pipe {
   base::OwnedFd read, write;
 };
+// Removes the FIFOs of launchers that were killed, which nobody reads from. Another launcher opens its FIFO
+// at once after it has made it.
+void remove_left_save_reports(const std::string& own) {
+  namespace fs = std::filesystem;
+  const auto made_before = fs::file_time_type::clock::now() - kSaveReportIsOpenAfter;
+  std::error_code error;
+  for (fs::directory_iterator entry(fs::path(own).parent_path(), error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string path = entry->path(), name = entry->path().filename();
+    if (path == own || !name.starts_with("launch-") || !name.ends_with(".saves")) continue;
+    std::error_code ignored;
+    if (!fs::is_fifo(entry->symlink_status(ignored))) continue;
+    if (fs::last_write_time(path, ignored) > made_before || ignored) continue;
+    const base::OwnedFd writer(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+    if (!writer.valid() && errno == ENXIO) unlink(path.c_str());
+  }
+}
+
 Result<Pipe> make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Status(Code::io, fmt::format("pipe: {}", std::strerror(errno)));
@@ -112,10 +134,14 @@ Result<int> Launcher::run() {
 
 Status Launcher::make_save_report() {
   if (plan_.save_report.empty()) return ok_status();
+  remove_left_save_reports(plan_.save_report);
   unlink(plan_.save_report.c_str());  // left by an earlier launcher with this process id
   const auto failed = [this] {
-    return Status(Code::io, fmt::format("cannot create {}, through which trainers report their saves: {}",
-                                        plan_.save_report, std::strerror(errno)));
+    const bool is_full = errno == ENOSPC || errno == EDQUOT;
+    return Status(
+        is_full ? Code::no_space : Code::io,
+        fmt::format("cannot create {}, through which trainers report their saves: {}{}", plan_.save_report,
+                    std::strerror(errno), is_full ? local::kFreeRuntimeFolder : ""));
   };
   if (mkfifo(plan_.save_report.c_str(), 0600) != 0) return failed();
   // Opened for writing too: otherwise it would reach its end when the last trainer closes it.
@@ -328,11 +354,11 @@ bool Launcher::finish_drain() {
     deadline = is_asked_to_end ? now + kDrainGrace : patience_ends;
   }
   if (exit_status_of(*drain_.wait_status) == kExitOk) return true;
-  report(
-      "{} does not have all checkpoints ({}): `shoal drain {} {} --once` copies the rest, as does the next "
-      "job",
-      plan_.drain_to, is_asked_to_end ? "the time for it has passed" : describe_end(*drain_.wait_status),
-      plan_.root, plan_.drain_to);
+  report("{} does not have all checkpoints ({}): `shoal drain {} {} --once` {}", plan_.drain_to,
+         is_asked_to_end ? "the time for it has passed" : describe_end(*drain_.wait_status), plan_.root,
+         plan_.drain_to,
+         is_asked_to_end ? "copies the rest, as does the next job"
+                         : "copies the rest once the cause in the lines above is removed");
   return false;
 }
 

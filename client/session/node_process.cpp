@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <thread>
@@ -21,6 +23,7 @@
 #include "client/launch/settings.h"
 #include "client/session/node_process.h"
 #include "local/socket/socket_file.h"
+#include "local/status/node_query.h"
 
 namespace shoal::client {
 
@@ -48,6 +51,12 @@ std::string program_of_library() {
   std::string file = path;
   std::string program = file.substr(0, file.rfind('/') + 1) + SHOAL_PROGRAM_FROM_LIBRARY;
   return is_program(program) ? program : "";
+}
+
+bool is_full(const std::string& folder) {
+  struct statvfs found {};
+  return ::statvfs(folder.c_str(), &found) == 0 &&
+         (found.f_bavail == 0 || (found.f_files != 0 && found.f_favail == 0));
 }
 
 // Closes the trainer's descriptors, which must not stay open in the node.
@@ -234,10 +243,12 @@ Result<std::unique_ptr<local::LocalSocket>> NodeFinder::try_once(bool may_start)
     who = fmt::format("process {} holds the lock file {} and does not answer", *pid, paths_.lock_file);
   }
   const std::string last = last_line_of(paths_.log_file, log_begin_);
-  return Status(
-      Code::unavailable,
-      fmt::format("found no node on this host: {}; {}; the node's log {} {}", socket.status().message(), who,
-                  paths_.log_file, last.empty() ? "has no new line" : fmt::format("ends with \"{}\"", last)));
+  std::string log = last.empty() ? "has no new line" : fmt::format("ends with \"{}\"", last);
+  if (last.empty() && is_full(std::filesystem::path(paths_.log_file).parent_path())) {
+    log = fmt::format("cannot be written: no space left on device{}", local::kFreeRuntimeFolder);
+  }
+  return Status(Code::unavailable, fmt::format("found no node on this host: {}; {}; the node's log {} {}",
+                                               socket.status().message(), who, paths_.log_file, log));
 }
 
 bool NodeFinder::has_died() const {

@@ -23,6 +23,9 @@ Result<JobStatus> ask_job(const std::string& socket_file,
 
 // $SHOAL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/shoal, else /tmp/shoal-<uid>. It may not exist.
 std::string runtime_folder();
+// The end of an error about a runtime folder that has no space.
+inline constexpr const char* kFreeRuntimeFolder =
+    "; free space there, or choose another runtime folder with SHOAL_RUNTIME_DIR";
 // Creates it if it does not exist. Code::refused: it belongs to another user, or others may write to it.
 Status make_runtime_folder();
 // The sockets of all nodes that this user started on this host, running or not, ascending by name.

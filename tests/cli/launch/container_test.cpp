@@ -13,6 +13,7 @@
 namespace shoal::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Makes the container's file systems, checks that they are as small and as restricted as they should be, then
@@ -88,6 +89,33 @@ TEST_F(ContainerTest, TrainersMayLiveInPidNamespacesOfTheirOwn) {
   end = run_process(job(shut_in, {"--load", "latest"}), options());
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("loaded step 2"));
+}
+
+// Regression: the errors named a file, and neither its folder's lack of space nor what to do.
+TEST_F(ContainerTest, ARuntimeFolderWithoutSpaceIsNamed) {
+  constexpr const char* kToDo = "; free space there, or choose another runtime folder with SHOAL_RUNTIME_DIR";
+  const auto with_runtime_folder = [this](const std::string& limit, const std::string& command) {
+    const std::string script = "mkdir \"$SHOAL_RUNTIME_DIR\" && mount -t tmpfs -o mode=700," + limit +
+                               " tmpfs \"$SHOAL_RUNTIME_DIR\" && mkdir -p \"$FOLDER/root\" && "
+                               "{ cat /dev/zero > \"$SHOAL_RUNTIME_DIR/filler\"; " +
+                               command +
+                               "; status=$?; "
+                               "umount \"$SHOAL_RUNTIME_DIR\"; rmdir \"$SHOAL_RUNTIME_DIR\"; exit $status; }";
+    return in_namespaces({"/bin/sh", "-c", script});
+  };
+  const std::string program = SHOAL_PROGRAM, trainer = SHOAL_TRAINER;
+  const std::string launch = program + " launch --root \"$FOLDER/root\" --create -- /bin/true";
+  const ProcessEnd full = with_runtime_folder("size=4k", launch);
+  EXPECT_NE(full.status, 0);
+  EXPECT_THAT(full.err, AllOf(HasSubstr("cannot write the lock file "), HasSubstr(kToDo)));
+  const ProcessEnd no_inode = with_runtime_folder("nr_inodes=2", launch);
+  EXPECT_NE(no_inode.status, 0);
+  EXPECT_THAT(no_inode.err, AllOf(HasSubstr(".saves, through which trainers"), HasSubstr(kToDo)));
+  const ProcessEnd alone =
+      with_runtime_folder("size=4k", "SHOAL_ATTACH_TIMEOUT_MS=1000 SHOAL_NODE_PROGRAM=" + program +
+                                         " SHOAL_ROOT=\"$FOLDER/root\" " + trainer + " --save-steps 1");
+  EXPECT_NE(alone.status, 0);
+  EXPECT_THAT(alone.err, AllOf(HasSubstr("cannot be written: no space left on device"), HasSubstr(kToDo)));
 }
 
 }  // namespace

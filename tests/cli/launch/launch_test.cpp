@@ -1,5 +1,6 @@
 // shoal launch and node: the environment of trainers, whose exit status counts, which process receives which
 // signal, and which arguments are rejected.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,6 +16,8 @@
 #include <sstream>
 #include <thread>
 
+#include "base/owned_fd.h"
+#include "local/socket/socket.h"
 #include "tests/cli/process.h"
 #include "tests/golden_copy.h"
 #include "tests/temporary_folder.h"
@@ -90,6 +93,39 @@ TEST_F(LaunchTest, ASocketPathThatNamesAFileIsRefusedAndTheFileStays) {
   EXPECT_THAT(end.err, HasSubstr(path("weights") + ": exists and is not a socket"));
   EXPECT_EQ(end.out, "");
   EXPECT_EQ(std::filesystem::file_size(path("weights")), 11u);
+}
+
+// Regression: a launcher that was killed left its FIFO for good.
+TEST_F(LaunchTest, RemovesTheFifosOfLaunchersThatWereKilled) {
+  std::filesystem::create_directory(path("runtime"));
+  chmod(path("runtime").c_str(), 0700);
+  const auto fifo = [this](const std::string& name) {
+    const std::string at = path("runtime/" + name);
+    EXPECT_EQ(mkfifo(at.c_str(), 0600), 0);
+    std::filesystem::last_write_time(at,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    return at;
+  };
+  const std::string left = fifo("launch-1.saves"), live = fifo("launch-2.saves"), other = fifo("other.saves");
+  const base::OwnedFd reader(open(live.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::ofstream(path("runtime/launch-3.saves")) << "a file";
+  EXPECT_EQ(launch({}, "true").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(left));
+  for (const std::string& stays : {live, other, path("runtime/launch-3.saves")}) {
+    EXPECT_TRUE(std::filesystem::exists(stays)) << stays;
+  }
+}
+
+// Regression: the node took the place of the socket of another program.
+TEST_F(LaunchTest, ASocketAtWhichAnotherProgramListensIsRefusedAndStays) {
+  auto owner = local::LocalListener::listen(path("socket")).value();
+  ProcessOptions with = options();
+  with.environment.emplace_back("SHOAL_SOCKET", path("socket"));
+  const ProcessEnd end = run_process(command({}, "echo never"), with);
+  EXPECT_NE(end.status, 0);
+  EXPECT_THAT(end.err, HasSubstr(path("socket") + ": another program listens at this socket"));
+  EXPECT_EQ(end.out, "");
+  EXPECT_TRUE(local::LocalSocket::connect(path("socket")).ok());
 }
 
 // Regression: at its end the node put a regular file in the place of a device.
