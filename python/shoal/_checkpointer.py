@@ -195,6 +195,8 @@ class Checkpointer:
         self._in_flight: typing.List[_handle.Warnings] = []  # no handles: those keep this object alive
         self._optimizers: typing.List[str] = []  # of the state that was saved last
         self._has_looked_at_stages = False
+        self._without_parts: typing.List[str] = []  # of the next save: arrays of which this rank has nothing
+        self._has_looked_for: typing.Set[str] = set()
         self._readers: "weakref.WeakSet[Checkpoint]" = weakref.WeakSet()
         self._client = _client.Checkpointer.open(settled)
         self._watcher = _progress.Watcher(self._client, callback) if callback else None
@@ -289,6 +291,7 @@ class Checkpointer:
                 if shown is not None:
                     shown.bytes_total, shown.handle = handle.stats.bytes_staged, handle._handle
             self._in_flight.append(handle._warnings)
+            handle._warnings.without_parts, self._without_parts = self._without_parts, []
         stats = handle.stats
         logger.info(
             "step %d is staged: %.1f MiB in %.1f ms",
@@ -301,7 +304,26 @@ class Checkpointer:
     def _log_warnings(self) -> None:
         # In the order of the saves: each is compared with the one before it, which may still be in flight.
         while self._in_flight and self._in_flight[0].log():
-            self._warn_of_stages(self._in_flight.pop(0).step)
+            saved = self._in_flight.pop(0)
+            self._warn_of_absent(saved.step, saved.without_parts)
+            self._warn_of_stages(saved.step)
+
+    def _warn_of_absent(self, step: int, names: list[str]) -> None:
+        """Once for each name, on rank 0: `names` are arrays of which this rank holds nothing. The checkpoint
+        lacks those of which no rank does."""
+        names = [name for name in names if name not in self._has_looked_for]
+        if self._position != 0 or not names:
+            return
+        with contextlib.suppress(Error), self._reader(step, None) as checkpoint:
+            self._has_looked_for.update(names)
+            absent = [f"'{name}'" for name in names if name not in checkpoint]
+            if absent:
+                logger.warning(
+                    "step %d has no value %s: no rank holds a part of it, and all ranks together must hold "
+                    "every element",
+                    step,
+                    ", ".join(absent[:_NAMED_MAX]),
+                )
 
     def _warn_of_stages(self, step: int) -> None:
         """Once, on rank 0: looks whether the optimizers of several ranks have saved other values under one
@@ -339,6 +361,8 @@ class Checkpointer:
         walker = _tree.Walker(self._rank, False, allow_pickle, states)
         root = walker.walk_all(state)
         self._optimizers = [node.name for node in walker.statefuls if _tree.is_optimizer(node.value)]
+        arrays = (node for node in walker.leaves if node.kind == "array")
+        self._without_parts = [node.name for node in arrays if node.array is None]
         packed, numbers = self._state_of(root, walker.leaves, allow_pickle, states)
         steady = _steady.Steady(root, walker.leaves, packed, numbers)
         self._steady = steady if steady.usable else None

@@ -26,6 +26,7 @@ class Warnings:
         self._handle = handle
         self._has_warned = False
         self._has_logged_warning = False
+        self.without_parts: list[str] = []  # arrays of this save of which this rank holds nothing
 
     @property
     def step(self) -> int:

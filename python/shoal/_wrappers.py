@@ -84,13 +84,14 @@ def boxes(
     parts: for each part the offsets of its first element in the whole, and an array of numpy or torch, which
         a save reads and a load fills. An empty list: this rank holds nothing of it.
 
-    All ranks together must hold every element. What several ranks hold is equal on them, and one of them
-    writes it. The checkpoint has an ordinary array: any other sharding loads it, also that of a DTensor.
+    All ranks together must hold every element. A part that several ranks hold is equal on them, and one of
+    them writes it. Two parts that are not equal must not overlap. The checkpoint has an ordinary array: any
+    other sharding loads it, also that of a DTensor.
     """
     whole = _numbers(shape, "shape")
     listed = []
-    for offsets, part in parts:
-        at = _numbers(offsets, "the offsets")
+    for offsets, part in _pairs(parts):
+        at = _numbers(offsets, "offsets")
         sizes = getattr(part, "shape", None)
         if sizes is None or len(at) != len(whole) or len(sizes) != len(whole):
             raise InvalidArgument(
@@ -105,14 +106,27 @@ def boxes(
     return Boxes(whole, listed)
 
 
+def _pairs(parts: typing.Any) -> list[tuple[typing.Any, typing.Any]]:
+    try:
+        return [(offsets, part) for offsets, part in parts]
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            "parts must be a list with a pair for each part: its offsets, and an array of numpy or torch"
+        ) from None
+
+
 def boxes_of_flat(shape: typing.Sequence[int], flat: typing.Any, begin: int) -> Boxes:
     """The boxes of elements that follow each other in row-major order, from number `begin`. `flat` is
-    contiguous memory of one dimension; the parts are views of it."""
+    contiguous memory of one dimension; the parts are views of it. Without elements it is one empty part, from
+    which a save learns the dtype."""
     whole, listed, at = _numbers(shape, "shape"), [], 0
     for offsets, sizes in _boxes_of_range(whole, begin, begin + int(flat.shape[0])):
         count = math.prod(sizes)
         listed.append((offsets, flat[at : at + count].reshape(sizes)))
         at += count
+    if not listed and whole:
+        sizes = whole if 0 in whole else (0, *whole[1:])
+        listed.append(((0,) * len(whole), flat.reshape(sizes)))
     return Boxes(whole, listed)
 
 
@@ -150,7 +164,7 @@ def _numbers(values: typing.Any, name: str) -> tuple[int, ...]:
     except TypeError:
         found = (-1,)
     if any(each < 0 for each in found):
-        raise InvalidArgument(f"{name} is {values!r}: numbers of at least 0 are needed")
+        raise InvalidArgument(f"{name}={values!r}: a list of integers of at least 0 is needed")
     return found
 
 

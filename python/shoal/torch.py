@@ -22,6 +22,7 @@ import functools
 import io
 import logging
 import math
+import operator
 import os
 import re
 import threading
@@ -302,6 +303,10 @@ def flat_shard(flat: torch.Tensor, shape: typing.Sequence[int], begin: int = 0) 
     if not isinstance(flat, torch.Tensor) or flat.ndim != 1 or not flat.is_contiguous():
         raise InvalidArgument("flat must be a contiguous tensor of one dimension: pass a view of the shard")
     count = math.prod(_wrappers._numbers(shape, "shape"))
+    try:
+        begin = operator.index(begin)
+    except TypeError:
+        raise InvalidArgument(f"begin={begin!r}: the number of an element is needed") from None
     if not 0 <= begin <= count - flat.numel():
         raise InvalidArgument(
             f"flat has {flat.numel()} elements from number {begin} on, but a tensor of shape {tuple(shape)} "

@@ -43,8 +43,11 @@ def test_boxes_of_numpy_arrays_in_one_process(checkpointer):
         (lambda: shoal.boxes((3,), [((2,), np.zeros(2))]), "is not inside of the shape"),
         (lambda: shoal.boxes((3, 1), [((0,), np.zeros(3))]), "one number for each dimension"),
         (lambda: shoal.boxes((3,), [((0,), 5)]), "one number for each dimension"),
-        (lambda: shoal.boxes((-3,), []), "numbers of at least 0"),
-        (lambda: shoal.boxes(3, []), "numbers of at least 0"),
+        (lambda: shoal.boxes((-3,), []), "integers of at least 0"),
+        (lambda: shoal.boxes(3, []), "integers of at least 0"),
+        (lambda: shoal.boxes((3,), [(0, np.zeros(3))]), "offsets=0: a list of integers"),
+        (lambda: shoal.boxes((3,), None), "a pair for each part"),
+        (lambda: shoal.boxes((3,), np.zeros(3)), "a pair for each part"),
         (
             lambda: shoal.boxes((3,), [((0,), np.zeros(2)), ((2,), np.zeros(1, int))]),
             "'x' has parts of the dtypes F64 and I64",
@@ -68,9 +71,39 @@ def test_wrong_flat_shards_are_errors():
         (torch.zeros(2), -1, "leave out the padding"),
         (torch.zeros(1, 2), 0, "of one dimension"),
         (torch.zeros(4)[::2], 0, "contiguous"),
+        (torch.zeros(4), 0.0, "the number of an element"),
     ):
         with pytest.raises(shoal.InvalidArgument, match=says):
             shoal.torch.flat_shard(flat, (2, 2), begin)
+
+
+def test_a_flat_shard_of_a_tensor_without_elements_is_saved(checkpointer):
+    torch = pytest.importorskip("torch")
+    import shoal.torch
+
+    flat = torch.zeros(0, dtype=torch.bfloat16)
+    checkpointer.save(1, {"x": shoal.torch.flat_shard(flat, (0, 3))}).committed()
+    loaded = checkpointer.load(1)["x"]
+    assert loaded.shape == (0, 3) and loaded.dtype is torch.bfloat16
+
+
+def test_a_flat_shard_that_no_rank_holds_is_missed(checkpointer):
+    torch = pytest.importorskip("torch")
+    import shoal.torch
+
+    checkpointer.save(1, {"x": torch.zeros(4)}).committed()
+    with pytest.raises(shoal.Error, match="no box covers"):
+        checkpointer.save(2, {"x": shoal.torch.flat_shard(torch.zeros(0), (4,))}).committed()
+
+
+def test_an_array_that_no_rank_holds_is_warned_of_once(checkpointer, caplog):
+    state = {"x": shoal.boxes((4,), []), "y": 1, "z": shoal.boxes((1,), [((0,), np.zeros(1))])}
+    for step in (1, 2, 3):
+        state["z"].parts[0][1][:] = step
+        checkpointer.save(step, state).committed()
+    checkpointer.wait_all()
+    found = [record.getMessage() for record in caplog.records if "no rank holds" in record.getMessage()]
+    assert len(found) == 1 and "step 1 has no value 'x'" in found[0]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
