@@ -85,17 +85,25 @@ def _real_root(root: str) -> str:
     return os.path.realpath(root) if is_folder else _arguments.root(root, "root")
 
 
+def open_in_this_process(root: str) -> list["Checkpointer"]:
+    """Those that save to a root."""
+    return [
+        each
+        for each in list(_open)
+        if each._pid == os.getpid()
+        and not each._client.options.read_only
+        and _real_root(each.root) == _real_root(root)
+    ]
+
+
 def _check_root(options: typing.Any) -> None:
     """Finds what would otherwise be the end of a wait for the node."""
     root = str(options.root)
     if not _arguments.is_in_object_store(root) and not os.path.lexists(root):
         _arguments.root(root, "the root")  # of SHOAL_ROOT: an address in the wrong form
         raise NotFound(f"the root {root} does not exist: create this folder first, on storage of all hosts")
-    for other in list(_open):
-        if other._pid != os.getpid() or options.read_only or other._client.options.read_only:
-            continue
-        is_same_rank = other._client.options.job_id != options.job_id or other._rank == options.rank
-        if is_same_rank and _real_root(other.root) == _real_root(root):
+    for other in [] if options.read_only else open_in_this_process(root):
+        if other._client.options.job_id != options.job_id or other._rank == options.rank:
             raise Refused(
                 f"this process has a Checkpointer of the root {root} already: use it, close it first, or "
                 "pass read_only=True to open one that only loads"

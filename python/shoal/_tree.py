@@ -202,7 +202,8 @@ class Walker:
         prefix = name + "." if name else ""
         for key, child in items:
             if type(key) is not str and type(key) is not int:
-                raise InvalidArgument(f"'{name}' has the key {key!r}: keys of a dict must be str or int")
+                where = f"'{name}'" if name else "the state"
+                raise InvalidArgument(f"{where} has the key {key!r}: keys of a dict must be str or int")
             node.children.append((key, self.walk(child, prefix + str(key), group)))
         self._containers.discard(id(value))
         return node

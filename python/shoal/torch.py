@@ -44,7 +44,7 @@ from torch.distributed.checkpoint.storage import StorageReader as _DcpReader
 from torch.distributed.checkpoint.storage import StorageWriter as _DcpWriter
 from torch.distributed.checkpoint.storage import WriteResult
 
-from . import _arguments, _arrays, _client, _errors, _tensors, _tree, _wrappers
+from . import _arguments, _arrays, _checkpointer, _client, _errors, _tensors, _tree, _wrappers
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument, NotFound, Refused
 from ._handle import SaveHandle
@@ -72,23 +72,33 @@ _by_root: dict[str, Checkpointer] = {}
 
 
 def checkpointer(root: str | os.PathLike[str], **options: typing.Any) -> Checkpointer:
-    """The Checkpointer of this process for a root. The first call opens it, with these options; so does the
-    next one after it was closed. It is closed at the latest when the process ends."""
+    """The Checkpointer of this process for a root. If the process has none, the call opens one, with these
+    options; it is closed at the latest when the process ends."""
     key = _arguments.root(root, "root")
     with _lock:
-        if key not in _by_root or _by_root[key]._is_closed:
+        opened = _opened(key)
+        if opened is None:
             if not _arguments.is_in_object_store(key):
                 with _errors.of_system(f"create the root {key}"):
                     os.makedirs(key, exist_ok=True)
-            _by_root[key] = Checkpointer(key, **options)
-        return _by_root[key]
+            opened = _by_root[key] = Checkpointer(key, **options)
+        return opened
+
+
+def _opened(key: str) -> Checkpointer | None:
+    """The open Checkpointer of a root: that of an earlier call, or one that the program has opened."""
+    known = _by_root.get(key)
+    if known is not None and not known._is_closed:
+        return known
+    found = _checkpointer.open_in_this_process(key)
+    return found[0] if len(found) == 1 else None
 
 
 def _to_read(root: str) -> Checkpointer:
     """The Checkpointer of a root that exists. To open one makes a root of a folder, which a load must not."""
     key = _arguments.root(root, "root")
     with _lock:
-        is_open = key in _by_root and not _by_root[key]._is_closed
+        is_open = _opened(key) is not None
     if not is_open and not _arguments.is_in_object_store(key):
         if not os.path.isdir(key):
             raise NotFound(f"{key} does not exist, so it has no checkpoint: pass the path of a save")
@@ -166,8 +176,8 @@ def _check_no_dist(no_dist: bool, root: str) -> None:
     """Rejects no_dist on one of several ranks: its save would wait for the others."""
     if not no_dist:
         return
-    opened = _by_root.get(root)
-    size = _launched_ranks() if opened is None or opened._is_closed else opened.world_size
+    opened = _opened(root)
+    size = _launched_ranks() if opened is None else opened.world_size
     if size > 1:
         raise InvalidArgument(
             f"no_dist=True is for a process that saves alone, but this is one of {size} ranks, and a save "

@@ -43,7 +43,7 @@ def run_shoal(*arguments: str) -> str:
         ({"x": np.array(["a"])}, "dtype"),
         ({"x": np.array([1], "datetime64[s]")}, "dtype"),
         ({"x": np.ma.array([1], mask=[True])}, "masked"),
-        ({1.5: 2}, "keys of a dict"),
+        ({1.5: 2}, "the state has the key 1.5: keys of a dict"),
         ({"a": {"b": 1}, "a.b": 2}, "two values have the name 'a.b'"),
         ({1: 2, "1": 3}, "two values have the name '1'"),
         ({"__shoal_tree__": {"x": 1}}, "the name '__shoal_tree__.x' is reserved"),

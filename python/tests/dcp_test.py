@@ -229,6 +229,20 @@ def test_a_checkpointer_that_was_closed_is_opened_again(step_7):
     assert shoal.torch.checkpointer(step_7.parent) is not first
 
 
+def test_the_calls_of_dcp_use_a_checkpointer_that_the_program_has_open(step_7, tmp_path):
+    step_7.parent.mkdir()
+    with shoal.Checkpointer(step_7.parent) as ck:
+        assert shoal.torch.save(some_state(), checkpoint_id=step_7).step == 7
+        assert shoal.torch.checkpointer(step_7.parent) is ck
+        state = empty_state()
+        dcp.load(state, storage_reader=shoal.torch.StorageReader(step_7))
+        assert_loaded(state)
+        shoal.torch.export_dcp(step_7.parent, 7, tmp_path / "folder")
+    assert str(step_7.parent) not in shoal.torch._by_root
+    with shoal.Checkpointer(step_7.parent, read_only=True):
+        assert shoal.torch.save(some_state(), checkpoint_id=step_7.parent / "step-8").step == 8
+
+
 def test_a_path_without_a_number_is_a_root_whose_latest_is_loaded(tmp_path):
     for value in (1.0, 2.0):
         shoal.torch.save({"weight": torch.full((4,), value)}, checkpoint_id=tmp_path / "model")
