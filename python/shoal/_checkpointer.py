@@ -459,7 +459,8 @@ class Checkpointer:
         this rank gets its own, if there is one.
 
         policies: by subtree ("model.layers"; "" is the root), which keys may differ: "strict",
-            "allow_missing", "allow_unexpected" (the default of the root), "lenient" or "skip".
+            "allow_missing", "allow_unexpected" (the default of the root), "lenient" or "skip". Values under
+            "skip" stay as they are.
         fallback: "previous" loads an older checkpoint if the latest is damaged.
 
         Raises NotFound if the root has no such checkpoint, KeyMismatch if keys, shapes or types differ.
@@ -498,9 +499,13 @@ class Checkpointer:
         allow_pickle: bool,
     ) -> typing.Any:
         walker = _tree.Walker(self._rank, True, allow_pickle)
-        root = walker.walk_all(into)
-        result = self._load_leaves(walker, step, policies, fallback, method, allow_pickle)
-        _tree.rebuild(root)
+        try:
+            root = walker.walk_all(into)
+            result = self._load_leaves(walker, step, policies, fallback, method, allow_pickle)
+            _tree.rebuild(root)
+        except BaseException:
+            walker.undo()
+            raise
         return result
 
     def _load_leaves(
@@ -520,6 +525,7 @@ class Checkpointer:
             if not _covers(policies, name)
         }
         settled.update(dict.fromkeys(optimizers, "lenient"))
+        walker.skipped.update(node.name for node in walker.leaves if _tree.is_skipped(settled, node.name))
         pending = _tree.Pending(self._world, self._position, allow_pickle)
         for node in walker.leaves:
             if node.kind == "per_rank" and not node.value.required:
@@ -535,11 +541,14 @@ class Checkpointer:
                 _explain(error)
                 raise
         else:
-            pending.finish(result.report.missing)
+            pending.finish(walker.skipped.union(result.report.missing))
             if result.report.missing:  # as policies allow, but the checkpoint may have the value elsewhere
                 found = self._load_resolved(walker, result.metadata.step, settled, None, allow_pickle)
                 result = result if found is None else found
         _drop_missing(optimizers, result)
+        for name, states in _tree.states_of_optimizers(walker.prepared).items():
+            if name not in optimizers:  # a policy keeps what is missing, which is no state
+                _tree.drop_missing(states, walker.skipped.union(result.report.missing))
         self._load_statefuls(walker, result, allow_pickle)
         stored = set(result.report.unexpected)
         for node in walker.leaves:
@@ -610,11 +619,17 @@ class Checkpointer:
             aliases: list[tuple[_tree.Node, str]] = []
             wholes: list[tuple[_tree.Node, _tree.Node, typing.Any]] = []
             made: dict[str, _tree.Node] = {}
-            objects = _tree.stored_as_objects(walker.nested, stored)
+            objects = [
+                node
+                for node in _tree.stored_as_objects(walker.nested, stored)
+                if not _tree.is_skipped(policies, node.name)
+            ]
             inside = tuple(f"{node.name}." for node in objects)
             for node in [*objects, *(leaf for leaf in walker.leaves if not leaf.name.startswith(inside))]:
                 found = stored.find(node.name)
-                if node.kind == "array" and isinstance(found, dict) and "alias" in found:
+                if node.name in walker.skipped:
+                    pending.add(node)
+                elif node.kind == "array" and isinstance(found, dict) and "alias" in found:
                     aliases.append((node, found["alias"]))
                 elif node.kind == "object" and found is not None and found != "object":
                     whole = _tree.whole(found, node.name, pending, checkpoint, made)
@@ -628,7 +643,7 @@ class Checkpointer:
                 pending.add(node, source)
             try:
                 result = checkpoint._reader.load(pending.state, policies)
-                pending.finish(result.report.missing)
+                pending.finish(walker.skipped.union(result.report.missing))
                 again = pending.rest()
                 while again is not None:
                     checkpoint._reader.load(again.state, {"": "allow_unexpected"})
@@ -707,7 +722,8 @@ class Checkpointer:
 
         only: subtrees, such as "model"; all others are left out. Objects always are.
         rename: the beginnings of names, with what replaces them: {"model.": ""}. The first that fits applies.
-        dtype: floating-point tensors become this type, such as torch.bfloat16 or "bfloat16".
+        dtype: tensors of float32, float16, bfloat16, float8_e4m3fn and float8_e5m2 become this one of these
+            types. All others, also float64, stay as they are.
         shard_size: the most bytes of tensors in a file, 5 GiB by default; as a number, or text such as "2GB".
         force: replaces the files of an earlier export in the folder.
 

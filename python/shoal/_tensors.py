@@ -6,6 +6,7 @@ no process group is used.
 
 from __future__ import annotations
 
+import contextlib
 import typing
 import weakref
 
@@ -210,23 +211,37 @@ def _describe_dtensor(tensor: typing.Any, name: str, rank: int, writable: bool) 
     )
 
 
-def prepare_for_load(value: typing.Any) -> None:
-    """Makes the tensors that an optimizer creates in its first step, so that a load can fill them. Where that
-    fails, a load gives it those of the checkpoint."""
+def prepare_for_load(value: typing.Any) -> bool:
+    """Makes the tensors that an optimizer creates in its first step, so that a load can fill them. Returns
+    whether it did: where that fails, a load gives the optimizer those of the checkpoint."""
     if not isinstance(value, torch.optim.Optimizer) or value.state:
-        return
+        return False
     from torch.distributed.checkpoint.state_dict import _init_optim_state
 
     rates = [(group, group["lr"]) for group in value.param_groups if "lr" in group]
     had_gradients = any(each.grad is not None for group in value.param_groups for each in group["params"])
     try:
-        _init_optim_state(value)
+        with _without_hooks(value):
+            _init_optim_state(value)
     except Exception:  # its step needs a closure, as that of LBFGS, or rejects gradients of zero
         value.state.clear()
         for group, rate in rates:
             group["lr"] = rate
         if not had_gradients:
             value.zero_grad(set_to_none=True)
+    return bool(value.state)
+
+
+@contextlib.contextmanager
+def _without_hooks(optimizer: torch.optim.Optimizer) -> typing.Iterator[None]:
+    """Inside, a step calls no hook that the program has registered for the steps of its training."""
+    names = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+    hooks = {name: vars(optimizer)[name] for name in names if name in vars(optimizer)}
+    vars(optimizer).update({name: type(each)() for name, each in hooks.items()})
+    try:
+        yield
+    finally:
+        vars(optimizer).update(hooks)
 
 
 def state_like_parameter(

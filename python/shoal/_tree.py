@@ -132,10 +132,17 @@ class Walker:
         self.leaves: list[Node] = []
         self.statefuls: list[Node] = []  # whose state may have other keys after a load
         self.extra_states: list[Node] = []  # of modules: likewise
+        self.prepared: list[Node] = []  # optimizers without state, which a load gives one to fill
+        self.skipped: set[str] = set()  # names of leaves that a load leaves as they are
         self.nested: list[Node] = []  # of a load: dicts, lists and tuples, each before those inside it
         self._by_name: dict[str, Node] = {}
         self._by_memory: dict[typing.Any, Node] = {}
         self._containers: set[int] = set()  # those that the walk is inside of
+
+    def undo(self) -> None:
+        """After a load that raised: optimizers have no state again, as before."""
+        for node in self.prepared:
+            node.value.state.clear()
 
     def walk_all(self, state: typing.Any) -> Node:
         """Makes the Node of a whole state."""
@@ -166,9 +173,9 @@ class Walker:
         if _values.is_plain(value):
             return self._leaf(Node("object", name, value))
         if is_stateful(value):
-            if self.writable:
-                _prepare(value)
             node = Node("stateful", name, value)
+            if self.writable and _prepare(value):
+                self.prepared.append(node)
             node.children.append((None, self.walk(self.states.of(value), name, group)))
             if _has_fixed_keys(value):
                 self.extra_states += _extra_states(node.children[0][1])
@@ -248,11 +255,12 @@ def _extra_states(content: Node) -> list[Node]:
     ]
 
 
-def _prepare(value: typing.Any) -> None:
-    if "torch" in sys.modules:
-        from . import _tensors
+def _prepare(value: typing.Any) -> bool:
+    if "torch" not in sys.modules:
+        return False
+    from . import _tensors
 
-        _tensors.prepare_for_load(value)
+    return _tensors.prepare_for_load(value)
 
 
 def encode_object(node: Node, allow_pickle: bool, states: States | None = None) -> bytes:
@@ -555,7 +563,7 @@ class Pending:
             self._slots.append(node)
 
     def finish(self, missing: typing.Container[str]) -> None:
-        """After the client has filled the state. Names in `missing` were not in the checkpoint."""
+        """After the client has filled the state, but for the names in `missing`."""
         for node in self._arrays:
             if node.array is not None and node.array.finish and node.name not in missing:
                 node.array.finish()
@@ -573,6 +581,13 @@ class Pending:
         for node, name in self._later:
             rest.add(node, name)
         return rest
+
+
+def is_skipped(policies: typing.Mapping[str, str], name: str) -> bool:
+    """Whether the policy of a name, that of the smallest subtree with it, is "skip"."""
+    while name and name not in policies:
+        name = name.rpartition(".")[0]
+    return policies.get(name) == "skip"
 
 
 def rebuild(node: Node) -> typing.Any:

@@ -95,7 +95,7 @@ def load(
         result = checkpointer._load_leaves(
             walker, wanted, settled, fallback, "automatic", checkpointer._allow_pickle
         )
-        missing = set(result.report.missing)
+        missing = walker.skipped.union(result.report.missing)
         leaves = [_loaded(node, walker, missing) for node in _nodes(root, paths)]
         return jax.tree_util.tree_unflatten(treedef, leaves)
 

@@ -242,6 +242,27 @@ def test_policies_say_which_keys_may_differ(checkpointer):
         checkpointer.load(1, into=state, policies={"": "perhaps"})
 
 
+@pytest.mark.parametrize("skipped", ["", "model", "model.w"])
+def test_a_value_whose_policy_is_skip_stays_as_it_is(checkpointer, skipped):
+    def state(number):
+        # Loads of the first two go through a buffer; a tuple and a tied array are looked up by the structure.
+        values = {"w": np.full((3, 2), float(number)).T, "big": np.full(3, number, ">f8"), "number": number}
+        values |= {"own": shoal.per_rank([number]), "tuple": (np.full(2, number), number)}
+        return {"model": values, "tied": values["w"], "step": number}
+
+    def seen(values):
+        plain = values["model"] | {"own": values["model"]["own"].value, "tuple": values["model"]["tuple"][0]}
+        return {f"model.{name}": np.ravel(value).max() for name, value in plain.items()}
+
+    checkpointer.save(1, state(1)).committed()
+    into = state(2)
+    into["tied"] = np.zeros((2, 3))
+    checkpointer.load(1, into=into, policies={skipped: "skip"})
+    kept = {name for name, value in seen(into).items() if value == 2}
+    assert kept == {name for name in seen(into) if name.startswith(skipped)}
+    assert into["step"] == (2 if skipped == "" else 1) and into["tied"].max() == (0 if skipped == "" else 1)
+
+
 class Odd:
     def __eq__(self, other):
         return isinstance(other, Odd)

@@ -191,6 +191,13 @@ def test_an_alias_is_loaded_into_arrays_of_different_shardings(checkpointer):
         check(loaded[name], table, sharding)
 
 
+def test_an_array_whose_policy_is_skip_is_returned_as_it_is(checkpointer):
+    shoal.jax.save(checkpointer, 1, {"a": jnp.zeros(3), "b": jnp.zeros(3), "n": 1}).committed()
+    like = {"a": jnp.full(3, 7.0), "b": jnp.full(3, 7.0), "n": 7}
+    loaded = shoal.jax.load(checkpointer, 1, like, policies={"a": "skip", "n": "skip"})
+    assert loaded["a"] is like["a"] and loaded["b"].tolist() == [0, 0, 0] and loaded["n"] == 7
+
+
 def test_a_weak_type_stays_weak(checkpointer):
     spread = jax.device_put(jnp.ones((8, 2)), NamedSharding(mesh(8), PartitionSpec("x")))
     weak = jax.device_put(jnp.broadcast_to(jnp.asarray(2.5), (8, 2)), spread.sharding)

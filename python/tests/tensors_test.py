@@ -254,6 +254,45 @@ def test_an_optimizer_that_has_gradients_but_no_state_yet(checkpointer):
     assert torch.equal(other.grad, weight.grad)
 
 
+def test_a_tensor_whose_policy_is_skip_stays_as_it_is(checkpointer):
+    checkpointer.save(1, {"a": torch.zeros(2, 3), "b": torch.ones(2, 3)}).committed()
+    into = {"a": torch.full((3, 2), 7.0).t(), "b": torch.full((3, 2), 7.0).t()}
+    checkpointer.load(1, into=into, policies={"a": "skip"})
+    assert torch.equal(into["a"], torch.full((2, 3), 7.0)) and torch.equal(into["b"], torch.ones(2, 3))
+
+
+def test_an_optimizer_without_state_has_none_after_a_load_that_finds_none(checkpointer):
+    """It would have taken a step otherwise, which the training that begins then would not begin with."""
+    weights, optimizer = make_optimizer(torch.optim.AdamW)
+    state = {"weights": weights, "optimizer": optimizer}
+    assert checkpointer.load_or_start(into=state) is None
+    assert not optimizer.state
+    checkpointer.save(1, {"weights": weights}).committed()
+    with pytest.raises(shoal.KeyMismatch):
+        checkpointer.load(1, into=state)
+    assert not optimizer.state
+    for policy in ("lenient", "allow_missing", "skip"):
+        checkpointer.load(1, into=state, policies={"optimizer": policy})
+        assert not optimizer.state and optimizer.param_groups[0]["lr"] == 1e-3
+    optimizer.zero_grad()
+    weights[0].grad = torch.ones(3)
+    optimizer.step()
+    checkpointer.load(1, into=state, policies={"optimizer": "skip"})
+    assert optimizer.state[weights[0]]["step"] == 1 and weights[1] not in optimizer.state
+
+
+def test_a_load_calls_no_hook_of_an_optimizers_step(checkpointer):
+    weights, optimizer = make_optimizer(torch.optim.AdamW)
+    calls = []
+    for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook):
+        register(lambda *_: calls.append(1))
+    assert checkpointer.load_or_start(into={"optimizer": optimizer}) is None
+    assert not calls
+    weights[0].grad = torch.ones(3)
+    optimizer.step()
+    assert len(calls) == 2
+
+
 def make_optimizer(kind, weights=2):
     torch.manual_seed(0)
     weights = [torch.nn.Parameter(torch.randn(3)) for _ in range(weights)]
