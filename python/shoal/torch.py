@@ -44,7 +44,8 @@ from torch.distributed.checkpoint.storage import StorageReader as _DcpReader
 from torch.distributed.checkpoint.storage import StorageWriter as _DcpWriter
 from torch.distributed.checkpoint.storage import WriteResult
 
-from . import _arguments, _arrays, _checkpointer, _client, _errors, _tensors, _tree, _wrappers
+from . import _arguments, _arrays, _checkpointer, _client, _errors, _program, _tensors
+from . import _tree, _wrappers
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument, NotFound, Refused
 from ._handle import SaveHandle
@@ -95,11 +96,15 @@ def _opened(key: str) -> Checkpointer | None:
 
 
 def _to_read(root: str) -> Checkpointer:
-    """The Checkpointer of a root that exists. To open one makes a root of a folder, which a load must not."""
+    """The Checkpointer of a root that exists. To open one makes a root of any path, which a load must not."""
     key = _arguments.root(root, "root")
     with _lock:
         is_open = _opened(key) is not None
-    if not is_open and not _arguments.is_in_object_store(key):
+    if not is_open and _arguments.is_in_object_store(key):
+        why = _program.why_not_found(key)
+        if why:
+            raise NotFound(f"{why}: pass the path of a save")
+    elif not is_open:
         if not os.path.isdir(key):
             raise NotFound(f"{key} does not exist, so it has no checkpoint: pass the path of a save")
         if not os.path.lexists(os.path.join(key, "ROOT_ID")):

@@ -45,6 +45,21 @@ def test_a_dictionary_is_saved_and_loaded(bucket):
     assert (state["w"] == elements).all() and state["name"] == "grün"
 
 
+def test_a_load_of_a_wrong_path_creates_nothing(bucket):
+    torch = pytest.importorskip("torch")
+    import shoal.torch
+
+    state = {"w": torch.zeros(3)}
+    for _ in range(2):  # the first one has not created it
+        with pytest.raises(shoal.NotFound, match="holds no run.*pass the path of a save"):
+            shoal.torch.load(state, checkpoint_id=f"{bucket}/step-1")
+    shoal.torch.save({"w": torch.ones(3)}, checkpoint_id=f"{bucket}/step-1")
+    shoal.torch.checkpointer(bucket).close()
+    shoal.torch.load(state, checkpoint_id=f"{bucket}/step-1")
+    assert state["w"].tolist() == [1, 1, 1]
+    shoal.torch.checkpointer(bucket).close()
+
+
 @pytest.mark.parametrize("root", ["s3://", "s3:///"])
 def test_a_root_names_a_bucket(root):
     with pytest.raises(shoal.InvalidArgument, match="names no bucket"):
