@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs PyTorch's own tests of torch.distributed.checkpoint with Shoal's storages in place of DCP's.
+"""Runs PyTorch's own tests of torch.distributed.checkpoint with Shoal's storages in place of DCP's. With
+--calls, DCP's save, async_save and load are those of shoal.torch too.
 
     PYTHONPATH=build/release/python build/venv/bin/python python/tests/dcp_suite/run.py FOLDER [FILE ...]
 
@@ -27,10 +28,11 @@ def uses_a_storage(path):
     return any(word in text for word in STORAGE_WORDS)
 
 
-def run(path, timeout):
+def run(path, timeout, calls):
     here = pathlib.Path(__file__).resolve().parent
     report = pathlib.Path(f"/tmp/dcp-suite-{os.getpid()}.xml")
     environment = dict(os.environ)
+    environment["SHOAL_DCP_SUITE"] = "calls" if calls else "storages"
     environment["PYTHONPATH"] = f"{here}:{environment.get('PYTHONPATH', '')}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += [f"--junitxml={report}", str(path)]
@@ -64,6 +66,7 @@ def main():
     )
     parser.add_argument("folder", type=pathlib.Path, help="a source tree of PyTorch")
     parser.add_argument("files", nargs="*", help="below test/distributed/checkpoint")
+    parser.add_argument("--calls", action="store_true", help="with the calls of shoal.torch")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for a file")
     options = parser.parse_args()
     tests = options.folder / "test" / "distributed" / "checkpoint"
@@ -73,7 +76,7 @@ def main():
     paths = paths or sorted(filter(uses_a_storage, tests.rglob("test_*.py")))
     total = collections.Counter()
     for path in paths:
-        results = run(path, options.timeout)
+        results = run(path, options.timeout, options.calls)
         counts = collections.Counter(outcome for _, outcome, _ in results)
         total += counts
         print(f"{path.relative_to(tests)}: {dict(counts)}", flush=True)
