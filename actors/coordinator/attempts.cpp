@@ -116,6 +116,11 @@ void Coordinator::no_news(TimeNs now, Attempt& attempt, EffectWriter& out) {
     base::rare_path<"coordinator: aborts at the deadline without a roster">();
     return abort(attempt, GiveUp::root_unreliable, attempt.roster_failure.message(), out);
   }
+  if (!first_roster_failure_.ok()) {
+    base::rare_path<"coordinator: aborts at the deadline without a first roster">();
+    return abort(attempt, GiveUp::root_unreliable, "there is no roster: " + first_roster_failure_.message(),
+                 out);
+  }
   base::rare_path<"coordinator: aborts at the deadline">();
   const Missing missing = what_is_missing(now, attempt);
   if (!missing.ranks.empty() && world_size() != 0) overdue_.put(attempt.key(), Overdue{now, missing.ranks});
@@ -134,6 +139,7 @@ void Coordinator::warn_of_wait(TimeNs now, Attempt& attempt, EffectWriter& out) 
 }
 
 Missing Coordinator::what_is_missing(TimeNs now, const Attempt& attempt) const {
+  if (!first_roster_failure_.ok()) return {{}, "there is no roster: " + first_roster_failure_.message(), ""};
   if (world_size() == 0) {
     Missing missing = gathering_.what_is_missing();
     missing.what = "there is no roster: " + missing.what;

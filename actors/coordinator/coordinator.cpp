@@ -307,17 +307,19 @@ void Coordinator::publish_first_roster(storage::RosterRecord record, EffectWrite
       [this, record](TimeNs now, Result<storage::RosterRecord> published, EffectWriter& then_out) {
         if (published.ok()) return adopt_first_roster(now, *published, then_out);
         const Status why = published.status().with_context("cannot publish the roster");
-        const TimeNs again_at = roster_retries_.next_at(now, why);
-        if (again_at == 0) return refuse_all(why, then_out);
+        if (is_permanent(why)) return refuse_all(why, then_out);
+        // For as long as the run lasts: saves that wait end at their deadlines, and later ones may succeed.
         base::rare_path<"coordinator: publishes the first roster again">();
-        then_out.warning(why.to_string());
-        timers_.set(again_at, then_out, [this, record](TimeNs, EffectWriter& retry_out) {
-          publish_first_roster(record, retry_out);
-        });
+        if (first_roster_failure_ != why) then_out.warning(why.to_string());
+        first_roster_failure_ = why;
+        timers_.set(
+            now + first_roster_backoff_.next(), then_out,
+            [this, record](TimeNs, EffectWriter& retry_out) { publish_first_roster(record, retry_out); });
       });
 }
 
 void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& record, EffectWriter& out) {
+  first_roster_failure_ = ok_status();
   // An earlier coordinator with another bound may have made this roster.
   const bool travels = record.options.mode != SaveMode::collective;
   if (Status fits = check_roster_fits(*record.world, config_.message_bytes_max); travels && !fits.ok()) {

@@ -64,7 +64,7 @@ class Coordinator final : public Role {
         presence_(config.timeouts.host_lost_ms * kMillisecond),
         roster_sent_(config.timeouts),
         plans_sent_(config.timeouts),
-        roster_retries_(config.timeouts) {}
+        first_roster_backoff_(config.timeouts) {}
 
   RoleKind kind() const override { return RoleKind::coordinator; }
   void handle(TimeNs now, const Event& event, Effects& effects) override;
@@ -331,8 +331,9 @@ class Coordinator final : public Role {
   std::optional<Collective> collective_;
   CrossedAnswers<NodeId> roster_sent_;
   CrossedAnswers<std::pair<AttemptKey, NodeId>> plans_sent_;  // collective
-  PublishRetries roster_retries_;
-  Status refused_;  // why no roster can be made
+  Backoff first_roster_backoff_;
+  Status first_roster_failure_;  // why the first roster is not published yet
+  Status refused_;               // why no roster can be made
   Rosters rosters_;
   std::set<RosterId> reading_rosters_;
   LayoutRequests layouts_;

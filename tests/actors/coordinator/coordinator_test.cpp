@@ -414,6 +414,27 @@ TEST_F(ACoordinatorByItself, TellsWithinSecondsOfAFailedSaveWhoseAbortCannotBeRe
               AllOf(HasSubstr("rank 0 (host host0): no space: disk full"), HasSubstr("the root is gone")));
 }
 
+// Regression: a disk that was full for longer than a save may wait ended every later save of the run.
+TEST_F(ACoordinatorByItself, PublishesTheFirstRosterAfterALongFailureOfTheStorage) {
+  both_join();
+  no_later_epoch();
+  for (int second = 0; second < 600; ++second) {
+    role_.answer<operation::PublishRoster>(Status(Code::no_space, "No space left on device"));
+    role_.pass(1'000 * kMillisecond);
+  }
+  EXPECT_TRUE(role_.sent<wire::JoinRejected>(kOther).empty());
+  EXPECT_TRUE(role_.sent<wire::RosterUpdate>(kOther).empty());
+  OperationId id = 0;
+  auto publish = role_.take_start<operation::PublishRoster>(&id);
+  for (int second = 0; second < 60 && !publish; ++second) {
+    role_.pass(1'000 * kMillisecond);
+    publish = role_.take_start<operation::PublishRoster>(&id);
+  }
+  ASSERT_TRUE(publish.has_value());
+  role_.handle(event::OperationDone{id, OperationResult(publish->record)});
+  EXPECT_EQ(role_.sent<wire::RosterUpdate>(kOther).size(), 1u);
+}
+
 TEST_F(ACoordinatorByItself, RefusesAllWhenTheRosterCannotBePublished) {
   both_join();
   no_later_epoch();
