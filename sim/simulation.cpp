@@ -13,6 +13,7 @@
 #include "sim/failures/load_oracles.h"
 #include "sim/failures/root_audit.h"
 #include "sim/jobs/model_files.h"
+#include "sim/restarts.h"
 
 namespace shoal::sim {
 
@@ -299,8 +300,11 @@ class RunWatch {
     if (is_checked && loads) {
       load_oracles_.emplace(events_.now(), cluster_.root(), std::nullopt, falls_back(scenario_));
     }
-    if (listeners.operation || load_oracles_) {
+    if (listeners.operation || loads) {
       cluster_.on_operation([this, hears = listeners.operation](size_t node, const actors::Operation& begun) {
+        if (chosen_at_ < 0 && std::holds_alternative<actors::operation::PinAttempt>(begun)) {
+          chosen_at_ = events_.now();
+        }
         if (load_oracles_) load_oracles_->asked(events_.now(), begun);
         if (hears) hears(events_.now(), node, begun);
       });
@@ -336,6 +340,7 @@ class RunWatch {
   void loaded() {
     if (load_oracles_) load_oracles_->loaded();
   }
+  actors::TimeNs chosen_at() const { return chosen_at_; }  // negative: no node has pinned a checkpoint
   bool stops() {
     return oracles_ && (oracles_->stops(events_.now()) || replicas_violation_ ||
                         (load_oracles_ && load_oracles_->violation()));
@@ -467,6 +472,7 @@ class RunWatch {
   std::optional<Oracles> oracles_;
   std::optional<LoadOracles> load_oracles_;
   std::optional<Violation> replicas_violation_;
+  actors::TimeNs chosen_at_ = -1;
   std::vector<uint64_t> changes_before_;  // by save: what the storage had changed when it began
 };
 
@@ -674,6 +680,7 @@ class JobRun {
       cluster_.slow_down(host, scenario_.stragglers.network_permille, scenario_.stragglers.storage_permille);
     }
     const bool is_loaded =
+        scenario_.max_restarts != 0 ||
         std::any_of(scenario_.failures.begin(), scenario_.failures.end(),
                     [](const Failure& failure) { return failure.kind == Failure::Kind::job_restarts; });
     if (scenario_.loads != 0 || scenario_.reads != 0 || scenario_.readers != 0 || is_loaded)
@@ -697,6 +704,7 @@ class JobRun {
       load.falls_back = falls_back(scenario_);
       load.payload = payload_.get();
       loads_.emplace(events, cluster_, profile, std::move(load));
+      found_ = RootBefore::of(cluster_.counted_root(), before->generation_, before->trainers_->saves_begun());
     }
     trainers_.emplace(events, cluster_, profile, std::move(made.job), [this](uint32_t save) {
       phases_.push_back(meter_.take());
@@ -748,13 +756,30 @@ class JobRun {
     if (is_loading_ && has_loaded()) {
       is_loading_ = false;
       checks_.loaded();
+      if (!end_) has_resumed();
       trainers_->train_now();
     }
     return checks_.stops() || (loads_ && !loads_->incomplete().ok()) ||
            ((reads_ || !readers_.empty()) && wrong_read());
   }
+  // A failure has ended a trainer, which the launcher does not know yet. The others wait for that trainer.
+  void fail(const Failure& failure) {
+    end_ = RunEnd{failure, events_.now(), -1};
+    trainers_->stop_training();
+  }
+  bool has_failed() const { return end_.has_value(); }
+  const std::optional<RunEnd>& ended() const { return end_; }
+  // True: the failure ends a trainer of this run.
+  bool ends_trainers(const Failure& failure) const {
+    if (failure.kind == Failure::Kind::dies) return failure.host < cluster_.nodes();
+    const bool is_end = failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes;
+    return is_end && failure.rank < scenario_.ranks;
+  }
+  // Kills the processes on the hosts of this failure.
   void end(const Failure& restart) {
     has_ended_ = true;
+    if (!end_) end_ = RunEnd{restart, events_.now(), -1};
+    end_->ended = events_.now();
     injector_->end_run(restart);
     if (checks_.oracles()) checks_.oracles()->superseded();
     if (reads_) reads_->stop();
@@ -762,7 +787,7 @@ class JobRun {
   // Whether a load takes longer than it may. `failures_end`: when all failures are over.
   std::optional<Violation> overdue_load(actors::TimeNs failures_end) {
     const actors::TimeNs due = std::max(began_, failures_end) + kLongestLoad;
-    if (!is_loading_ || events_.now() < due || launchers_give_up()) return std::nullopt;
+    if (!is_loading_ || end_ || events_.now() < due || launchers_give_up()) return std::nullopt;
     return Violation{"load-ends-in-time", events_.now(),
                      "the load of generation " + std::to_string(generation_) + " began at " +
                          std::to_string(began_ / actors::kMillisecond) + " ms, and has not ended"};
@@ -799,18 +824,19 @@ class JobRun {
   uint32_t generation() const { return generation_; }
   const std::vector<LayoutPtr>& layouts() const { return layouts_; }
 
-  // Adds the saves of this run.
-  void report_to(SimulationReport& report) {
+  // Adds the saves of this run. `before`: how the run before it ended; none: this is the first.
+  void report_to(SimulationReport& report, const std::optional<RunEnd>& before) {
     phases_.push_back(meter_.take());
     if (report.saves.empty()) report.joining = phases_.front();
     const size_t saves = report.stopped_early ? trainers_->saves_decided() : trainers_->times().size();
     for (size_t save = 0; save < saves; ++save) {
       report.saves.push_back(report_of(trainers_->times()[save]));
+      report.saves.back().generation = generation_;
+      report.saves.back().step = static_cast<uint32_t>(save + 1);
       if (save + 1 < phases_.size()) report.saves.back().costs = phases_[save + 1];
     }
     if (trace_ != nullptr) trace_saves(saves);
-    if (loads_)
-      report.restarts.push_back({began_, since_began(loads_->found()), since_began(loads_->loaded())});
+    if (loads_) report.restarts.push_back(restart_report(*before));
     report.events += cluster_.events();
     report.trace_hash = loads_ ? mix64(report.trace_hash ^ cluster_.trace_hash()) : cluster_.trace_hash();
     for (const std::string& warning : cluster_.warnings()) report.warnings.push_back(warning);
@@ -820,6 +846,42 @@ class JobRun {
   }
 
  private:
+  // All ranks have loaded.
+  void has_resumed() {
+    resumed_ = events_.now();
+    newer_ = newer_attempts(cluster_.counted_root(), found_, loaded_by_any());
+  }
+  // What the loads of this run chose, as far as some rank knows it.
+  std::optional<AttemptKey> loaded_by_any() const {
+    for (Rank rank = 0; rank < scenario_.ranks; ++rank) {
+      if (const auto found = loads_->found_by(rank)) return found;
+    }
+    return std::nullopt;
+  }
+  RestartReport restart_report(const RunEnd& before) {
+    RestartReport restart;
+    restart.failure = before.failure;
+    restart.failed = before.failed;
+    restart.ended = before.ended;
+    restart.began = began_;
+    restart.generation = generation_;
+    restart.ranks = scenario_.ranks;
+    restart.nodes = static_cast<uint32_t>(cluster_.nodes());
+    restart.mesh = mesh_;
+    restart.chosen = checks_.chosen_at();
+    restart.found = since_began(loads_->found());
+    restart.loaded = since_began(loads_->loaded());
+    restart.resumed = resumed_;
+    restart.checkpoint = loaded_by_any();
+    if (resumed_ < 0) newer_ = newer_attempts(cluster_.counted_root(), found_, restart.checkpoint);
+    restart.newer = newer_;
+    restart.bytes_wanted = loads_->bytes_wanted();
+    restart.bytes_passed = loads_->bytes_passed();
+    restart.bytes_between = cluster_.shared_bytes();
+    restart.costs = phases_.front();
+    return restart;
+  }
+
   void trace_saves(size_t saves) const {
     for (size_t save = 0; save < saves; ++save) {
       const TrainerTimings& times = trainers_->times()[save];
@@ -931,6 +993,10 @@ class JobRun {
   std::optional<FailureInjector> injector_;
   bool is_loading_ = false;
   actors::TimeNs began_ = 0;
+  actors::TimeNs resumed_ = -1;
+  RootBefore found_;  // by a run that starts again
+  std::vector<NewerAttempt> newer_;
+  std::optional<RunEnd> end_;
   Trace* trace_ = nullptr;
 };
 
@@ -1001,7 +1067,15 @@ class JobRuns {
   EventHeap& events() { return events_; }
   JobRun& first() { return *runs_.front(); }
   JobRun& current() { return *runs_.back(); }
-  std::vector<std::unique_ptr<JobRun>>& all() { return runs_; }
+  void report_to(SimulationReport& report) {
+    std::optional<RunEnd> before;
+    for (const auto& run : runs_) {
+      run->report_to(report, before);
+      before = run->ended();
+    }
+    add_losses(report);
+    report.has_given_up = has_given_up_;
+  }
 
  private:
   void add_run(JobRun::Made made) {
@@ -1149,17 +1223,43 @@ class JobRuns {
     }
     if (listeners_.failure) listeners_.failure(events_.now(), failure);
     if (listeners_.trace != nullptr) listeners_.trace->failed(events_.now(), failure);
-    if (failure.kind != Failure::Kind::job_restarts) return current().injector().begin(failure);
+    if (failure.kind != Failure::Kind::job_restarts) {
+      const bool ends_job =
+          scenario_.max_restarts != 0 && !current().has_failed() && current().ends_trainers(failure);
+      if (ends_job) job_fails(failure);
+      return current().injector().begin(failure);
+    }
     current().end(failure);
     if (StoredPayload* payload = current().payload(); payload != nullptr && failure.hosts == 0) {
       payload->lose_power(mix64(scenario_.seed ^ failure.at_ms));
     }
+    restart_later(restarted_job(scenario_, static_cast<uint32_t>(failure.ranks)), failure.for_ms);
+  }
+
+  // The launcher notices it later, kills what is left of the job, and starts the job again if it may.
+  void job_fails(const Failure& failure) {
+    current().fail(failure);
+    ++is_restarting_;
+    events_.schedule(events_.now() + static_cast<actors::TimeNs>(scenario_.detect_ms) * actors::kMillisecond,
+                     [this] {
+                       Failure all;
+                       all.hosts = 0;
+                       current().end(all);
+                       if (restarts_ < scenario_.max_restarts) {
+                         return restart_later(relaunched_job(scenario_), scenario_.restart_after_ms);
+                       }
+                       --is_restarting_;
+                       has_given_up_ = true;
+                     });
+  }
+
+  void restart_later(Scenario job, uint64_t after_ms) {
     const uint64_t number = ++restarts_;
-    events_.schedule(events_.now() + static_cast<actors::TimeNs>(failure.for_ms) * actors::kMillisecond,
-                     [this, number, ranks = static_cast<uint32_t>(failure.ranks)] {
+    events_.schedule(events_.now() + static_cast<actors::TimeNs>(after_ms) * actors::kMillisecond,
+                     [this, number, job = std::make_shared<const Scenario>(std::move(job))] {
                        --is_restarting_;
                        if (number != restarts_) return;  // the launcher has started the job again meanwhile
-                       auto made = JobRun::make(restarted_job(scenario_, ranks), model_);
+                       auto made = JobRun::make(*job, model_);
                        if (!made.ok()) return void(failure_ = made.status());
                        inherited_ = current().cluster().root().undecided();
                        add_run(std::move(*made));
@@ -1176,6 +1276,7 @@ class JobRuns {
   std::vector<AttemptKey> inherited_;  // undecided when the newest run began
   uint64_t restarts_ = 0;
   uint32_t is_restarting_ = 0;  // restarts whose run has not begun
+  bool has_given_up_ = false;
   actors::TimeNs failures_end_ = 0;
   Status failure_;
   std::optional<Violation> violation_;
@@ -1256,7 +1357,7 @@ Result<SimulationReport> simulate_all(const Scenario& asked, const Profile& name
   if (!runs.done() && !report.violation && !report.stopped_early) {
     return Status(Code::deadline_exceeded, "not every rank was notified of a save within a virtual day");
   }
-  for (const auto& run : runs.all()) run->report_to(report);
+  runs.report_to(report);
   report.relays = static_cast<uint32_t>(first.cluster().relays());
   report.coordinator_over_time = first.series().samples();
   report.ended = runs.events().now();

@@ -42,6 +42,8 @@ struct PhaseCosts {
   uint64_t record_bytes = 0;  // bytes of decisions, rosters and rank manifests
 };
 struct SaveReport {
+  uint32_t generation = 0;   // of the run that saved
+  uint32_t step = 0;         // its number within that run, from 1
   actors::TimeNs began = 0;  // on the clock of the simulation
   Spread plan_received;      // until a rank knows what to write
   Spread blocked;            // until save() returns: the rank has staged everything
@@ -71,12 +73,41 @@ struct LoadReport {
   uint64_t bytes_between = 0;  // bytes that hosts sent each other, if the load is shared
   PhaseCosts costs;
 };
-// A failure `job-restarts` has killed the job, and another run of it has begun, which loads before it trains.
+// An attempt of an earlier run that is newer than the checkpoint that a later run has loaded.
+struct NewerAttempt {
+  AttemptKey key;
+  enum class State : uint8_t {
+    unwritten,  // no file of it had reached the root
+    undecided,  // still, when the later run had loaded
+    aborted,
+    damaged,
+    deleted,
+  } state = State::aborted;
+  bool was_undecided = false;  // when the later run began
+  std::string cause;           // of its abort
+};
+std::string_view state_name(NewerAttempt::State state);
+
+// A failure has ended the job, and another run of it has begun, which loads before it trains. Points in time
+// are on the clock of the simulation; a negative one was not reached, because the run ended before.
 struct RestartReport {
-  actors::TimeNs began = 0;  // its nodes and trainers start; on the clock of the simulation
-  // From then on. A run that was killed before it had loaded has the times of the ranks that came so far.
-  Spread found;   // until a rank knows what to read
-  Spread loaded;  // until the rank's bytes are in their destination
+  Failure failure;
+  actors::TimeNs failed = 0;  // when the failure began
+  actors::TimeNs ended = 0;   // the launcher has killed the earlier run
+  actors::TimeNs began = 0;   // nodes and trainers of this run start
+  uint32_t generation = 0, ranks = 0, nodes = 0;
+  MeshShape mesh;
+  actors::TimeNs chosen = -1;  // the first node knew which checkpoint all load, and requested its pin
+  // From `began` on. A run that was killed before it had loaded has the times of the ranks that came so far.
+  Spread found;                   // until a rank knows what to read
+  Spread loaded;                  // until the rank's bytes are in their destination
+  actors::TimeNs resumed = -1;    // all ranks have loaded, and train
+  actors::TimeNs saved = -1;      // all ranks were notified of the first commit of this run
+  actors::TimeNs lost_steps = 0;  // the training of the earlier run that the loaded checkpoint does not hold
+  std::optional<AttemptKey> checkpoint;  // that is loaded; none: there was none, or the run ended before
+  std::vector<NewerAttempt> newer;       // why it is not a newer one; ascending
+  uint64_t bytes_wanted = 0, bytes_passed = 0, bytes_between = 0;  // as in LoadReport
+  PhaseCosts costs;                                                // until its first save begins
 };
 struct SimulationReport {
   Scenario scenario;
@@ -100,6 +131,8 @@ struct SimulationReport {
   uint64_t trace_hash = 0;
   std::vector<std::string> warnings;
   std::optional<Violation> violation;  // the violation that ended the run
+  // A failure has ended the job, and max_restarts was used up.
+  bool has_given_up = false;
   // A SimulationWatch stopped the run; then `saves` has only saves whose decision all ranks received.
   bool stopped_early = false;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/sim/restarts.h"
 #include "cli/table.h"
 #include "shoal/bytes.h"
 
@@ -44,6 +45,12 @@ std::string headline(const sim::SimulationReport& report) {
                      mode_name(report.scenario.mode), sim::profile_label(report.scenario));
 }
 
+// Its number, and the generation of its run if there are several.
+std::string save_name(const sim::SimulationReport& report, size_t save) {
+  if (report.restarts.empty()) return fmt::to_string(save + 1);
+  return fmt::format("{} (g{})", save + 1, report.saves[save].generation);
+}
+
 std::string times_table(const sim::SimulationReport& report) {
   Table table({{"SAVE", Align::right},
                {"UNTIL"},
@@ -52,7 +59,7 @@ std::string times_table(const sim::SimulationReport& report) {
                {"P99", Align::right},
                {"MAX", Align::right}});
   for (size_t i = 0; i < report.saves.size(); ++i) {
-    std::string number = fmt::to_string(i + 1);
+    std::string number = save_name(report, i);
     for (const NamedSpread& each : kSpreads) {
       const sim::Spread& spread = report.saves[i].*each.spread;
       table.add_row({std::exchange(number, ""), each.name, seconds(spread.least), seconds(spread.median),
@@ -135,10 +142,76 @@ std::string costs_table(const sim::SimulationReport& report) {
   };
   add("before", report.joining, 0);
   for (size_t i = 0; i < report.saves.size(); ++i) {
-    add(fmt::to_string(i + 1), report.saves[i].costs, report.saves[i].bytes_staged);
+    add(save_name(report, i), report.saves[i].costs, report.saves[i].bytes_staged);
   }
   return table.to_string();
 }
+
+nlohmann::ordered_json scenario_json(const sim::SimulationReport& report) {
+  const sim::Scenario& scenario = report.scenario;
+  nlohmann::ordered_json out = {{"ranks", scenario.ranks},
+                                {"ranks_per_host", scenario.ranks_per_host},
+                                {"mesh", sim::to_string(report.mesh)},
+                                {"model", scenario.model},
+                                {"mode", mode_name(scenario.mode)},
+                                {"saves", scenario.saves},
+                                {"interval_ms", scenario.interval_ms},
+                                {"arrival_skew_ms", scenario.arrival_skew_ms},
+                                {"arrival_skew_us", scenario.arrival_skew_us},
+                                {"loads", scenario.loads},
+                                {"max_restarts", scenario.max_restarts},
+                                {"detect_ms", scenario.detect_ms},
+                                {"restart_after_ms", scenario.restart_after_ms},
+                                {"profile", scenario.profile},
+                                {"set", scenario.profile_numbers},
+                                {"timeouts", scenario.timeouts},
+                                {"seed", scenario.seed}};
+  out["failures"] = nlohmann::ordered_json::array();
+  for (const sim::Failure& failure : scenario.failures) {
+    nlohmann::ordered_json each = {
+        {"at_ms", failure.at_ms}, {"at_ns", failure.at_ns}, {"kind", sim::failure_kind_name(failure.kind)}};
+    for (const auto& [key, value] : sim::failure_values(failure)) each[std::string(key)] = value;
+    out["failures"].push_back(std::move(each));
+  }
+  return out;
+}
+
+nlohmann::ordered_json saves_json(const sim::SimulationReport& report) {
+  auto out = nlohmann::ordered_json::array();
+  for (const sim::SaveReport& save : report.saves) {
+    nlohmann::ordered_json one;
+    one["generation"] = save.generation;
+    one["step"] = save.step;
+    one["outcome"] = outcome_of(save);
+    for (const NamedSpread& each : kSpreads) {
+      const sim::Spread& spread = save.*each.spread;
+      one[std::string(each.key) + "_ns"] = spread_json(spread);
+    }
+    one["bytes_staged"] = save.bytes_staged;
+    one.update(costs_json(save.costs));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+nlohmann::ordered_json loads_json(const sim::SimulationReport& report) {
+  auto out = nlohmann::ordered_json::array();
+  for (const sim::LoadReport& load : report.loads) {
+    nlohmann::ordered_json one = {
+        {"ranks", load.ranks}, {"hosts", load.nodes}, {"mesh", sim::to_string(load.mesh)}};
+    for (const NamedLoadSpread& each : kLoadSpreads) {
+      one[std::string(each.key) + "_ns"] = spread_json(load.*each.spread);
+    }
+    one["bytes_wanted"] = load.bytes_wanted;
+    one["bytes_passed"] = load.bytes_passed;
+    one["bytes_between_hosts"] = load.bytes_between;
+    one.update(costs_json(load.costs));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace
 
 nlohmann::ordered_json costs_json(const sim::PhaseCosts& costs) {
   nlohmann::ordered_json out;
@@ -171,67 +244,6 @@ nlohmann::ordered_json spread_json(const sim::Spread& spread) {
   return out;
 }
 
-nlohmann::ordered_json scenario_json(const sim::SimulationReport& report) {
-  const sim::Scenario& scenario = report.scenario;
-  nlohmann::ordered_json out = {{"ranks", scenario.ranks},
-                                {"ranks_per_host", scenario.ranks_per_host},
-                                {"mesh", sim::to_string(report.mesh)},
-                                {"model", scenario.model},
-                                {"mode", mode_name(scenario.mode)},
-                                {"saves", scenario.saves},
-                                {"interval_ms", scenario.interval_ms},
-                                {"arrival_skew_ms", scenario.arrival_skew_ms},
-                                {"arrival_skew_us", scenario.arrival_skew_us},
-                                {"loads", scenario.loads},
-                                {"profile", scenario.profile},
-                                {"set", scenario.profile_numbers},
-                                {"timeouts", scenario.timeouts},
-                                {"seed", scenario.seed}};
-  out["failures"] = nlohmann::ordered_json::array();
-  for (const sim::Failure& failure : scenario.failures) {
-    nlohmann::ordered_json each = {
-        {"at_ms", failure.at_ms}, {"at_ns", failure.at_ns}, {"kind", sim::failure_kind_name(failure.kind)}};
-    for (const auto& [key, value] : sim::failure_values(failure)) each[std::string(key)] = value;
-    out["failures"].push_back(std::move(each));
-  }
-  return out;
-}
-
-nlohmann::ordered_json saves_json(const sim::SimulationReport& report) {
-  auto out = nlohmann::ordered_json::array();
-  for (const sim::SaveReport& save : report.saves) {
-    nlohmann::ordered_json one;
-    one["outcome"] = outcome_of(save);
-    for (const NamedSpread& each : kSpreads) {
-      const sim::Spread& spread = save.*each.spread;
-      one[std::string(each.key) + "_ns"] = spread_json(spread);
-    }
-    one["bytes_staged"] = save.bytes_staged;
-    one.update(costs_json(save.costs));
-    out.push_back(std::move(one));
-  }
-  return out;
-}
-
-nlohmann::ordered_json loads_json(const sim::SimulationReport& report) {
-  auto out = nlohmann::ordered_json::array();
-  for (const sim::LoadReport& load : report.loads) {
-    nlohmann::ordered_json one = {
-        {"ranks", load.ranks}, {"hosts", load.nodes}, {"mesh", sim::to_string(load.mesh)}};
-    for (const NamedLoadSpread& each : kLoadSpreads) {
-      one[std::string(each.key) + "_ns"] = spread_json(load.*each.spread);
-    }
-    one["bytes_wanted"] = load.bytes_wanted;
-    one["bytes_passed"] = load.bytes_passed;
-    one["bytes_between_hosts"] = load.bytes_between;
-    one.update(costs_json(load.costs));
-    out.push_back(std::move(one));
-  }
-  return out;
-}
-
-}  // namespace
-
 std::string report_text(const sim::SimulationReport& report) {
   std::string out = headline(report) + "\n";
   if (report.stopped_early) {
@@ -247,7 +259,7 @@ std::string report_text(const sim::SimulationReport& report) {
     if (save.aborted_ranks == 0) continue;
     out += fmt::format("save {} was aborted on {} ranks: {}\n", i + 1, save.aborted_ranks, save.cause);
   }
-  out += loads_text(report);
+  out += restarts_text(report) + loads_text(report);
   if (report.scenario.reads != 0) {
     out += fmt::format("{} reads by trainers between their saves, {} failed\n", report.reads,
                        report.failed_reads);
@@ -342,6 +354,8 @@ nlohmann::ordered_json report_json(const sim::SimulationReport& report) {
   out["before_the_first_save"] = costs_json(report.joining);
   out["saves"] = saves_json(report);
   out["loads"] = loads_json(report);
+  out["restarts"] = restarts_json(report);
+  if (scenario.max_restarts != 0) out["has_given_up"] = report.has_given_up;
   if (scenario.reads != 0) {
     out["reads"] = report.reads;
     out["failed_reads"] = report.failed_reads;

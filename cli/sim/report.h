@@ -20,4 +20,8 @@ std::string report_csv(const std::vector<sim::SimulationReport>& reports);
 // simulation.
 std::string timeline_csv(const std::vector<sim::SimulationReport>& reports);
 
+// Parts of report_json.
+nlohmann::ordered_json costs_json(const sim::PhaseCosts& costs);
+nlohmann::ordered_json spread_json(const sim::Spread& spread);
+
 }  // namespace shoal::cli

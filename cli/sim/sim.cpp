@@ -19,6 +19,7 @@
 #include "cli/progress.h"
 #include "cli/sim/chart.h"
 #include "cli/sim/report.h"
+#include "cli/sim/restarts.h"
 #include "cli/sim/run.h"
 #include "cli/sim/seeds.h"
 #include "cli/sim/sensitivity.h"
@@ -34,7 +35,7 @@ constexpr size_t kMaxSimulations = 1000;  // of one sweep
 struct SimOptions {
   std::map<std::string, std::string> values;  // of the scenario, by key, as given
   std::vector<std::string> sweeps;            // "ranks=512,4096"
-  std::string file, plot, timeline, record, seeds, trace;
+  std::string file, plot, timeline, restarts, record, seeds, trace;
   unsigned jobs = 0;             // 0: as many as there are processors
   std::vector<std::string> set;  // "storage.sync_ns=0"
   bool json = false, csv = false, show_profile = false, sensitivity = false, show_failures = false;
@@ -57,6 +58,7 @@ constexpr const char* kSimFooter =
     "  shoal sim --sweep ranks=512,2048,8192 --sweep mode=all --plot costs.html\n"
     "  shoal sim --ranks 512 --sweep 'mesh=tp=8,pp=16;tp=8,pp=8;tp=4,pp=8'\n"
     "  shoal sim --ranks 512 --load --load-ranks 256\n"
+    "  shoal sim --ranks 512 --max-restarts 3 --failures poisson:mtbf_node_hours=1\n"
     "  shoal sim --scenario llama3-405b-512 --seed 7 --json\n"
     "  shoal sim --ranks 64 --model llama3-8b --load --trace save.json\n"
     "  shoal sim --ranks 32 --model gpt2 --profile nvme --failures mixed:count=6 --seeds 1..1000\n"
@@ -107,7 +109,7 @@ Result<std::vector<SweepPoint>> all_points(const SimOptions& options) {
       return Status(Code::invalid_argument, fmt::format("--sweep {}: write KEY=VALUE,VALUE...", sweep));
     }
     // A mesh also has commas.
-    const bool is_mesh = key == "mesh" || key == "load_mesh" || key == "later_mesh";
+    const bool is_mesh = key == "mesh" || key == "load_mesh" || key == "later_mesh" || key == "restart_mesh";
     const char between = is_mesh || values.find(';') != std::string::npos ? ';' : ',';
     std::vector<SweepPoint> further;
     for (const SweepPoint& point : points) {
@@ -201,6 +203,15 @@ Status write_trace(const std::string& file, const sim::Trace& trace) {
   return ok_status();
 }
 
+// Of a job that starts again after failures only the last run counts: it must have loaded and saved.
+bool has_saved(const sim::SimulationReport& report) {
+  const bool starts_again = report.scenario.max_restarts != 0;
+  const uint32_t last = report.restarts.empty() ? 0 : report.restarts.back().generation;
+  return !report.has_given_up && std::ranges::all_of(report.saves, [&](const sim::SaveReport& save) {
+    return save.is_committed() || (starts_again && save.generation < last);
+  });
+}
+
 int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scenarios,
                const std::map<std::string, sim::Profile>& profiles) {
   const auto began = std::chrono::steady_clock::now();
@@ -226,9 +237,7 @@ int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scen
     } else if (reports.back().violation) {
       status = std::max(status, report_violation(reports.back(), profile));
     }
-    for (const sim::SaveReport& save : reports.back().saves) {
-      if (!save.is_committed()) status = std::max(status, kExitFailed);
-    }
+    if (!has_saved(reports.back())) status = std::max(status, kExitFailed);
   }
   const bool is_error_alone = options.json && reports.empty() && status != kExitOk;
   if (!is_error_alone) print_reports(options, reports);
@@ -240,6 +249,11 @@ int run_points(const SimOptions& options, const std::vector<sim::Scenario>& scen
   }
   if (!options.timeline.empty()) {
     if (Status written = write_text(options.timeline, timeline_csv(reports)); !written.ok()) {
+      return report_unusable(written);
+    }
+  }
+  if (!options.restarts.empty()) {
+    if (Status written = write_text(options.restarts, restarts_csv(reports)); !written.ok()) {
       return report_unusable(written);
     }
   }
@@ -302,16 +316,17 @@ int run_sim(const SimOptions& options) {
         Status(Code::invalid_argument,
                "--trace records one simulation: it cannot be combined with --sweep or --seeds"));
   }
-  for (const std::string& file : {options.record, options.timeline, options.trace}) {
+  for (const std::string& file : {options.record, options.timeline, options.restarts, options.trace}) {
     if (file.empty()) continue;
     if (Status fits = check_writable(file); !fits.ok()) return report_unusable(fits);
   }
   if (!options.seeds.empty()) {
-    const bool writes = options.json || options.csv || !options.plot.empty() || !options.timeline.empty();
+    const bool writes = options.json || options.csv || !options.plot.empty() || !options.timeline.empty() ||
+                        !options.restarts.empty();
     if (writes) {
       return report_unusable(Status(Code::invalid_argument,
                                     "--seeds prints one line for each point: it cannot be combined with "
-                                    "--json, --csv, --plot or --timeline"));
+                                    "--json, --csv, --plot, --timeline or --restarts-csv"));
     }
     auto seeds = parse_seeds(options.seeds);
     if (!seeds.ok()) return report_unusable(seeds.status());
@@ -333,14 +348,33 @@ void add_set_option(CLI::App* command, const std::shared_ptr<SimOptions>& option
       ->allow_extra_args(false);
 }
 
-// What is simulated: the keys of a scenario file.
-void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
-  auto value = [&](const char* flag, const char* key, const char* type, const char* what) {
+// Adds an option for a key of a scenario file.
+auto value_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
+  return [command, options](const char* flag, const char* key, const char* type, const char* what) {
     command
         ->add_option_function<std::string>(
             flag, [options, key](const std::string& message) { options->values[key] = message; }, what)
         ->type_name(type);
   };
+}
+
+// How the job starts again after a failure.
+void add_restart_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
+  const auto value = value_options(command, options);
+  value("--max-restarts", "max_restarts", "N",
+        "A failure that ends a trainer ends the job, which starts again and loads, at most so often; 0: the "
+        "other trainers go on without it (0)");
+  value("--detect-ms", "detect_ms", "MS",
+        "From a failure until the launcher has killed the job, in milliseconds (60000)");
+  value("--restart-after-ms", "restart_after_ms", "MS",
+        "From then until the processes of the next run start, in milliseconds (300000)");
+  value("--restart-ranks", "restart_ranks", "N", "Number of ranks of each later run (as many as before)");
+  value("--restart-mesh", "restart_mesh", "SIZES", "Mesh of each later run (the same)");
+}
+
+// What is simulated: the keys of a scenario file.
+void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
+  const auto value = value_options(command, options);
   command
       ->add_option("--scenario", options->file,
                    "Name of a built-in scenario, or TOML file with one; flags take precedence")
@@ -410,6 +444,7 @@ void add_sim_command(CLI::App& app, Command* chosen) {
       app.add_subcommand("sim", "Compute what the saves of a large job would cost, by simulation");
   auto options = std::make_shared<SimOptions>();
   add_scenario_options(command, options);
+  add_restart_options(command, options);
   add_set_option(command, options);
   CLI::Option* show_failures =
       command->add_flag("--show-failures", options->show_failures,
@@ -447,6 +482,9 @@ void add_sim_command(CLI::App& app, Command* chosen) {
   command
       ->add_option("--timeline", options->timeline,
                    "Also write the coordinator's queue, memory and descriptors over time")
+      ->type_name("FILE.csv");
+  command
+      ->add_option("--restarts-csv", options->restarts, "Also write a table with one line for each restart")
       ->type_name("FILE.csv");
   command
       ->add_option("--trace", options->trace,

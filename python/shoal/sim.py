@@ -75,12 +75,12 @@ def plan(*, progress: Progress = False, **options: typing.Any) -> Result:
 
 
 def rows(result: typing.Mapping[str, typing.Any]) -> list[dict[str, typing.Any]]:
-    """The table of a result as a list of dicts, one for each save and load of a simulation, or for each case
-    and interval of a plan. The keys are paths, such as "scenario.ranks" and "committed_ns.p99"."""
+    """The table of a result as a list of dicts, one for each save, load and restart of a simulation, or for
+    each case and interval of a plan. The keys are paths, such as "scenario.ranks" and "committed_ns.p99"."""
     out = []
     for number, simulation in enumerate(result.get("simulations", ())):
         about = {"simulation": number, **_flat(simulation["scenario"], "scenario.")}
-        for action, all_of in (("save", "saves"), ("load", "loads")):
+        for action, all_of in (("save", "saves"), ("load", "loads"), ("restart", "restarts")):
             for i, each in enumerate(simulation.get(all_of, ())):
                 out.append({**about, "action": action, "number": i, **_flat(each)})
     for case in result.get("cases", ()):

@@ -85,6 +85,8 @@ class CountedTrainers {
   using SlabListener = std::function<void(Rank, uint32_t in_use)>;
   void on_slab(SlabListener listener) { slab_freed_ = std::move(listener); }
 
+  // A trainer has ended, so that the others wait for it in a step: none begins another save.
+  void stop_training() { trains_ = false; }
   void lose_host(size_t node);  // its trainers die; the other hosts go on saving
   // Its trainer ends; how is "": its node does not learn how.
   void lose_rank(Rank rank, const std::string& how);
@@ -118,6 +120,7 @@ class CountedTrainers {
   bool waits_for_slab(Rank rank) const { return trainers_[rank].waits_for_slab; }
   // The slabs in use of living trainers that a node serves.
   uint64_t slabs_in_use() const;
+  uint32_t saves_begun() const { return saves_begun_; }
   actors::TimeNs newest_save_began() const { return saves_begun_ == 0 ? 0 : times_[saves_begun_ - 1].began; }
   const Status& failure() const { return failure_; }  // it ends the simulation: no further save is possible
   const std::vector<TrainerTimings>& times() const { return times_; }  // by save
@@ -221,6 +224,7 @@ class CountedTrainers {
   std::map<uint64_t, Pieces> known_pieces_;  // by hash: most ranks stage equal pieces
   // By the items of a plan. Ranks of one plan class share items.
   std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Assignment>> assignments_;
+  bool trains_ = true;
   bool is_first_due_ = false;  // the interval before the first save has passed
   uint32_t know_roster_ = 0;   // ranks that have an assignment under a roster
   uint32_t saves_begun_ = 0;

@@ -109,6 +109,10 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   SHOAL_RETURN_IF_ERROR(number("readers", &scenario.readers, 0, kMaxSimulatedReaders));
   SHOAL_RETURN_IF_ERROR(number("objects", &scenario.objects, 0, kMaxSimulatedObjects));
   SHOAL_RETURN_IF_ERROR(number("load_ranks", &scenario.load_ranks, 1, kMaxSimulatedRanks));
+  SHOAL_RETURN_IF_ERROR(number("max_restarts", &scenario.max_restarts, 0, kMaxSimulatedRestarts));
+  SHOAL_RETURN_IF_ERROR(number("detect_ms", &scenario.detect_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("restart_after_ms", &scenario.restart_after_ms, 0, kMostMs));
+  SHOAL_RETURN_IF_ERROR(number("restart_ranks", &scenario.restart_ranks, 1, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("interval_ms", &scenario.interval_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("arrival_skew_ms", &scenario.arrival_skew_ms, 0, kMostMs));
   SHOAL_RETURN_IF_ERROR(number("arrival_skew_us", &scenario.arrival_skew_us, 0, kMostUs));
@@ -243,7 +247,7 @@ Status check_payload(const Scenario& scenario, const Model& model) {
 }
 
 uint32_t Scenario::most_ranks() const {
-  uint64_t most = ranks;
+  uint64_t most = std::max(ranks, restart_ranks);
   for (const Failure& failure : failures) most = std::max(most, failure.ranks);
   return static_cast<uint32_t>(most);
 }
@@ -256,6 +260,16 @@ Scenario restarted_job(const Scenario& scenario, uint32_t ranks) {
     job.later_mesh.clear();
     job.later_mesh_from = 0;
   }
+  return job;
+}
+
+Scenario relaunched_job(const Scenario& scenario) {
+  const uint32_t ranks = scenario.restart_ranks == 0 ? scenario.ranks : scenario.restart_ranks;
+  Scenario job = restarted_job(scenario, ranks);
+  if (scenario.restart_mesh.empty()) return job;
+  job.mesh = scenario.restart_mesh;
+  job.later_mesh.clear();
+  job.later_mesh_from = 0;
   return job;
 }
 
@@ -284,6 +298,26 @@ Status check_loads(const Scenario& scenario) {
                                                                     : nullptr;
   if (key == nullptr) return ok_status();
   return bad(fmt::format("{} is set, but the job does not load: add --load (loads = 1)", key));
+}
+
+// Describes how a job starts again, but the job does not, or in two ways.
+Status check_restarts(const Scenario& scenario, const Model& model) {
+  if (scenario.max_restarts == 0) {
+    const char* key = scenario.restart_ranks != 0                           ? "restart_ranks"
+                      : !scenario.restart_mesh.empty()                      ? "restart_mesh"
+                      : scenario.detect_ms != kDefaultDetectMs              ? "detect_ms"
+                      : scenario.restart_after_ms != kDefaultRestartAfterMs ? "restart_after_ms"
+                                                                            : nullptr;
+    if (key == nullptr) return ok_status();
+    return bad(fmt::format("{} is set, but no failure starts the job again: set max_restarts", key));
+  }
+  for (const Failure& failure : scenario.failures) {
+    if (failure.kind != Failure::Kind::job_restarts) continue;
+    return failure.toml_place.error(
+        "a failure of kind job-restarts says itself when the job starts again, and max_restarts does so for "
+        "all failures: use one of them");
+  }
+  return resolve_mesh(relaunched_job(scenario), model).status().with_context("the job that starts again");
 }
 
 Status check_later_mesh(const Scenario& scenario, const Model& model) {
@@ -333,6 +367,9 @@ Status validate_scenario(const Scenario& scenario) {
     return outside("readers", scenario.readers, kMaxSimulatedReaders);
   }
   if (scenario.reads > kMaxSimulatedReads) return outside("reads", scenario.reads, kMaxSimulatedReads);
+  if (scenario.max_restarts > kMaxSimulatedRestarts) {
+    return outside("max_restarts", scenario.max_restarts, kMaxSimulatedRestarts);
+  }
   if (scenario.load_ranks > kMaxSimulatedRanks) {
     return outside("load_ranks", scenario.load_ranks, kMaxSimulatedRanks);
   }
@@ -355,6 +392,7 @@ Status validate_scenario(const Scenario& scenario) {
   }
   SHOAL_RETURN_IF_ERROR(check_later_mesh(scenario, model));
   SHOAL_RETURN_IF_ERROR(check_loads(scenario));
+  SHOAL_RETURN_IF_ERROR(check_restarts(scenario, model));
   SHOAL_RETURN_IF_ERROR(
       resolve_mesh(loading_job(scenario), model).status().with_context("the job that loads"));
   return check_payload(scenario, model);
@@ -415,6 +453,12 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.load_fallback != LoadFallback::none) {
     quoted("load_fallback", kFallbacks[static_cast<size_t>(scenario.load_fallback)]);
   }
+  if (scenario.max_restarts != 0) number("max_restarts", scenario.max_restarts);
+  if (scenario.detect_ms != kDefaultDetectMs) number("detect_ms", scenario.detect_ms);
+  if (scenario.restart_after_ms != kDefaultRestartAfterMs)
+    number("restart_after_ms", scenario.restart_after_ms);
+  if (scenario.restart_ranks != 0) number("restart_ranks", scenario.restart_ranks);
+  quoted("restart_mesh", scenario.restart_mesh);
   if (scenario.readers != 0) number("readers", scenario.readers);
   if (scenario.keep_last != 0) number("keep_last", scenario.keep_last);
   if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
@@ -503,19 +547,34 @@ Status parse_set(const TomlTable& set, const std::string& prefix, Scenario* scen
   return ok_status();
 }
 
+template <class Number>
+Status set_whole(std::string_view key, std::string_view text, uint64_t least, uint64_t most, Number* into) {
+  uint64_t value = 0;
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stopped != text.data() + text.size() || value < least || value > most) {
+    return bad(fmt::format("{}: '{}' is not a number from {} to {}", key, text, least, most));
+  }
+  *into = static_cast<Number>(value);
+  return ok_status();
+}
+
+// The keys of a job that starts again after a failure.
+Status set_restart_value(Scenario& scenario, std::string_view key, std::string_view text) {
+  if (key == "max_restarts") return set_whole(key, text, 0, kMaxSimulatedRestarts, &scenario.max_restarts);
+  if (key == "detect_ms") return set_whole(key, text, 0, kMostMs, &scenario.detect_ms);
+  if (key == "restart_after_ms") return set_whole(key, text, 0, kMostMs, &scenario.restart_after_ms);
+  if (key == "restart_ranks") return set_whole(key, text, 1, kMaxSimulatedRanks, &scenario.restart_ranks);
+  if (key == "restart_mesh") return scenario.restart_mesh = text, ok_status();
+  return unknown_key(key);
+}
+
 }  // namespace
 
 Status set_value(Scenario& scenario, std::string_view key, std::string_view text) {
   if (key == "set") return set_number(text, &scenario);
   if (key.find('.') != std::string_view::npos) return set_number(key, text, &scenario);
-  auto number = [&](auto* into, uint64_t least, uint64_t most) -> Status {
-    uint64_t value = 0;
-    const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || stopped != text.data() + text.size() || value < least || value > most) {
-      return bad(fmt::format("{}: '{}' is not a number from {} to {}", key, text, least, most));
-    }
-    *into = static_cast<std::decay_t<decltype(*into)>>(value);
-    return ok_status();
+  auto number = [&](auto* into, uint64_t least, uint64_t most) {
+    return set_whole(key, text, least, most, into);
   };
   if (key == "ranks") return number(&scenario.ranks, 1, kMaxSimulatedRanks);
   if (key == "ranks_per_host") return number(&scenario.ranks_per_host, 1, kMaxRanksPerHost);
@@ -565,7 +624,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
     if (!payload) return bad(fmt::format("payload must be counted or full, not '{}'", text));
     return scenario.payload = *payload, ok_status();
   }
-  if (key != "mode") return unknown_key(key);
+  if (key != "mode") return set_restart_value(scenario, key, text);
   const std::optional<SaveMode> mode = mode_of_name(text);
   if (!mode)
     return bad(fmt::format("mode must be collective-free, rank-local or collective, not '{}'", text));
@@ -604,6 +663,11 @@ std::span<const std::string_view> scenario_keys() {
                                                "reads",
                                                "readers",
                                                "load_fallback",
+                                               "max_restarts",
+                                               "detect_ms",
+                                               "restart_after_ms",
+                                               "restart_ranks",
+                                               "restart_mesh",
                                                "planners",
                                                "replica_check",
                                                "objects"};
@@ -633,6 +697,7 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   }
   SHOAL_ASSIGN_OR_RETURN(scenario.load_mesh, parsed.text("load_mesh", scenario.load_mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.later_mesh, parsed.text("later_mesh", scenario.later_mesh));
+  SHOAL_ASSIGN_OR_RETURN(scenario.restart_mesh, parsed.text("restart_mesh", scenario.restart_mesh));
   SHOAL_ASSIGN_OR_RETURN(scenario.model, parsed.text("model", scenario.model));
   SHOAL_ASSIGN_OR_RETURN(scenario.profile, parsed.text("profile", scenario.profile));
   SHOAL_ASSIGN_OR_RETURN(std::string mode, parsed.text("mode", std::string(mode_name(scenario.mode))));
@@ -658,6 +723,10 @@ Result<Scenario> parse_scenario(std::string_view text, const std::string& file) 
   }
   if (auto mesh = resolve_mesh(loading_job(scenario), *model); !mesh.ok()) {
     return parsed.error(line_of(parsed, "load_mesh"), "the job that loads: " + mesh.status().message());
+  }
+  if (auto mesh = resolve_mesh(relaunched_job(scenario), *model); !mesh.ok()) {
+    return parsed.error(line_of(parsed, "restart_mesh"),
+                        "the job that starts again: " + mesh.status().message());
   }
   if (Status fits = check_payload(scenario, *model); !fits.ok()) {
     const bool is_of_reads = scenario.payload == Payload::counted;

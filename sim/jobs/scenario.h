@@ -29,6 +29,9 @@ inline constexpr uint32_t kMaxSimulatedLoads = 100;
 inline constexpr uint32_t kMaxSimulatedObjects = 1000;
 inline constexpr uint32_t kMaxSimulatedReads = 1000;  // after each save
 inline constexpr uint32_t kMaxSimulatedReaders = 100;
+inline constexpr uint32_t kMaxSimulatedRestarts = 1000;
+// As `shoal plan` assumes them.
+inline constexpr uint64_t kDefaultDetectMs = 60'000, kDefaultRestartAfterMs = 300'000;
 // The maximum time from the begin of a save to the begin of the next one, and to its own end: one virtual
 // day.
 inline constexpr uint64_t kMaxSimulatedSaveMs = uint64_t{24} * 3600 * 1000;
@@ -55,6 +58,15 @@ struct Scenario {
   // What loads do if the newest checkpoint is damaged, also those of a job that starts again.
   LoadFallback load_fallback = LoadFallback::none;
   std::string load_mesh;  // mesh of the restarted job; "": the same, or, with other ranks, as for `mesh`
+  // How often the launcher starts the job again when a failure ends a trainer; 0: the other trainers go on
+  // saving without it.
+  uint32_t max_restarts = 0;
+  // From the failure until the launcher has killed all processes of the job. Until then the other trainers
+  // wait for the one that has ended, and nodes write what is staged.
+  uint64_t detect_ms = kDefaultDetectMs;
+  uint64_t restart_after_ms = kDefaultRestartAfterMs;  // from then until the processes of the next run start
+  uint32_t restart_ranks = 0;                          // ranks of every later run; 0: as many as before
+  std::string restart_mesh;  // mesh of every later run; "": the same, or, with other ranks, as for `mesh`
   // From this save on, the same ranks hold the state by another mesh; 0: never. Counted from 1.
   uint32_t later_mesh_from = 0;
   std::string later_mesh;  // as `mesh`
@@ -104,6 +116,8 @@ std::span<const std::string_view> scenario_keys();
 std::string scenario_text(const Scenario& scenario);
 // The scenario of the run that starts when the job restarts on this number of ranks.
 Scenario restarted_job(const Scenario& scenario, uint32_t ranks);
+// The scenario of every later run, if max_restarts is set.
+Scenario relaunched_job(const Scenario& scenario);
 // The same job with its later mesh as its mesh.
 Scenario with_later_mesh(const Scenario& scenario);
 // The scenario of the job that loads: with its ranks and mesh in place of those of the job that saves.
