@@ -391,7 +391,9 @@ class RunWatch {
     const actors::Timeouts timeouts = cluster_.timeouts();
     facts.failures_end = failures_that_delay_end(scenario_, timeouts);
     // Plans that are lists of items take as long as they take, and so does a job with any number of its own.
-    const bool is_prompt = profile_.items.plan_ns == 0 && scenario_.profile_numbers.empty();
+    // The nodes of a large job that start again occupy the storage for longer than they load.
+    const bool is_storm = scenario_.max_restarts != 0 && scenario_.ranks > kRanksAlwaysChecked;
+    const bool is_prompt = profile_.items.plan_ns == 0 && scenario_.profile_numbers.empty() && !is_storm;
     if (is_prompt) facts.recovered = recovered_at(scenario_, timeouts);
     const actors::TimeNs skew_ms =
         static_cast<actors::TimeNs>(scenario_.arrival_skew_ms + (scenario_.arrival_skew_us + 999) / 1000);
@@ -704,6 +706,7 @@ class JobRun {
       load.falls_back = falls_back(scenario_);
       load.payload = payload_.get();
       loads_.emplace(events, cluster_, profile, std::move(load));
+      earlier_host_lives_ = !before->end_ || before->end_->coordinator_host_lives;
       found_ = RootBefore::of(cluster_.counted_root(), before->generation_, before->trainers_->saves_begun());
     }
     trainers_.emplace(events, cluster_, profile, std::move(made.job), [this](uint32_t save) {
@@ -723,8 +726,22 @@ class JobRun {
   }
 
   void start() {
+    began_ = roles_began_ = events_.now();
     if (!loads_ && !reads_) return trainers_->start();
-    began_ = events_.now();
+    if (!loads_ || scenario_.max_restarts == 0) return start_roles();
+    is_connecting_ = true;
+    begin_present_hazards([](const Failure& failure) { return is_of_disk(failure.kind); });
+    cluster_.open_and_connect(
+        earlier_host_lives_, [this] { claimed_ = events_.now(); },
+        [this] {
+          connected_ = roles_began_ = events_.now();
+          is_connecting_ = false;
+          start_roles();
+        });
+  }
+  // Its nodes open the root and find each other, so that no role has started.
+  bool is_connecting() const { return is_connecting_; }
+  void start_roles() {
     trainers_->start_with_load([this](actors::ClientId client, const local::LocalMessage& message) {
       if (loads_) loads_->hear(client, message);
       if (reads_) reads_->hear(client, message);
@@ -737,14 +754,19 @@ class JobRun {
     loads_->ask_only_if([this](Rank rank) { return trainers_->is_attached(rank); });
     loads_->load_with_retries();
     is_loading_ = true;
-    // What is wrong with the hosts' links and disks outlives the run before.
+    begin_present_hazards([this](const Failure& failure) {
+      const bool has_begun = connected_ >= 0 && is_of_disk(failure.kind);
+      const bool is_of_hosts =
+          failure.kind >= Failure::Kind::cut && failure.kind <= Failure::Kind::disk_loses;
+      return (is_of_hosts && !has_begun) || failure.kind == Failure::Kind::corrupts;
+    });
+  }
+  // What is wrong with the hosts' links and disks outlives the run before.
+  void begin_present_hazards(const std::function<bool(const Failure&)>& is_meant) {
     for (const Failure& failure : scenario_.failures) {
       const auto at = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond;
       const auto until = static_cast<actors::TimeNs>(failure.ends_ms()) * actors::kMillisecond;
-      const bool is_of_hosts =
-          failure.kind >= Failure::Kind::cut && failure.kind <= Failure::Kind::disk_loses;
-      if (!is_of_hosts && failure.kind != Failure::Kind::corrupts) continue;
-      if (at > events_.now() || until <= events_.now()) continue;
+      if (!is_meant(failure) || at > events_.now() || until <= events_.now()) continue;
       Failure rest = failure;
       rest.for_ms = 1 + static_cast<uint64_t>((until - events_.now()) / actors::kMillisecond);
       cluster_.begin_hazard(rest);
@@ -764,10 +786,13 @@ class JobRun {
   }
   // A failure has ended a trainer, which the launcher does not know yet. The others wait for that trainer.
   void fail(const Failure& failure) {
-    end_ = RunEnd{failure, events_.now(), -1};
+    end_ = RunEnd{failure, events_.now()};
     trainers_->stop_training();
+    if (is_connecting_) cluster_.stop_connecting();
   }
   bool has_failed() const { return end_.has_value(); }
+  // No process of it is left.
+  bool is_over() const { return has_ended_ && scenario_.max_restarts != 0; }
   const std::optional<RunEnd>& ended() const { return end_; }
   // True: the failure ends a trainer of this run.
   bool ends_trainers(const Failure& failure) const {
@@ -778,15 +803,19 @@ class JobRun {
   // Kills the processes on the hosts of this failure.
   void end(const Failure& restart) {
     has_ended_ = true;
-    if (!end_) end_ = RunEnd{restart, events_.now(), -1};
+    if (!end_) end_ = RunEnd{restart, events_.now()};
     end_->ended = events_.now();
+    end_->coordinator_host_lives =
+        cluster_.alive(cluster_.coordinator()) &&
+        (end_->failure.kind != Failure::Kind::dies || end_->failure.host > cluster_.coordinator());
+    is_connecting_ = false;
     injector_->end_run(restart);
     if (checks_.oracles()) checks_.oracles()->superseded();
     if (reads_) reads_->stop();
   }
   // Whether a load takes longer than it may. `failures_end`: when all failures are over.
   std::optional<Violation> overdue_load(actors::TimeNs failures_end) {
-    const actors::TimeNs due = std::max(began_, failures_end) + kLongestLoad;
+    const actors::TimeNs due = std::max(roles_began_, failures_end) + longest_load();
     if (!is_loading_ || end_ || events_.now() < due || launchers_give_up()) return std::nullopt;
     return Violation{"load-ends-in-time", events_.now(),
                      "the load of generation " + std::to_string(generation_) + " began at " +
@@ -805,10 +834,12 @@ class JobRun {
   }
 
   // When the trainers of a run that starts again have attached.
-  actors::TimeNs attached_at() const { return loads_ ? began_ + kAttachedNs : 0; }
+  actors::TimeNs attached_at() const { return loads_ ? roles_began_ + kAttachedNs : 0; }
 
   bool done() const { return trainers_->done(); }
-  bool goes_on() const { return events_.now() - trainers_->newest_save_began() < kLongestSave; }
+  bool goes_on() const {
+    return events_.now() - std::max(roles_began_, trainers_->newest_save_began()) < kLongestSave;
+  }
   Status failure() const {
     SHOAL_RETURN_IF_ERROR(trainers_->failure());
     if (loads_) SHOAL_RETURN_IF_ERROR(loads_->incomplete());
@@ -828,7 +859,9 @@ class JobRun {
   void report_to(SimulationReport& report, const std::optional<RunEnd>& before) {
     phases_.push_back(meter_.take());
     if (report.saves.empty()) report.joining = phases_.front();
-    const size_t saves = report.stopped_early ? trainers_->saves_decided() : trainers_->times().size();
+    size_t saves = report.stopped_early ? trainers_->saves_decided() : trainers_->times().size();
+    // Not what the launcher has killed before it began.
+    if (scenario_.max_restarts != 0 && end_) saves = std::min<size_t>(saves, trainers_->saves_begun());
     for (size_t save = 0; save < saves; ++save) {
       report.saves.push_back(report_of(trainers_->times()[save]));
       report.saves.back().generation = generation_;
@@ -868,6 +901,8 @@ class JobRun {
     restart.ranks = scenario_.ranks;
     restart.nodes = static_cast<uint32_t>(cluster_.nodes());
     restart.mesh = mesh_;
+    restart.claimed = claimed_;
+    restart.connected = connected_;
     restart.chosen = checks_.chosen_at();
     restart.found = since_began(loads_->found());
     restart.loaded = since_began(loads_->loaded());
@@ -948,6 +983,12 @@ class JobRun {
   // The longest time that a load may take while nothing fails: earlier attempts must be decided first.
   static constexpr actors::TimeNs kLongestLoad = 180'000 * actors::kMillisecond;
 
+  // Of a large job the bytes may take longer, and so may the requests of all hosts to one prefix.
+  actors::TimeNs longest_load() const {
+    if (scenario_.ranks > kRanksAlwaysChecked) return kLongestSave;
+    return kLongestLoad + longest_writing(profile_.storage, scenario_, loads_->bytes_wanted());
+  }
+
   static constexpr actors::TimeNs kAttachedNs = 100'000;
   static constexpr uint64_t kLeastSpreadNs = 50'000'000;
 
@@ -992,9 +1033,12 @@ class JobRun {
   bool has_ended_ = false;
   std::optional<FailureInjector> injector_;
   bool is_loading_ = false;
+  bool is_connecting_ = false;
   actors::TimeNs began_ = 0;
-  actors::TimeNs resumed_ = -1;
-  RootBefore found_;  // by a run that starts again
+  actors::TimeNs roles_began_ = 0;  // later, if its nodes connect first
+  actors::TimeNs claimed_ = -1, connected_ = -1, resumed_ = -1;
+  bool earlier_host_lives_ = true;  // that of the coordinator of the run before
+  RootBefore found_;                // by a run that starts again
   std::vector<NewerAttempt> newer_;
   std::optional<RunEnd> end_;
   Trace* trace_ = nullptr;
@@ -1034,7 +1078,7 @@ class JobRuns {
       }
       events_.run_next();
       bool stops = false;
-      for (const auto& run : runs_) stops = run->step() || stops;
+      for (const auto& run : runs_) stops = (!run->is_over() && run->step()) || stops;
       violation_ = current().overdue_load(failures_end_);
       if (stops || violation_) return false;
     }
@@ -1075,6 +1119,11 @@ class JobRuns {
     }
     add_losses(report);
     report.has_given_up = has_given_up_;
+    for (const auto& run : runs_) {
+      const std::vector<CoordinatorSample> samples = run->series().samples();
+      if (run != runs_.front() && scenario_.max_restarts == 0) break;  // runs at the same time
+      report.coordinator_over_time.insert(report.coordinator_over_time.end(), samples.begin(), samples.end());
+    }
   }
 
  private:
@@ -1221,12 +1270,17 @@ class JobRuns {
     if (const actors::TimeNs attached = current().attached_at(); events_.now() < attached) {
       return events_.schedule(attached, [this, &failure] { begin(failure); });
     }
+    const bool ends_job = scenario_.max_restarts != 0 && failure.kind != Failure::Kind::job_restarts &&
+                          !current().has_failed() && current().ends_trainers(failure);
+    const bool waits = current().is_connecting() && !ends_job && !is_of_disk(failure.kind);
+    if (waits) {
+      return events_.schedule(events_.now() + kWaitToConnectNs, [this, &failure] { begin(failure); });
+    }
     if (listeners_.failure) listeners_.failure(events_.now(), failure);
     if (listeners_.trace != nullptr) listeners_.trace->failed(events_.now(), failure);
     if (failure.kind != Failure::Kind::job_restarts) {
-      const bool ends_job =
-          scenario_.max_restarts != 0 && !current().has_failed() && current().ends_trainers(failure);
       if (ends_job) job_fails(failure);
+      if (ends_job && current().is_connecting()) return;  // until the launcher notices, nothing happens
       return current().injector().begin(failure);
     }
     current().end(failure);
@@ -1266,6 +1320,9 @@ class JobRuns {
                        current().start();
                      });
   }
+
+  // How often a failure that needs roles looks whether they have started.
+  static constexpr actors::TimeNs kWaitToConnectNs = 100 * actors::kMillisecond;
 
   const Scenario& scenario_;
   const Model& model_;
@@ -1359,7 +1416,6 @@ Result<SimulationReport> simulate_all(const Scenario& asked, const Profile& name
   }
   runs.report_to(report);
   report.relays = static_cast<uint32_t>(first.cluster().relays());
-  report.coordinator_over_time = first.series().samples();
   report.ended = runs.events().now();
   report.steps = runs.events().executed();
   if (last.payload() != nullptr) report.bytes_stored = last.payload()->used_bytes();

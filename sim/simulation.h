@@ -97,6 +97,9 @@ struct RestartReport {
   actors::TimeNs began = 0;   // nodes and trainers of this run start
   uint32_t generation = 0, ranks = 0, nodes = 0;
   MeshShape mesh;
+  // The coordinator has claimed generation and epoch; all nodes have opened the root and are connected, and
+  // their roles start. Negative too after `job-restarts`, which does not model this.
+  actors::TimeNs claimed = -1, connected = -1;
   actors::TimeNs chosen = -1;  // the first node knew which checkpoint all load, and requested its pin
   // From `began` on. A run that was killed before it had loaded has the times of the ranks that came so far.
   Spread found;                   // until a rank knows what to read

@@ -32,6 +32,8 @@ actors::TimeNs last_of(const RestartReport& restart, const sim::Spread& spread) 
 constexpr RestartPoint kRestartPoints[] = {
     {"all processes are killed", "ended", [](const RestartReport& r) { return r.ended; }},
     {"the next run starts", "began", [](const RestartReport& r) { return r.began; }},
+    {"generation and epoch claimed", "claimed", [](const RestartReport& r) { return r.claimed; }},
+    {"all nodes connected", "connected", [](const RestartReport& r) { return r.connected; }},
     {"the checkpoint is chosen", "chosen", [](const RestartReport& r) { return r.chosen; }},
     {"load plan known", "found", [](const RestartReport& r) { return last_of(r, r.found); }},
     {"bytes loaded: training goes on", "resumed", [](const RestartReport& r) { return r.resumed; }},

@@ -147,6 +147,11 @@ void print_reports(const SimOptions& options, const std::vector<sim::SimulationR
 }
 
 int run_sensitivity(const SimOptions& options, const sim::Scenario& scenario, const sim::Profile& profile) {
+  if (scenario.max_restarts != 0) {
+    return report_unusable(
+        Status(Code::invalid_argument,
+               "--sensitivity compares the last saves of jobs: it cannot be combined with --max-restarts"));
+  }
   Interrupts interrupts;
   sim::SensitivityWatch watch;
   watch.stop = [] { return Interrupts::signal_number() != 0; };

@@ -22,6 +22,23 @@ const Status kSilent(Code::unavailable, "the peer sends nothing"),
 
 }  // namespace
 
+void VirtualCluster::open_and_connect(bool earlier_host_lives, std::function<void()> claimed,
+                                      std::function<void()> connected) {
+  const RunStart::Job job{.nodes = nodes_.size(),
+                          .generation = job_.generation,
+                          .attempts = root_->attempts().size(),
+                          .epochs = epoch_ - 1,  // ours is claimed for the roles already
+                          .answers_late = !earlier_host_lives};
+  run_start_ =
+      std::make_unique<RunStart>(events_, storage_, network_, relays_,
+                                 RunStart::Costs{profile_.storage, profile_.network, profile_.cpu}, job);
+  run_start_->begin(std::move(claimed), std::move(connected));
+}
+
+void VirtualCluster::stop_connecting() {
+  if (run_start_) run_start_->stop();
+}
+
 void VirtualCluster::kill(size_t dead) {
   Node& node = nodes_[dead];
   if (!node.alive) return;

@@ -19,6 +19,7 @@
 #include "sim/basics/pool.h"
 #include "sim/cluster/client_ids.h"
 #include "sim/cluster/counted_root.h"
+#include "sim/cluster/run_start.h"
 #include "sim/cluster/shared_plans.h"
 #include "sim/cluster/stored_payload.h"
 #include "sim/failures/hazards.h"
@@ -94,6 +95,11 @@ class VirtualCluster {
   // `state_of` returns the address of the state of a client's receiver; the cluster prefetches it into the
   // cache shortly before.
   void start(ToClient to_client, std::function<const void*(actors::ClientId)> state_of = nullptr);
+  // Before start(), of a run on the root of an earlier one: the nodes open the root and connect
+  // (sim/cluster/run_start.h). `earlier_host_lives`: that of the coordinator of the run before.
+  void open_and_connect(bool earlier_host_lives, std::function<void()> claimed,
+                        std::function<void()> connected);
+  void stop_connecting();  // the run was killed meanwhile
   // A trainer sends a message to its node. `takes`: time on the trainer's processor before it is sent.
   void from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                    actors::TimeNs takes = 0);
@@ -406,6 +412,7 @@ class VirtualCluster {
   const Job job_;
   std::vector<Node> nodes_;
   std::map<Life, Stopping> stopping_;
+  std::unique_ptr<RunStart> run_start_;
   uint64_t marks_made_ = 0;                      // by operators
   std::map<Rank, uint32_t> broken_connections_;  // of living trainers
   std::vector<uint32_t> session_owners_;         // by session id minus kFirstPeerNode

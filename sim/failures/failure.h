@@ -102,6 +102,9 @@ inline bool is_of_rank(Failure::Kind kind) {  // of one trainer, not of hosts
          kind == Failure::Kind::reconnects || kind == Failure::Kind::reopens ||
          kind == Failure::Kind::flips || kind == Failure::Kind::twins;
 }
+inline bool is_of_disk(Failure::Kind kind) {
+  return kind >= Failure::Kind::disk_slow && kind <= Failure::Kind::disk_loses;
+}
 // No save may fail, or take longer, because of it.
 inline bool excuses_nothing(Failure::Kind kind) {
   return kind == Failure::Kind::sweeps || kind == Failure::Kind::corrupts ||

@@ -292,10 +292,11 @@ namespace {
 // Describes a job that loads, but does not load.
 Status check_loads(const Scenario& scenario) {
   if (scenario.loads != 0) return ok_status();
-  const char* key = scenario.load_ranks != 0                        ? "load_ranks"
-                    : !scenario.load_mesh.empty()                   ? "load_mesh"
-                    : scenario.load_method != LoadMethod::automatic ? "load_method"
-                                                                    : nullptr;
+  const char* key = scenario.load_ranks != 0      ? "load_ranks"
+                    : !scenario.load_mesh.empty() ? "load_mesh"
+                    : scenario.load_method != LoadMethod::automatic && scenario.max_restarts == 0
+                        ? "load_method"
+                        : nullptr;
   if (key == nullptr) return ok_status();
   return bad(fmt::format("{} is set, but the job does not load: add --load (loads = 1)", key));
 }

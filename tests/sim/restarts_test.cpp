@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "actors/node/bootstrap.h"
 #include "sim/replay.h"
 #include "tests/sim/simulated.h"
 
@@ -54,7 +55,9 @@ TEST(ARestart, LoadsTheNewestCheckpointAndSavesAgain) {
   EXPECT_EQ(restart.ranks, 64u);
   EXPECT_EQ(restart.checkpoint, (AttemptKey{1, 1, 1}));
   EXPECT_THAT(restart.newer, IsEmpty());
-  EXPECT_GT(restart.chosen, restart.began);
+  EXPECT_GT(restart.claimed, restart.began);
+  EXPECT_GT(restart.connected, restart.claimed);
+  EXPECT_GT(restart.chosen, restart.connected);
   EXPECT_GE(restart.began + restart.found.least, restart.chosen);
   EXPECT_EQ(restart.resumed, restart.began + restart.loaded.greatest);
   // Both runs save twice, and only the run that was killed has saves that are not committed.
@@ -114,8 +117,7 @@ TEST(AFailureThatEndsTheJob, LetsNoRankBeginAnotherSave) {
   const SimulationReport report = simulated(scenario);
   EXPECT_FALSE(report.violation) << report.violation->what;
   EXPECT_THAT(report.restarts, SizeIs(1));
-  EXPECT_EQ(save_of(report, 1, 2).notified_ranks, 0u);
-  EXPECT_EQ(save_of(report, 1, 2).bytes_staged, 0u);
+  EXPECT_THAT(report.saves, SizeIs(3)) << "one of the first run, two of the second";
 }
 
 TEST(AFailureThatEndsNoTrainer, EndsNoJob) {
@@ -160,6 +162,55 @@ TEST(AFailureDuringALoad, IsFollowedByAnotherRestart) {
   EXPECT_TRUE(report.saves.back().is_committed());
 }
 
+TEST(AFailureWhileNodesConnect, IsFollowedByAnotherRestart) {
+  const uint64_t began = 15'000 + kDetectMs + kRestartMs;
+  const SimulationReport report =
+      simulated(that_starts_again({{Kind::dies, 15'000, 3}, {Kind::dies, began + 1, 5}}));
+  EXPECT_FALSE(report.violation) << report.violation->what;
+  ASSERT_THAT(report.restarts, SizeIs(2));
+  const RestartReport &cut = report.restarts[0], &last = report.restarts[1];
+  EXPECT_EQ(cut.began, ms(began));
+  EXPECT_LT(cut.connected, 0);
+  EXPECT_EQ(cut.found.greatest, 0);
+  EXPECT_EQ(last.failed, ms(began + 1));
+  EXPECT_EQ(last.checkpoint, (AttemptKey{1, 1, 1}));
+  EXPECT_TRUE(report.saves.back().is_committed());
+}
+
+// Its port answers nothing, where that of a process that was killed is closed.
+TEST(ARestart, WaitsForTheCoordinatorOfARunWhoseHostIsGone) {
+  const auto claiming = [](uint64_t host) {
+    const RestartReport restart = simulated(that_starts_again({{Kind::dies, 15'000, host}})).restarts.at(0);
+    return restart.claimed - restart.began;
+  };
+  const actors::TimeNs probe = ms(actors::kProbeCoordinatorTimeoutMs);
+  EXPECT_GE(claiming(0), probe);
+  EXPECT_LT(claiming(3), probe);
+}
+
+TEST(ARestart, TakesLongerWhileTheStorageIsSlow) {
+  Failure slow{Kind::disk_slow, 16'000};
+  slow.hosts = 0;
+  slow.for_ms = 60'000;
+  slow.factor = 100;
+  const RestartReport fast = simulated(that_starts_again({{Kind::dies, 15'000, 3}})).restarts.at(0);
+  const RestartReport delayed = simulated(that_starts_again({{Kind::dies, 15'000, 3}, slow})).restarts.at(0);
+  EXPECT_GT(delayed.connected - delayed.began, 2 * (fast.connected - fast.began));
+  EXPECT_GT(delayed.resumed - delayed.connected, 2 * (fast.resumed - fast.connected));
+  EXPECT_EQ(delayed.checkpoint, fast.checkpoint);
+}
+
+TEST(ARestart, ListsTheProofsOfAllNodesThatStartWithIt) {
+  const auto listed = [](uint32_t ranks) {
+    Scenario scenario = that_starts_again({{Kind::dies, 15'000, 3}});
+    scenario.ranks = ranks;
+    scenario.model = "tiny";
+    return simulated(scenario).restarts.at(0).costs.storage.listed;
+  };
+  // Each of so many nodes lists a file of each. The rest grows with the number of nodes.
+  EXPECT_GT(listed(512) - 2 * listed(256), 64u * 64 - 2 * 32 * 32 - 64);
+}
+
 TEST(AJob, EndsForGoodWhenNoRestartIsLeft) {
   Scenario scenario = that_starts_again({{Kind::dies, 15'000, 3}, {Kind::ends, 30'000}});
   scenario.max_restarts = 1;
@@ -167,7 +218,7 @@ TEST(AJob, EndsForGoodWhenNoRestartIsLeft) {
   EXPECT_FALSE(report.violation) << report.violation->what;
   EXPECT_THAT(report.restarts, SizeIs(1));
   EXPECT_TRUE(report.has_given_up);
-  EXPECT_EQ(report.saves.back().notified_ranks, 0u);
+  EXPECT_EQ(report.saves.back().generation, 1u) << "the second run has begun no save";
 }
 
 class RestartsInMode : public ::testing::TestWithParam<SaveMode> {};
