@@ -16,6 +16,7 @@ struct RunEnd {
   Failure failure;
   actors::TimeNs failed = 0;  // when the failure began
   actors::TimeNs ended = -1;  // when its processes were killed; negative: not yet
+  uint32_t saves_begun = 0;
   bool coordinator_host_lives = true;
 };
 

@@ -707,7 +707,8 @@ class JobRun {
       load.payload = payload_.get();
       loads_.emplace(events, cluster_, profile, std::move(load));
       earlier_host_lives_ = !before->end_ || before->end_->coordinator_host_lives;
-      found_ = RootBefore::of(cluster_.counted_root(), before->generation_, before->trainers_->saves_begun());
+      found_ = RootBefore::of(cluster_.counted_root(), before->generation_,
+                              before->end_ ? before->end_->saves_begun : 0);
     }
     trainers_.emplace(events, cluster_, profile, std::move(made.job), [this](uint32_t save) {
       phases_.push_back(meter_.take());
@@ -805,6 +806,7 @@ class JobRun {
     has_ended_ = true;
     if (!end_) end_ = RunEnd{restart, events_.now()};
     end_->ended = events_.now();
+    end_->saves_begun = trainers_->saves_begun();
     end_->coordinator_host_lives =
         cluster_.alive(cluster_.coordinator()) &&
         (end_->failure.kind != Failure::Kind::dies || end_->failure.host > cluster_.coordinator());

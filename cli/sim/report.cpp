@@ -51,6 +51,18 @@ std::string save_name(const sim::SimulationReport& report, size_t save) {
   return fmt::format("{} (g{})", save + 1, report.saves[save].generation);
 }
 
+std::string failures_text(const sim::SimulationReport& report) {
+  std::string out;
+  size_t later = 0;
+  for (const auto& failure : report.scenario.failures) {
+    const bool is_later = static_cast<actors::TimeNs>(failure.at_ms) * actors::kMillisecond > report.ended;
+    later += is_later;
+    if (!is_later) out += sim::to_string(failure) + "\n";
+  }
+  if (later != 0) out += fmt::format("{} later failures come after the end of the job\n", later);
+  return out;
+}
+
 std::string times_table(const sim::SimulationReport& report) {
   Table table({{"SAVE", Align::right},
                {"UNTIL"},
@@ -250,7 +262,7 @@ std::string report_text(const sim::SimulationReport& report) {
     out += fmt::format("stopped early: {} of {} saves were decided\n", report.saves.size(),
                        report.scenario.saves);
   }
-  for (const auto& failure : report.scenario.failures) out += sim::to_string(failure) + "\n";
+  out += failures_text(report);
   if (const std::string slow = sim::to_string(report.scenario.stragglers); !slow.empty()) out += slow + "\n";
   out += "\n" + times_table(report) + "\n" + costs_table(report) + "\n";
   for (size_t i = 0; i < report.saves.size(); ++i) {

@@ -399,12 +399,20 @@ Status validate_scenario(const Scenario& scenario) {
   return check_payload(scenario, model);
 }
 
+namespace {
+
+// About the end of the last save, of all the runs that the job may have.
+uint64_t drawn_until_ms(const Scenario& scenario) {
+  const uint64_t run_ms = uint64_t{scenario.saves} * (scenario.interval_ms + kMsOfASave) + kMsOfASave;
+  return run_ms + scenario.max_restarts * (run_ms + scenario.detect_ms + scenario.restart_after_ms);
+}
+
+}  // namespace
+
 Result<Scenario> with_all_failures(const Scenario& scenario) {
   Scenario whole = scenario;
   SHOAL_ASSIGN_OR_RETURN(std::vector<FailureRule> rules, parse_failure_rules(scenario.failure_draws));
-  const DrawnJob job{scenario.hosts(), scenario.ranks,
-                     uint64_t{scenario.saves} * (scenario.interval_ms + kMsOfASave) + kMsOfASave,
-                     scenario.seed};
+  const DrawnJob job{scenario.hosts(), scenario.ranks, drawn_until_ms(scenario), scenario.seed};
   SHOAL_ASSIGN_OR_RETURN(std::vector<Failure> drawn, draw_failures(rules, job));
   whole.failures.insert(whole.failures.end(), drawn.begin(), drawn.end());
   std::stable_sort(whole.failures.begin(), whole.failures.end(), [](const Failure& a, const Failure& b) {

@@ -252,6 +252,20 @@ INSTANTIATE_TEST_SUITE_P(Modes, RestartsInMode, ::testing::ValuesIn(kModes), [](
   return name;
 });
 
+// Runs that start again last longer than the saves of one run.
+TEST(ALife, HasFailuresUntilItsLastRestart) {
+  Scenario scenario = that_starts_again({});
+  scenario.failure_draws = "poisson:mtbf_node_hours=1";
+  const auto last_of = [](const Scenario& drawn) {
+    const auto failures = with_all_failures(drawn)->failures;
+    return failures.empty() ? 0 : failures.back().at_ms;
+  };
+  scenario.max_restarts = 100;
+  EXPECT_GT(last_of(scenario), 1'000'000u);
+  scenario.max_restarts = 0;
+  EXPECT_LT(last_of(scenario), 25'000u);
+}
+
 TEST(ALife, IsTheSameAgainFromItsFile) {
   const Scenario scenario = that_starts_again({{Kind::dies, 15'000, 3}, {Kind::dies, 24'200, 5}});
   const Profile nvme = profile_named("nvme");

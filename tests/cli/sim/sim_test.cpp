@@ -141,6 +141,38 @@ TEST(Sim, LoadsTheLastSaveOnOtherRanks) {
               HasSubstr("bytes loaded"));
 }
 
+TEST(Sim, ReportsWhatARestartCosts) {
+  TemporaryFolder folder;
+  const std::string table = folder.path() + "/restarts.csv";
+  const ProcessEnd end = run_shoal({"sim", "--scenario", "restart-64", "--restarts-csv", table, "--json"});
+  ASSERT_EQ(end.status, 0) << end.err << ": the save that the failure cut short does not count";
+  const auto report = nlohmann::json::parse(end.out).at("simulations").at(0);
+  ASSERT_EQ(report.at("restarts").size(), 1u);
+  const auto& restart = report.at("restarts").at(0);
+  EXPECT_EQ(restart.at("failure"), "host 3 dies at 121000 ms");
+  EXPECT_EQ(restart.at("began_after_ns"), 150'000'000'000);
+  const char* before = "ended_after_ns";
+  for (const char* next : {"began_after_ns", "claimed_after_ns", "connected_after_ns", "chosen_after_ns",
+                           "found_after_ns", "resumed_after_ns", "saved_after_ns"}) {
+    EXPECT_GT(restart.at(next), restart.at(before)) << next;
+    before = next;
+  }
+  EXPECT_EQ(restart.at("checkpoint").at("step"), 1);
+  EXPECT_EQ(restart.at("newer").at(0).at("state"), "aborted");
+  EXPECT_EQ(report.at("saves").at(2).at("generation"), 2);
+  EXPECT_EQ(report.at("has_given_up"), false);
+  const std::string rows = text_of_file(table);
+  EXPECT_THAT(rows, HasSubstr("resumed_after_ns"));
+  EXPECT_THAT(rows, HasSubstr(restart.at("resumed_after_ns").dump()));
+}
+
+TEST(Sim, SaysWhyAJobHasEnded) {
+  const ProcessEnd end = run_shoal({"sim", "--scenario", "restart-256-slow-load", "--model", "tiny", "--mesh",
+                                    "dp=256", "--max-restarts", "1"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.out, HasSubstr("the job has ended: no restart is left"));
+}
+
 TEST(Sim, WritesWhatTheCoordinatorHeldOverTime) {
   TemporaryFolder folder;
   const std::string path = folder.path() + "/timeline.csv";

@@ -131,38 +131,25 @@ struct Losses {
   TimeNs lost_steps = 0, stall = 0, load = 0;
   uint64_t unfinished = 0, saves = 0;
 };
+// When the run of this save was killed.
+TimeNs killed_at(const WholeLife& life, const SaveReport& save) {
+  for (const RestartReport& restart : life.report.restarts) {
+    if (restart.generation == save.generation + 1) return restart.failed;
+  }
+  return life.lasts;
+}
 Losses losses_of(const WholeLife& life) {
   Losses losses;
-  std::vector<const SaveReport*> saves;
   for (const SaveReport& save : life.report.saves) {
-    if (save.began > 0 && save.began < life.lasts) saves.push_back(&save);
+    const TimeNs killed = killed_at(life, save);
+    if (save.began == 0 || save.began >= std::min(killed, life.lasts)) continue;
+    ++losses.saves;
+    losses.stall += save.blocked.greatest;
+    losses.unfinished += save.notified_ranks == 0 || save.began + save.committed.least > killed;
   }
   for (const RestartReport& restart : life.report.restarts) {
+    losses.lost_steps += restart.lost_steps;
     if (restart.began < life.lasts) losses.load += restart.loaded.greatest;
-  }
-  TimeNs run_began = 0;  // training began
-  for (size_t i = 0; i < life.failures.ends.size(); ++i) {
-    const TimeNs killed = life.failures.ends[i].at;
-    TimeNs since = run_began, stalls = 0;
-    for (const SaveReport* save : saves) {
-      if (save->began < run_began || save->began >= killed) continue;
-      ++losses.saves;
-      const bool is_committed = save->notified_ranks != 0 && save->began + save->committed.least <= killed;
-      const TimeNs stall = save->blocked.greatest;
-      losses.stall += stall;
-      if (is_committed) {
-        since = save->began + stall;
-        stalls = 0;
-      } else {
-        ++losses.unfinished;
-        stalls += stall;
-      }
-    }
-    losses.lost_steps += killed - since - stalls;
-    if (i < life.report.restarts.size()) {
-      const RestartReport& restart = life.report.restarts[i];
-      run_began = restart.began + restart.loaded.greatest;
-    }
   }
   return losses;
 }
