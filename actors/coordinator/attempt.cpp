@@ -21,7 +21,11 @@ size_t size_of(const wire::ShardsWritten& report) {
 
 Attempt::Next Attempt::next(uint32_t world_size) {
   if (!takes_reports() || state_.is(AttemptState::publishing_roster)) return Next::wait;
-  waiting_.erase_from(world_size);
+  const auto& waiting = std::as_const(waiting_);
+  for (auto each = waiting.lower_bound(world_size); each != waiting.end();
+       each = waiting.lower_bound(world_size)) {
+    waits_no_more(each->first);
+  }
   const bool all_reported = reported_.size() == world_size;
   if (state_.is(AttemptState::awaiting_reports)) return all_reported ? Next::commit : Next::wait;
   if (reported_.size() + waiting_.size() < world_size) return Next::wait;
@@ -80,7 +84,7 @@ Status Attempt::take(TimeNs now, const wire::ShardsWritten& report,
   SHOAL_RETURN_IF_ERROR(take_user(report));
   for (const wire::RankPlan& plan : report.plans) {
     auto [reported, fresh] = reported_.try_emplace(plan.rank, Reported{under, {}});
-    waiting_.erase(plan.rank);
+    waits_no_more(plan.rank);
     if (fresh) on_news(now);
     if (fresh) replicas_.take(plan.rank, plan.replicas);
     if (fresh || !roster_) continue;
@@ -119,14 +123,28 @@ std::shared_ptr<ExpectedPlans> Attempt::reported_under(Rank rank) const {
 
 void Attempt::wait_for_roster(TimeNs now, Rank rank, const Waiting& waiting) {
   if (!waiting_.contains(rank)) on_news(now);
+  set_waiting(rank, waiting);
+}
+
+void Attempt::set_waiting(Rank rank, const Waiting& waiting) {
+  waits_no_more(rank);
   waiting_.insert_or_assign(rank, waiting);
+  ++waiting_layouts_[waiting.layout_id];
+}
+
+void Attempt::waits_no_more(Rank rank) {
+  const auto known = waiting_.find(rank);
+  if (known == waiting_.end()) return;
+  const auto layout = waiting_layouts_.find(known->second.layout_id);
+  if (--layout->second == 0) waiting_layouts_.erase(layout);
+  waiting_.erase(rank);
 }
 
 bool Attempt::wait_for_plan(Rank rank, const Waiting& waiting) {
   if (reported_.contains(rank)) return false;
-  auto [known, fresh] = waiting_.try_emplace(rank, waiting);
-  if (fresh || known->second == waiting) return fresh;
-  known->second = waiting;
+  const auto known = waiting_.find(rank);
+  if (known != waiting_.end() && known->second == waiting) return false;
+  set_waiting(rank, waiting);
   return true;
 }
 

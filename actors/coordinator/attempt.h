@@ -184,6 +184,8 @@ class Attempt {
   // Collective. Returns whether this is news; a rank that has reported never waits.
   bool wait_for_plan(Rank rank, const Waiting& waiting);
   const base::PagedMap<Rank, Waiting>& waiting() const { return waiting_; }
+  // The layouts that these ranks have, each with the number of ranks.
+  const std::map<LayoutId, uint32_t>& waiting_layouts() const { return waiting_layouts_; }
   // The roster of the attempt's layouts is in the root. An error: a rank has reported other pieces than this
   // roster assigns to it.
   Status adopt_roster(std::shared_ptr<ExpectedPlans> roster);
@@ -214,6 +216,8 @@ class Attempt {
   std::optional<PlanGather> plan_gather;
 
  private:
+  void set_waiting(Rank rank, const Waiting& waiting);
+  void waits_no_more(Rank rank);
   Status take_user(const wire::ShardsWritten& report);
   Status check_same_pieces(const Reported& reported, Rank rank) const;
 
@@ -230,6 +234,7 @@ class Attempt {
   base::PagedMap<Rank, Reported> reported_;
   ReplicaComparison replicas_;
   base::PagedMap<Rank, Waiting> waiting_;  // not all have staged (collective)
+  std::map<LayoutId, uint32_t> waiting_layouts_;
   EarlyReports early_;
 };
 

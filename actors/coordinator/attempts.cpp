@@ -507,6 +507,14 @@ LayoutPtr Coordinator::find_layout(const Attempt& attempt, const LayoutId& id) c
 }
 
 bool Coordinator::has_layouts(const Attempt& attempt, EffectWriter& out) {
+  bool are_here = true, are_settled = true;
+  for (const auto& [layout, ranks] : attempt.waiting_layouts()) {
+    if (find_layout(attempt, layout)) continue;
+    are_here = false;
+    are_settled = are_settled && layouts_.is_requested(layout, nodes_);
+  }
+  // Each message of a node comes here, so the ranks are not looked at each time.
+  if (are_settled) return are_here;
   std::map<NodeId, std::vector<LayoutId>> wanted;
   bool all = true;
   // The last layout that is here, or requested already. Neighbouring ranks mostly have the same layout.

@@ -9,6 +9,11 @@ bool LayoutRequests::must_request(const LayoutId& id, NodeId node, const base::P
   return true;
 }
 
+bool LayoutRequests::is_requested(const LayoutId& id, const base::PagedSet<NodeId>& nodes) const {
+  const auto requested = requested_.find(id);
+  return requested != requested_.end() && nodes.contains(requested->second) && awaited_.contains(id);
+}
+
 void LayoutRequests::request_again(NodeId node) {
   std::erase_if(requested_, [&](const auto& requested) { return requested.second == node; });
 }

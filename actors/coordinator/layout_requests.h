@@ -16,6 +16,8 @@ class LayoutRequests {
   // Whether this node must send the layout. Another node may have been requested to; if that node is lost,
   // this one must. `nodes`: those that are not lost.
   bool must_request(const LayoutId& id, NodeId node, const base::PagedSet<NodeId>& nodes);
+  // Whether a node that is not lost was requested to send it, and it is awaited.
+  bool is_requested(const LayoutId& id, const base::PagedSet<NodeId>& nodes) const;
   // Forgets what this node was requested to send, because a request may be lost.
   void request_again(NodeId node);
 

@@ -31,20 +31,26 @@ void LoadGathering::join(TimeNs now, NodeId from, const wire::JoinLoad& message,
   }
   const auto before = load.members.find(from);
   const bool is_news = before == load.members.end() || before->second.ranks.size() < message.ranks.size();
-  load.members.insert_or_assign(from, message);
-  const bool was_shared = load.ranks > 0;
-  count_members(load);
+  const bool was_shared = load.sharing > 0;
+  if (before == load.members.end()) {
+    load.members.emplace(from, message);
+    count_member(load, message);
+  } else {
+    const wire::JoinLoad old = std::exchange(before->second, message);
+    const bool is_same = old.address.empty() == message.address.empty() &&
+                         old.ranks.size() == message.ranks.size() && old.quiet_ms == message.quiet_ms;
+    if (!is_same) count_members(load);
+  }
   if (!was_shared) load.first = now;
   const bool shares = !message.address.empty();
   if (is_news && shares) load.last = now;
   if (fresh) choose(message.id, out);
-  if (!shares && load.choice) {
-    return out.send(from, RoleKind::loader, bare(message.id, *load.choice));
-  }
+  const bool needs_choice_only = !shares && load.choice;
+  if (needs_choice_only) out.send(from, RoleKind::loader, bare(message.id, *load.choice));
   if (load.ranks >= message.world_size) {
     timers_.cancel(&load.timer, out);
     if (load.takes_members()) on(GatheringTrigger::all_joined, message.id, load, out);
-  } else if (load.takes_members() && load.timer == 0) {
+  } else if (!needs_choice_only && load.takes_members() && load.timer == 0) {
     wait(now, message.id, out);
   }
 }
@@ -57,14 +63,16 @@ void LoadGathering::forget(NodeId node) {
 }
 
 void LoadGathering::count_members(Load& load) const {
-  load.ranks = 0;
+  load.ranks = load.sharing = 0;
   load.quiet_ms = 0;
-  for (const auto& [node, member] : load.members) {
-    if (member.address.empty()) continue;
-    load.ranks += member.ranks.size();
-    load.quiet_ms = std::max(load.quiet_ms, member.quiet_ms);
-  }
-  load.quiet_ms = std::min(load.quiet_ms, config_.timeouts.load_gather_longest_ms);
+  for (const auto& [node, member] : load.members) count_member(load, member);
+}
+
+void LoadGathering::count_member(Load& load, const wire::JoinLoad& member) const {
+  load.ranks += member.ranks.size();
+  if (member.address.empty()) return;
+  load.sharing += member.ranks.size();
+  load.quiet_ms = std::max(load.quiet_ms, std::min(member.quiet_ms, config_.timeouts.load_gather_longest_ms));
 }
 
 void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
@@ -89,7 +97,7 @@ void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
 // Waits until no node has joined for a while.
 void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Load& load = loads_.at(id);
-  if (load.ranks == 0) return;  // no member shares
+  if (load.sharing == 0) return;
   const TimeNs quiet = TimeNs{load.quiet_ms} * kMillisecond;
   const TimeNs most =
       std::min(kMostQuietTimes * quiet, TimeNs{config_.timeouts.load_gather_most_ms} * kMillisecond);
@@ -104,8 +112,9 @@ void LoadGathering::wait(TimeNs now, const wire::LoadId& id, EffectWriter& out) 
 }
 
 void LoadGathering::on(GatheringTrigger trigger, const wire::LoadId& id, Load& load, EffectWriter& out) {
+  const bool was_chosen = load.state.is(GatheringState::chosen);
   load.state.on(trigger, counts_);
-  if (load.state.is(GatheringState::answered)) answer(id, load, out);
+  if (load.state.is(GatheringState::answered)) answer(id, load, was_chosen, out);
 }
 
 wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<LoadChooser::Chosen>& choice) {
@@ -117,11 +126,12 @@ wire::LoadRoster LoadGathering::bare(const wire::LoadId& id, const Result<LoadCh
 
 // Each node receives the hosts that have an id in common with it. Nodes with the same ids receive the same
 // message.
-void LoadGathering::answer(const wire::LoadId& id, Load& load, EffectWriter& out) {
+void LoadGathering::answer(const wire::LoadId& id, Load& load, bool was_chosen, EffectWriter& out) {
   timers_.cancel(&load.timer, out);
   const std::vector<Sharing> ranks = load.choice->ok() ? sharing_ranks(load) : std::vector<Sharing>();
   std::map<std::set<LayoutId>, std::shared_ptr<const WireBody>> made;
   for (const auto& [node, member] : load.members) {
+    if (was_chosen && member.address.empty()) continue;  // it has its answer since the choice
     std::set<LayoutId> groups;
     if (!member.address.empty()) {
       for (const wire::RankLayout& rank : member.ranks) groups.insert(rank.layout_id);

@@ -59,7 +59,8 @@ class LoadGathering {
   struct Load {
     uint64_t number = 0;  // in the order of loads
     std::map<NodeId, wire::JoinLoad> members;
-    uint64_t ranks = 0;     // of the members that share
+    uint64_t ranks = 0;     // of the members, also of those that do not share
+    uint64_t sharing = 0;   // of these, ranks of members that share
     uint32_t quiet_ms = 0;  // the longest that a sharing member requests
     TimeNs first = 0, last = 0;
     TimerId timer = 0;
@@ -77,10 +78,12 @@ class LoadGathering {
 
   void choose(const wire::LoadId& id, EffectWriter& out);
   void count_members(Load& load) const;
+  void count_member(Load& load, const wire::JoinLoad& member) const;
   void wait(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   // Makes the transition, and answers if it leads to `answered`.
   void on(GatheringTrigger trigger, const wire::LoadId& id, Load& load, EffectWriter& out);
-  void answer(const wire::LoadId& id, Load& load, EffectWriter& out);
+  // was_chosen: the checkpoint was chosen before the last node joined.
+  void answer(const wire::LoadId& id, Load& load, bool was_chosen, EffectWriter& out);
   static std::vector<Sharing> sharing_ranks(const Load& load);
   // Adds the ranks of these groups, and the addresses of their hosts.
   static void add_members(const std::vector<Sharing>& ranks, const std::set<LayoutId>& groups,

@@ -151,6 +151,7 @@ class Load {
 
   // --- the request ---
   local::Load request;  // targets and sharing are kept until the load is planned
+  uint64_t bytes = 0;   // of the targets, if it may share
   bool reads = false;
   bool reads_files = false;         // the client reads `own` itself
   std::optional<AttemptKey> fixed;  // the checkpoint that the client keeps open

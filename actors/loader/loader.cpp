@@ -21,7 +21,7 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
       Overloaded{[&](const event::FromClient& from) { on_client(now, from.client, *from.message, out); },
                  [&](const event::ClientLost& lost) { on_client_lost(now, lost.client, out); },
                  [&](const event::Received& received) {
-                   on_message(now, received.from, *received.message.body, out);
+                   on_message(now, received.from, received.message.body, out);
                  },
                  [&](const event::OperationDone& done) { operations_.done(now, done, out); },
                  [&](const event::TimerFired& timer) { timers_.fired(now, timer, out); },
@@ -89,13 +89,16 @@ void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& m
       message);
 }
 
-void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out) {
+void Loader::on_message(TimeNs now, NodeId from, const std::shared_ptr<const WireBody>& body,
+                        EffectWriter& out) {
   const auto exchange_of = [&](const wire::LoadId& id) -> ChunkExchange* {
     auto round = rounds_.find(id);
     return round == rounds_.end() ? nullptr : round->second.exchange.get();
   };
   std::visit(
-      Overloaded{[&](const wire::LoadRoster& roster) { on_roster(now, roster, out); },
+      Overloaded{[&](const wire::LoadRoster& roster) {
+                   on_roster(now, std::shared_ptr<const wire::LoadRoster>(body, &roster), out);
+                 },
                  [&](const wire::ChunkRequest& request) { on_request(now, from, request, out); },
                  [&](const wire::ChunkData& chunk) {
                    if (ChunkExchange* exchange = exchange_of(chunk.id)) exchange->on_data(now, chunk, out);
@@ -115,7 +118,7 @@ void Loader::on_message(TimeNs now, NodeId from, const WireBody& body, EffectWri
                                 wire::Superseded, wire::RanksEnded, wire::LocalPlans, wire::GlobalPlan,
                                 wire::PlanGathering, wire::JoinLoad, wire::SaveProgress,
                                 wire::ManifestsPublished> auto&) {}},
-      body);
+      *body);
 }
 
 Load* Loader::find(const LoadRef& ref) {
@@ -242,13 +245,14 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
   SHOAL_CHECK(fresh);
   found->second.reads = reads;
   found->second.reads_files = reads && request.reads_files && config_.clients_read_files;
+  const bool asks = is_worth_asking(found->second);
   // The layout of many small tensors takes more memory than the window.
-  if (!is_worth_asking(request)) found->second.request.sharing.reset();
+  if (!asks) found->second.request.sharing.reset();
   if (reads) found->second.slab_bytes = slab->second;
   if (request.of != 0) {
     if (const auto kept = open_.kept({client, request.of})) {
       found->second.fixed = kept;
-      return is_worth_asking(request) ? enter_round(now, id, out) : hold(now, id, *kept, out);
+      return asks ? enter_round(now, id, out) : hold(now, id, *kept, out);
     }
     return fail(now, id, Status(Code::unavailable, "this node has no such checkpoint open"), out);
   }
@@ -258,7 +262,7 @@ void Loader::on_load(TimeNs now, ClientId client, const local::Load& request, Ef
                                        " checkpoints are open, which is the most that this node keeps open"),
                 out);
   }
-  if (is_worth_asking(request)) return enter_round(now, id, out);
+  if (asks) return enter_round(now, id, out);
   choose(now, id, out);
 }
 
@@ -394,10 +398,6 @@ void Loader::begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoi
   }
   const local::LoadTargets& targets = load.request.targets;
   if (targets.empty()) return read_all(now, id, std::make_shared<const ReadPlan>(), out);
-  if (Status status = compare_targets(stored.locator(), targets); !status.ok()) {
-    return fail(now, id, status.with_context(to_string(stored.key()) + " does not have what this load needs"),
-                out);
-  }
   auto plan = config_.plans->reads(stored, targets);
   if (!plan.ok()) return fail(now, id, plan.status(), out);
   if ((*plan)->objects.empty()) return read_all(now, id, std::move(*plan), out);

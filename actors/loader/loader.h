@@ -65,7 +65,7 @@ class Loader final : public Role {
   // The load to which an operation belongs; nullptr: it has ended.
   Load* find(const LoadRef& ref);
   LoadRef ref_of(const LoadKey& id) const { return {id, loads_.at(id).number()}; }
-  void on_message(TimeNs now, NodeId from, const WireBody& body, EffectWriter& out);
+  void on_message(TimeNs now, NodeId from, const std::shared_ptr<const WireBody>& body, EffectWriter& out);
 
   // --- which checkpoint ---
   // `tried`: attempts from this one up could not be completed.
@@ -112,17 +112,18 @@ class Loader final : public Role {
   void end_complete(TimeNs now, Loads::iterator load, EffectWriter& out);
 
   // --- together (rounds.cpp) ---
-  static bool is_worth_asking(const local::Load& request);
+  static bool is_worth_asking(Load& load);  // notes the bytes of its targets
   static LayoutId shared_by(const local::Load::Sharing& sharing);
   void enter_round(TimeNs now, const LoadKey& id, EffectWriter& out);
   void join_round(Round& round, const LoadKey& id);
   bool are_all_here(const Round& round) const;
+  bool hold_all_alone(const Round& round) const;  // whether no other rank needs what its ranks load
   uint32_t quiet_ms_of(const Round& round) const;
   void begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void ask_again(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void ask(TimeNs now, const wire::LoadId& id, EffectWriter& out);
   void ask_later(TimeNs now, const wire::LoadId& id, EffectWriter& out);
-  void on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out);
+  void on_roster(TimeNs now, const std::shared_ptr<const wire::LoadRoster>& answer, EffectWriter& out);
   bool is_named(const LoadKey& id, const wire::LoadRoster& roster) const;
   void read_without_sharing(TimeNs now, const wire::LoadId& id,
                             EffectWriter& out);  // if the coordinator does not answer

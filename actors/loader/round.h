@@ -86,7 +86,8 @@ class Round {
 
   // --- from planning on ---
   std::optional<LoadChooser::Chosen> chosen;
-  wire::LoadRoster roster;
+  // As the coordinator has sent it. It may name many hosts, so rounds do not copy it.
+  std::shared_ptr<const wire::LoadRoster> roster = std::make_shared<const wire::LoadRoster>();
   std::map<LoadKey, std::shared_ptr<const ReadPlan>> planned;
   std::vector<LoadKey> users;                  // of the exchange, by number
   uint32_t own_host = 0;                       // its number in the exchange

@@ -27,9 +27,11 @@ uint64_t bytes_of(const local::Load& request) {
 
 }  // namespace
 
-bool Loader::is_worth_asking(const local::Load& request) {
+bool Loader::is_worth_asking(Load& load) {
+  const local::Load& request = load.request;
   if (!request.sharing || request.targets.empty() || request.sharing->world_size < 2) return false;
-  return request.sharing->method == LoadMethod::two_stage || bytes_of(request) >= kShareFromBytes;
+  load.bytes = bytes_of(request);
+  return request.sharing->method == LoadMethod::two_stage || load.bytes >= kShareFromBytes;
 }
 
 // Ranks with equal layouts share, unless they restrict sharing to certain ranks.
@@ -81,15 +83,15 @@ void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
 }
 
 void Loader::join_round(Round& round, const LoadKey& id) {
-  const local::Load& request = loads_.at(id).request;
-  const local::Load::Sharing& sharing = *request.sharing;
+  const Load& load = loads_.at(id);
+  const local::Load::Sharing& sharing = *load.request.sharing;
   round.loads.push_back(id);
   round.world_size = sharing.world_size;
   if (sharing.method == LoadMethod::direct) return;
   round.ranks[sharing.rank] = shared_by(sharing);
   round.shares = true;
   round.insists = round.insists || sharing.method == LoadMethod::two_stage;
-  round.bytes += bytes_of(request);
+  round.bytes += load.bytes;
 }
 
 bool Loader::are_all_here(const Round& round) const {
@@ -106,9 +108,23 @@ uint32_t Loader::quiet_ms_of(const Round& round) const {
       std::clamp<uint64_t>(round.bytes / kReadBytesPerMs, timeouts.load_gather_quiet_ms, longest));
 }
 
-// A node that shares first opens the address at which peers reach it.
+bool Loader::hold_all_alone(const Round& round) const {
+  std::map<LayoutId, std::pair<LayoutPtr, std::set<Rank>>> ranks;
+  for (const LoadKey& id : round.loads) {
+    const local::Load::Sharing& sharing = *loads_.at(id).request.sharing;
+    auto& [layout, of_layout] = ranks[sharing.layout->id()];
+    layout = sharing.layout;
+    of_layout.insert(sharing.rank);
+  }
+  return std::ranges::all_of(
+      ranks, [](const auto& each) { return hold_alone(*each.second.first, each.second.second); });
+}
+
+// A node that shares first opens the address at which peers reach it. If no other node needs any of its
+// bytes, it asks for the checkpoint alone: a roster of many hosts would be of no use to it.
 void Loader::begin_asking(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
+  if (round.shares && !round.insists && are_all_here(round) && hold_all_alone(round)) round.shares = false;
   round.asked_since = now;
   round.backoff.emplace(config_.timeouts);
   if (!round.shares || address_) {
@@ -142,8 +158,9 @@ void Loader::ask(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   if (round.shares && address_ && !address_->empty()) {
     join.address = *address_;
     join.quiet_ms = quiet_ms_of(round);
-    for (const auto& [rank, shared_by] : round.ranks) join.ranks.push_back({rank, shared_by});
   }
+  // Also of a node that does not share, so that nobody waits for its ranks.
+  for (const auto& [rank, shared_by] : round.ranks) join.ranks.push_back({rank, shared_by});
   out.send(kCoordinatorNode, RoleKind::coordinator, std::move(join));
   ask_later(now, id, out);
 }
@@ -200,7 +217,8 @@ bool Loader::is_named(const LoadKey& id, const wire::LoadRoster& roster) const {
   });
 }
 
-void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter& out) {
+void Loader::on_roster(TimeNs now, const std::shared_ptr<const wire::LoadRoster>& answer, EffectWriter& out) {
+  const wire::LoadRoster& roster = *answer;
   auto found = rounds_.find(roster.id);
   if (found == rounds_.end() || !found->second.awaits_answer()) return;
   Round& round = found->second;
@@ -221,7 +239,7 @@ void Loader::on_roster(TimeNs now, const wire::LoadRoster& roster, EffectWriter&
     return;
   }
   round.chosen = LoadChooser::Chosen{roster.key, roster.passed_over};
-  round.roster = roster;
+  round.roster = answer;
   for (const LoadKey& load : loads) {
     loads_.at(load).passed_over = roster.passed_over;
     const AttemptKey key = loads_.at(load).fixed.value_or(roster.key);
@@ -270,7 +288,7 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
     const Load& load = loads_.at(id);
     const local::Load::Sharing& sharing = *load.request.sharing;
     const LayoutId shared = shared_by(sharing);
-    const auto& named = round.roster.groups;
+    const auto& named = round.roster->groups;
     const auto group = std::find(named.begin(), named.end(), shared);
     std::unique_ptr<LoadGroups>& of_layout = groups[shared];
     if (of_layout == nullptr && group != named.end() && sharing.method != LoadMethod::direct) {
@@ -279,10 +297,15 @@ std::vector<UserReads> Loader::reads_of_users(const Round& round, uint32_t own_h
     }
     UserReads user{round.planned.at(id), {}, 0};
     const local::LoadTargets& targets = load.request.targets;
+    const std::vector<LayoutEntry>& entries = sharing.layout->entries();
+    size_t next = 0;  // targets are usually in the order of the layout
+    user.hosts.reserve(targets.size());
     for (size_t t = 0; t < targets.size(); ++t) {
-      const std::optional<uint32_t> entry = sharing.layout->find(targets.fqn(t));
+      const bool is_next = next < entries.size() && entries[next].fqn == targets.fqn(t);
+      const std::optional<size_t> entry = is_next ? next : sharing.layout->find(targets.fqn(t));
+      if (entry) next = *entry + 1;
       const bool has_group = of_layout != nullptr && entry && targets.kind(t) == LayoutEntry::Kind::tensor;
-      HostGroup hosts = has_group ? of_layout->hosts_of(sharing.layout->entries()[*entry]) : nullptr;
+      HostGroup hosts = has_group ? of_layout->hosts_of(*entry) : nullptr;
       user.hosts.push_back(hosts != nullptr && hosts->size() > 1 ? std::move(hosts) : nullptr);
     }
     users.push_back(std::move(user));
@@ -307,7 +330,7 @@ void Loader::build_exchange(TimeNs now, const wire::LoadId& id, uint64_t buffer_
     load.request.sharing.reset();
   }
   ChunkExchange::Settings settings{id,
-                                   std::exchange(round.roster, {}).addresses,
+                                   {round.roster, &round.roster->addresses},
                                    round.own_host,
                                    buffer_bytes,
                                    may_go_direct,
@@ -379,7 +402,7 @@ void Loader::send_pending_later(TimeNs now, const wire::LoadId& id, EffectWriter
     if (found == rounds_.end() || found->second.is_settled()) return;
     const Round& round = found->second;
     if (then_now - round.early_since > kMostDeadlinesEarly * deadline) return;
-    const std::optional<uint32_t> own_host = own_host_in(round.roster);
+    const std::optional<uint32_t> own_host = own_host_in(*round.roster);
     for (const auto& [from, wanted] : round.early) {
       if (!round.is(RoundState::awaiting_memory))
         then_out.send(from, RoleKind::loader, wire::ChunksPending{id, wanted.chunks, own_host});

@@ -43,9 +43,12 @@ void Loader::wait_for_window(const LoadKey& id, Load& load, std::shared_ptr<cons
 // Half of the budget is for chunks, if the windows leave that much.
 void Loader::request_gathering(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  const std::optional<uint32_t> host = own_host_in(round.roster);
-  if (!host) round.roster.addresses = {""};  // only this host
-  if (!host) round.roster.groups.clear();
+  const std::optional<uint32_t> host = own_host_in(*round.roster);
+  if (!host) {
+    wire::LoadRoster only_this;
+    only_this.addresses = {""};
+    round.roster = std::make_shared<const wire::LoadRoster>(std::move(only_this));
+  }
   round.own_host = host.value_or(0);
   round.users = round.loads;
   round.reads = reads_of_users(round, round.own_host);

@@ -53,6 +53,9 @@ std::shared_ptr<StoredCheckpoint> PlanSource::stored(std::shared_ptr<const stora
 
 Result<std::shared_ptr<const ReadPlan>> PlanSource::reads(StoredCheckpoint& stored,
                                                           const local::LoadTargets& targets) {
+  if (Status status = compare_targets(stored.locator(), targets); !status.ok()) {
+    return status.with_context(to_string(stored.key()) + " does not have what this load needs");
+  }
   SHOAL_ASSIGN_OR_RETURN(ReadPlan plan, plan_reads(stored, targets));
   return std::make_shared<const ReadPlan>(std::move(plan));
 }

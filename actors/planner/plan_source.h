@@ -44,8 +44,9 @@ class PlanSource {
   virtual std::shared_ptr<const Metadata> metadata(const storage::Decision& decision);  // metadata_of
   // What loads of a committed checkpoint compute from its manifest.
   virtual std::shared_ptr<StoredCheckpoint> stored(std::shared_ptr<const storage::Decision> committed);
+  // compare_targets, then plan_reads
   virtual Result<std::shared_ptr<const ReadPlan>> reads(StoredCheckpoint& stored,
-                                                        const local::LoadTargets& targets);  // plan_reads
+                                                        const local::LoadTargets& targets);
   virtual std::shared_ptr<const ReadBatches> batches(std::shared_ptr<const ReadPlan> plan,
                                                      uint64_t part_bytes);
   virtual std::shared_ptr<const ChunkPlan> chunks(const std::vector<UserReads>& users);  // plan_chunks

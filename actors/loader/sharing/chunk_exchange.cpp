@@ -135,7 +135,7 @@ void ChunkExchange::send_requests(EffectWriter& out) {
       const size_t end = std::min(peer.to_request.size(), at + kMaxChunksPerMessage);
       auto begin = peer.to_request.begin() + static_cast<std::ptrdiff_t>(at);
       wire::ChunkRequest request{settings_.id, {begin, begin + static_cast<std::ptrdiff_t>(end - at)}};
-      out.send_to(settings_.addresses[host], RoleKind::loader, std::move(request));
+      out.send_to((*settings_.addresses)[host], RoleKind::loader, std::move(request));
     }
     peer.to_request.clear();
   }
@@ -377,7 +377,7 @@ void ChunkExchange::on_request(TimeNs now, NodeId from, const wire::ChunkRequest
     } else if (held_[*found].state.is(ChunkState::here) && !trial_.is_in_progress()) {
       serve(now, *found, from, out);
       if (may_release(held_[*found], *found)) release(*found);
-    } else if (held_[*found].requesters.size() < settings_.addresses.size()) {
+    } else if (held_[*found].requesters.size() < settings_.addresses->size()) {
       held_[*found].requesters.push_back(from);
     }
   }

@@ -41,7 +41,7 @@ class ChunkExchange {
  public:
   struct Settings {
     wire::LoadId id;
-    std::vector<std::string> addresses;  // of hosts, by their numbers
+    std::shared_ptr<const std::vector<std::string>> addresses;  // of hosts, by their numbers
     uint32_t own_host = 0;
     uint64_t buffer_bytes = 0;
     bool may_go_direct = true;  // if this node reads faster than it receives

@@ -38,7 +38,7 @@ void ChunkExchange::give_up_peers(TimeNs now, EffectWriter& out) {
   }
   if (late.empty()) return;
   for (uint32_t host : late) {
-    out.warning("shared load: " + settings_.addresses[host] +
+    out.warning("shared load: " + (*settings_.addresses)[host] +
                 " has sent nothing in time; this node requests no more chunks from it");
     for (uint32_t group = 0; group < plan_.groups.size(); ++group) {
       if (plan_.groups[group] == nullptr) continue;
@@ -140,7 +140,7 @@ void ChunkExchange::send_cancelled(const std::vector<uint32_t>& chunks, EffectWr
   }
   static_assert(kReadAheadChunks <= kMaxChunksPerMessage);
   for (auto& [host, numbers] : cancelled) {
-    out.send_to(settings_.addresses[host], RoleKind::loader,
+    out.send_to((*settings_.addresses)[host], RoleKind::loader,
                 wire::ChunksCancelled{settings_.id, std::move(numbers)});
   }
 }

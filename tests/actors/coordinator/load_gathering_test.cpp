@@ -214,6 +214,18 @@ TEST_F(AGathering, TellsWhoSharesNothingTheCheckpointAsSoonAsItIsChosen) {
   EXPECT_TRUE(notified(kA).empty()) << "which waits for others";
 }
 
+TEST_F(AGathering, WaitsForNoRankOfAHostThatSharesNothing) {
+  join(kA, "a:1", 0, 4);
+  choose();
+  wire::JoinLoad alone{kLoadOfLatest, world_size_, "", {}, 0};
+  for (Rank rank = 4; rank < 8; ++rank) alone.ranks.push_back({rank, layout(1)});
+  coordinator_.receive(kB, RoleKind::loader, alone);
+  ASSERT_EQ(notified(kA).size(), 1u) << "all ranks have come";
+  EXPECT_THAT(notified(kA)[0].addresses, ElementsAre("a:1"));
+  ASSERT_EQ(notified(kB).size(), 1u);
+  EXPECT_TRUE(notified(kB)[0].addresses.empty());
+}
+
 TEST_F(AGathering, BeginsToWaitWithTheFirstThatShares) {
   join(kA, "", 0, 4);
   choose();

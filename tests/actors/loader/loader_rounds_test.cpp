@@ -180,6 +180,15 @@ TEST(ALoaderThatAsksWhoSharesWithIt, NamesTheRanksThatCameSince) {
   EXPECT_EQ(host.joins()[2].ranks.size(), 4u);
 }
 
+TEST(ALoaderThatAsksWhoSharesWithIt, RequestsTheCheckpointAloneIfNoOtherHostNeedsItsBytes) {
+  ManyRanks host;
+  for (Rank rank = 0; rank < 4; ++rank) host.load(rank, LoadMethod::automatic, 1 << 14);
+  EXPECT_EQ(host.started<operation::ListenToPeers>(), 0u) << "no peer needs its address";
+  ASSERT_EQ(host.joins().size(), 1u);
+  EXPECT_EQ(host.joins()[0].address, "");
+  EXPECT_EQ(host.joins()[0].ranks.size(), 4u) << "so that nobody waits for these";
+}
+
 TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowOf) {
   ManyRanks host;
   host.load(0, LoadMethod::two_stage);

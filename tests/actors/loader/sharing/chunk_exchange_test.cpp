@@ -107,7 +107,9 @@ class AnExchange : public ::testing::Test {
     std::vector<std::string> addresses;
     for (uint32_t host = 0; host < hosts; ++host) addresses.push_back("host" + std::to_string(host));
     auto role = std::make_unique<ExchangeRole>(
-        plan_, ChunkExchange::Settings{kLoadOfLatest, addresses, own, 128 * kMiB, may_go_direct, kDeadline},
+        plan_,
+        ChunkExchange::Settings{kLoadOfLatest, std::make_shared<std::vector<std::string>>(addresses), own,
+                                128 * kMiB, may_go_direct, kDeadline},
         gives_room_);
     role_ = role.get();
     node_.emplace(std::move(role));
