@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "base/owned_fd.h"
 #include "base/read_ahead.h"
@@ -105,7 +106,11 @@ class PosixFolder final : public OpenFolder {
     return open_at(fd_.get(), name.c_str(), O_NOFOLLOW, folder);
   }
   int make_folder(const std::string& name) override {
-    return mkdirat(fd_.get(), name.c_str(), kFolderMode) < 0 ? errno : 0;
+    if (mkdirat(fd_.get(), name.c_str(), kFolderMode) < 0) return errno;
+    if (const auto owner = owner_to_be()) {
+      (void)!fchownat(fd_.get(), name.c_str(), owner->uid, owner->gid, AT_SYMLINK_NOFOLLOW);
+    }
+    return 0;
   }
   int open_file(const std::string& name, std::unique_ptr<OpenFile>* file) override {
     int fd = -1;
@@ -124,8 +129,10 @@ class PosixFolder final : public OpenFolder {
     int fd = -1;
     int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int error = retried([&] { return fd = openat(fd_.get(), name.c_str(), flags, kFileMode); });
-    if (error == 0) *file = std::make_unique<PosixFile>(fd);
-    return error;
+    if (error != 0) return error;
+    *file = std::make_unique<PosixFile>(fd);
+    if (const auto owner = owner_to_be()) (void)!fchown(fd, owner->uid, owner->gid);
+    return 0;
   }
   int link(const std::string& from, const std::string& to) override {
     return linkat(fd_.get(), from.c_str(), fd_.get(), to.c_str(), 0) < 0 ? errno : 0;
@@ -155,6 +162,19 @@ class PosixFolder final : public OpenFolder {
   }
 
  private:
+  struct Owner {
+    uid_t uid = 0;
+    gid_t gid = 0;
+  };
+  // What the superuser creates in a folder belongs to the owner of the folder, as far as the file system
+  // permits. Otherwise, after `sudo shoal pin`, the owner's jobs could not write to `pins/`. None: leave it.
+  std::optional<Owner> owner_to_be() const {
+    struct stat info;
+    if (geteuid() != 0 || fstat(fd_.get(), &info) < 0) return std::nullopt;
+    if (info.st_uid == 0 && info.st_gid == 0) return std::nullopt;
+    return Owner{info.st_uid, info.st_gid};
+  }
+
   base::OwnedFd fd_;
 };
 

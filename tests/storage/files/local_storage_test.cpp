@@ -63,6 +63,25 @@ TEST_P(StorageContract, CreatesOnceAndThenKeepsTheFirst) {
   EXPECT_THAT(names(storage(), "a/b"), ElementsAre("c")) << "no temporary is left";
 }
 
+// Regression: after `sudo shoal pin` in another user's root, that user's loads could not pin.
+TEST(TheSuperuser, GivesWhatItCreatesToTheOwnerOfTheFolder) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs the superuser";
+  constexpr uid_t kUser = 12345;
+  constexpr gid_t kGroup = 23456;
+  MemoryFolder root;
+  ASSERT_EQ(chown(root.path().c_str(), kUser, kGroup), 0);
+  PosixFileSystem posix;
+  auto storage = LocalStorage::open(posix, root.path(), random_128());
+  ASSERT_OK(storage.status());
+  ASSERT_OK((*storage)->create_exclusive("pins/mine", as_view("one")).status());
+  for (const char* path : {"/pins", "/pins/mine"}) {
+    struct stat info;
+    ASSERT_EQ(stat((root.path() + path).c_str(), &info), 0);
+    EXPECT_EQ(info.st_uid, kUser) << path;
+    EXPECT_EQ(info.st_gid, kGroup) << path;
+  }
+}
+
 TEST_P(StorageContract, LetsExactlyOneOfManyThreadsCreate) {
   std::atomic<int> winners{0};
   std::vector<std::thread> threads;
