@@ -1178,6 +1178,7 @@ class JobRuns {
     while (holds() && events_.now() < until && !events_.empty()) events_.run_next();
   }
   void settle() {
+    has_saved_all_ = true;
     end_reads();
     if (!violation_) free_slabs();
     if (!violation_) end_leases();
@@ -1272,8 +1273,9 @@ class JobRuns {
     if (const actors::TimeNs attached = current().attached_at(); events_.now() < attached) {
       return events_.schedule(attached, [this, &failure] { begin(failure); });
     }
-    const bool ends_job = scenario_.max_restarts != 0 && failure.kind != Failure::Kind::job_restarts &&
-                          !current().has_failed() && current().ends_trainers(failure);
+    const bool ends_job = scenario_.max_restarts != 0 && !has_saved_all_ &&
+                          failure.kind != Failure::Kind::job_restarts && !current().has_failed() &&
+                          current().ends_trainers(failure);
     const bool waits = current().is_connecting() && !ends_job && !is_of_disk(failure.kind);
     if (waits) {
       return events_.schedule(events_.now() + kWaitToConnectNs, [this, &failure] { begin(failure); });
@@ -1336,6 +1338,7 @@ class JobRuns {
   uint64_t restarts_ = 0;
   uint32_t is_restarting_ = 0;  // restarts whose run has not begun
   bool has_given_up_ = false;
+  bool has_saved_all_ = false;  // the job has ended, and its nodes finish their duties
   actors::TimeNs failures_end_ = 0;
   Status failure_;
   std::optional<Violation> violation_;

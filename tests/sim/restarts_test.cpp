@@ -127,6 +127,26 @@ TEST(AFailureThatEndsNoTrainer, EndsNoJob) {
   EXPECT_TRUE(report.saves.back().is_committed());
 }
 
+// A hanging disk holds slabs for minutes after the last save is decided.
+TEST(AFailureAfterTheLastSave, StartsNoJobAgain) {
+  Scenario scenario = that_starts_again({});
+  scenario.ranks = 16;
+  scenario.ranks_per_host = 4;
+  scenario.model = "tiny";
+  scenario.mode = SaveMode::collective;
+  scenario.interval_ms = 3'000;
+  scenario.saves = 3;
+  Failure hangs{Kind::disk_hangs, 3'631}, full{Kind::disk_full, 5'150, 2}, vanishes{Kind::vanishes, 26'939};
+  hangs.for_ms = 601'015;
+  full.for_ms = 14'405;
+  vanishes.rank = 10;
+  scenario.failures = {hangs, full, vanishes};
+  const SimulationReport report = simulated(scenario);
+  EXPECT_FALSE(report.violation) << report.violation->what;
+  EXPECT_THAT(report.restarts, IsEmpty());
+  EXPECT_FALSE(report.has_given_up);
+}
+
 TEST(ARestart, MayUseFewerHosts) {
   Scenario scenario = that_starts_again({{Kind::dies, 15'000, 3}});
   scenario.restart_ranks = 32;
