@@ -64,26 +64,23 @@ void RunStart::add_read(StorageSteps& steps, uint64_t records) const {
   steps.push_back({StepKind::read, records * kClaimBytes});
 }
 
-// open_root and probe_storage: the probe's file is created, read and refused once, and then listed among
-// those of the nodes that do the same now.
+// open_root and probe_storage: the probe's file is created in a folder of its own, read, refused once, and
+// then listed.
 void RunStart::open_root(size_t node) {
   StorageSteps steps;
   add_read(steps, 1);
   if (!costs_.storage.is_objects) steps.push_back({StepKind::sync, 1});
   add_create(steps);
   run(node, std::move(steps), [this, node] {
-    ++probes_;
     StorageSteps proof;
+    if (!costs_.storage.is_objects) proof.push_back({StepKind::change, 1});  // its folder
     add_read(proof, 1);
     add_create(proof);
     run(node, std::move(proof), [this, node] {
-      StorageSteps last{{StepKind::list, probes_}};
+      StorageSteps last{{StepKind::list, 1}};
       if (costs_.storage.is_objects) last.push_back({StepKind::change, kChangesOfMultipart});
-      last.push_back({StepKind::change, 1});
-      run(node, std::move(last), [this, node] {
-        --probes_;
-        node == 0 ? claim() : connect(node, 0);
-      });
+      last.push_back({StepKind::change, costs_.storage.is_objects ? uint64_t{1} : uint64_t{2}});
+      run(node, std::move(last), [this, node] { node == 0 ? claim() : connect(node, 0); });
     });
   });
 }

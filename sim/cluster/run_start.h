@@ -63,7 +63,6 @@ class RunStart {
   const Costs costs_;
   const Job job_;
   std::function<void()> claimed_, connected_;
-  uint64_t probes_ = 0;  // files of nodes that prove the storage now
   bool serves_ = false, has_stopped_ = false;
   std::vector<actors::TimeNs> thread_free_;  // by node: of its transport
   size_t joined_ = 0;

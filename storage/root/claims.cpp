@@ -237,7 +237,9 @@ Result<RootId> restore_root_id(Storage& storage) {
 }
 
 Status probe_storage(Storage& storage, const Nonce& nonce) {
-  std::string name = nonce.to_hex(), path = std::string(kProbesFolder) + "/" + name;
+  // A folder of its own: nodes that start together would list each other's files, as many as their square.
+  const std::string name = "probe", folder = std::string(kProbesFolder) + "/" + nonce.to_hex();
+  const std::string path = folder + "/" + name;
   auto refuse = [&](std::string_view what) {
     return Status(Code::refused,
                   fmt::format("root {} cannot hold checkpoints: {}", storage.describe(), what));
@@ -253,12 +255,13 @@ Status probe_storage(Storage& storage, const Nonce& nonce) {
                       : "the object store ignores the condition If-None-Match of a PUT, so two "
                         "writers could both commit");
   }
-  SHOAL_ASSIGN_OR_RETURN(auto listed, storage.list(kProbesFolder));
+  SHOAL_ASSIGN_OR_RETURN(auto listed, storage.list(folder));
   bool found = std::any_of(listed.begin(), listed.end(),
                            [&](const ObjectInfo& object) { return object.name == name; });
   if (!found) return refuse("a listing lacks a file that was just created");
   SHOAL_RETURN_IF_ERROR(storage.check_rules(path));
   SHOAL_RETURN_IF_ERROR(storage.remove(path));
+  (void)storage.remove_folder(folder);  // what is left of it has no meaning
   return ok_status();
 }
 
