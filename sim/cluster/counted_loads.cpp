@@ -52,8 +52,10 @@ const CountedLoads::Sharded& CountedLoads::sharded_by(const Layout& layout) {
   return sharded;
 }
 
-// Replicas hold the same values, so the wanted bytes are computed once for all of them.
+// Replicas hold the same values, so the wanted bytes are computed once for all of them, and for all ranks
+// of a class.
 const CountedLoads::Wanted& CountedLoads::wanted_by(Rank rank) {
+  if (classes_) rank = classes_->like(rank);
   const Layout& layout = *job_.layout_of(rank);
   const Sharded& sharded = sharded_by(layout);
   if (!sharded.by_meshes_only) return work_out(rank);
@@ -95,12 +97,23 @@ const CountedLoads::Wanted& CountedLoads::work_out(Rank rank) {
     for (const Box& box : boxes[i]) found->second.bytes += box.elements() * dtype_bytes(entry.dtype).value();
     targets.push_back({value_fqn(entry, rank), entry.kind, entry.dtype, entry.shape, std::move(boxes[i])});
   }
+  if (classes_) cluster_.counted_root().plans()->will_be_shared(targets);
   return found->second;
+}
+
+void CountedLoads::find_classes() {
+  if (job_.payload != nullptr || !job_.has_classes)
+    return;  // a payload is compared with what each rank wants
+  std::vector<LayoutPtr> layout_of;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) layout_of.push_back(job_.layout_of(rank));
+  classes_ =
+      std::make_unique<LoadClasses>(cluster_.counted_root(), std::move(layout_of), job_.ranks_per_host);
 }
 
 void CountedLoads::start() {
   cluster_.start(
       [this](actors::ClientId client, const local::LocalMessage& message) { listen(client, message); });
+  find_classes();
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     cluster_.attach(node_of(rank), rank);
     bytes_wanted_ += wanted_by(rank).bytes;
@@ -111,6 +124,7 @@ void CountedLoads::start() {
 
 void CountedLoads::load_with_retries() {
   retries_ = true;
+  find_classes();
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     bytes_wanted_ += wanted_by(rank).bytes;
     ask(rank);
@@ -124,6 +138,7 @@ void CountedLoads::forget_wanted() {
   if (job_.payload != nullptr) return;  // which is compared with what each rank wants
   by_place_.clear();
   wanted_.clear();
+  classes_.reset();  // the root changes from now on
 }
 
 void CountedLoads::ask(Rank rank) {

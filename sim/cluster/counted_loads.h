@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "sim/cluster/load_classes.h"
 #include "sim/cluster/received_values.h"
 #include "sim/cluster/virtual_cluster.h"
 
@@ -30,6 +32,7 @@ class CountedLoads {
     LoadMethod method = LoadMethod::automatic;
     bool falls_back = false;           // passes over a damaged checkpoint
     StoredPayload* payload = nullptr;  // if not null, loads are compared with what it has stored
+    bool has_classes = true;           // false: each rank asks for what it wants itself
     const LayoutPtr& layout_of(Rank rank) const { return layouts[uint64_t{rank} * layouts.size() / ranks]; }
   };
   // Each rank loads as soon as it has attached. `events`, `cluster` and `profile` must outlive this object.
@@ -84,6 +87,7 @@ class CountedLoads {
   const Wanted& wanted_by(Rank rank);  // valid until forget_wanted
   const Wanted& work_out(Rank rank);
   void forget_wanted();
+  void find_classes();
   // Which dimensions of a layout's meshes distinguish the shards of one rank from those of another rank.
   struct Sharded {
     bool by_meshes_only = true;          // nothing else distinguishes them
@@ -98,6 +102,7 @@ class CountedLoads {
   const Job job_;
   std::unordered_map<Hash128, Wanted> wanted_;  // shared by ranks that want the same bytes
   std::unordered_map<const Layout*, Sharded> sharded_;
+  std::unique_ptr<LoadClasses> classes_;                 // while all ranks ask; null: each asks for its own
   std::unordered_map<Hash128, const Wanted*> by_place_;  // the same, by layout and coordinates in its meshes
   std::vector<actors::TimeNs> found_, loaded_, copies_until_;
   std::vector<uint32_t> requests_;        // number of requests of each rank

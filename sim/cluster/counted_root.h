@@ -102,6 +102,11 @@ class CountedRoot final : public RootView {
   std::optional<actors::TimeNs> deleted_at(const AttemptKey& key) const override;
   std::optional<AttemptKey> wrongly_deleted() const override { return wrongly_deleted_; }
 
+  // Whether no generation has another roster than this one.
+  bool has_only_roster(const RosterId& id) const;
+  // Appends number, size and bytes of the header of each file of this rank. Needs will_be_loaded().
+  void add_header_bytes(const AttemptKey& key, Rank rank, std::vector<uint64_t>& out) const;
+
   bool has_roster() const override { return first_rosters_.contains(epoch_.generation); }
   // Bytes of all records (decisions, rosters, rank manifests) created so far.
   uint64_t record_bytes() const { return record_bytes_; }

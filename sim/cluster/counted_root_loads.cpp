@@ -269,6 +269,23 @@ StorageSteps CountedRoot::read_ranges(const std::vector<actors::operation::ReadR
   return steps;
 }
 
+bool CountedRoot::has_only_roster(const RosterId& id) const {
+  return std::ranges::all_of(rosters_of_, [&](const auto& of_generation) {
+    return std::ranges::all_of(of_generation.second, [&](const storage::RosterRecord& record) {
+      return record.world->roster.id() == id;
+    });
+  });
+}
+
+void CountedRoot::add_header_bytes(const AttemptKey& key, Rank rank, std::vector<uint64_t>& out) const {
+  for (uint32_t file = 0; file < kMaxFilesPerRank; ++file) {
+    const std::optional<uint64_t> bytes = file_bytes(key, rank, file);
+    if (!bytes) continue;
+    const auto head = heads_.find(xxh3_64(to_string(key) + shard_file_name(rank, file)));
+    out.insert(out.end(), {file, *bytes, head == heads_.end() ? 0 : head->second});
+  }
+}
+
 void CountedRoot::keep_head(const AttemptKey& key, Rank rank, uint32_t file, uint64_t bytes) {
   heads_[xxh3_64(to_string(key) + shard_file_name(rank, file))] = bytes;
 }

@@ -198,10 +198,16 @@ std::shared_ptr<actors::StoredCheckpoint> SharedPlans::stored(
   return known;
 }
 
+void SharedPlans::will_be_shared(const local::LoadTargets& targets) {
+  shared_targets_.try_emplace(targets.identity(), targets, hash_of(targets));
+}
+
 Result<std::shared_ptr<const actors::ReadPlan>> SharedPlans::reads(actors::StoredCheckpoint& stored,
                                                                    const local::LoadTargets& targets) {
   if (each_its_own_) return actors::PlanSource::reads(stored, targets);
-  std::shared_ptr<const actors::ReadPlan>& known = reads_[{&stored, hash_of(targets)}];
+  const auto shared = shared_targets_.find(targets.identity());
+  const Hash128 hash = shared == shared_targets_.end() ? hash_of(targets) : shared->second.second;
+  std::shared_ptr<const actors::ReadPlan>& known = reads_[{&stored, hash}];
   if (!known) {
     SHOAL_ASSIGN_OR_RETURN(known, actors::PlanSource::reads(stored, targets));
   } else if (known->pieces) {

@@ -48,6 +48,9 @@ class SharedPlans final : public actors::PlanSource {
                                                      uint64_t part_bytes) override;
   std::shared_ptr<const actors::ChunkPlan> chunks(const std::vector<actors::UserReads>& users) override;
 
+  // Many ranks will load these very targets.
+  void will_be_shared(const local::LoadTargets& targets);
+
   struct ShardBytes {
     uint64_t file = 0, payload = 0;
   };
@@ -96,6 +99,8 @@ class SharedPlans final : public actors::PlanSource {
   // By what the targets are, not by where: the targets themselves need not be kept.
   std::map<std::pair<const actors::StoredCheckpoint*, Hash128>, std::shared_ptr<const actors::ReadPlan>>
       reads_;
+  // Hashes of targets by their identity, and the targets, so that no others get the same identity.
+  std::unordered_map<const void*, std::pair<local::LoadTargets, Hash128>> shared_targets_;
   std::map<std::pair<const actors::ReadPlan*, uint64_t>, std::shared_ptr<const actors::ReadBatches>> batches_;
   std::unordered_map<Hash128, std::shared_ptr<const actors::ChunkPlan>> chunks_;
 };
