@@ -33,6 +33,9 @@ namespace shoal::actors {
 
 // A load of fewer bytes is not shared with other nodes, unless the client requests it.
 inline constexpr uint64_t kShareFromBytes = uint64_t{32} << 20;
+// From so many ranks on, even such a load asks the coordinator which checkpoint to load. Each rank that
+// chooses by itself lists the files of the newest attempt: together as many as the square of the ranks.
+inline constexpr uint32_t kAskFromRanks = 512;
 // Direct reads: bytes that a client receives in one FilesToRead, and the number of such batches in progress.
 inline constexpr uint64_t kFilesBatchBytes = uint64_t{256} << 20;
 inline constexpr uint32_t kFilesBatches = 3;
@@ -113,6 +116,7 @@ class Loader final : public Role {
 
   // --- together (rounds.cpp) ---
   static bool is_worth_asking(Load& load);  // notes the bytes of its targets
+  static bool is_worth_sharing(const Load& load);
   static LayoutId shared_by(const local::Load::Sharing& sharing);
   void enter_round(TimeNs now, const LoadKey& id, EffectWriter& out);
   void join_round(Round& round, const LoadKey& id);

@@ -31,7 +31,11 @@ bool Loader::is_worth_asking(Load& load) {
   const local::Load& request = load.request;
   if (!request.sharing || request.targets.empty() || request.sharing->world_size < 2) return false;
   load.bytes = bytes_of(request);
-  return request.sharing->method == LoadMethod::two_stage || load.bytes >= kShareFromBytes;
+  return is_worth_sharing(load) || request.sharing->world_size >= kAskFromRanks;
+}
+
+bool Loader::is_worth_sharing(const Load& load) {
+  return load.request.sharing->method == LoadMethod::two_stage || load.bytes >= kShareFromBytes;
 }
 
 // Ranks with equal layouts share, unless they restrict sharing to certain ranks.
@@ -89,6 +93,7 @@ void Loader::join_round(Round& round, const LoadKey& id) {
   round.world_size = sharing.world_size;
   if (sharing.method == LoadMethod::direct) return;
   round.ranks[sharing.rank] = shared_by(sharing);
+  if (!is_worth_sharing(load)) return;
   round.shares = true;
   round.insists = round.insists || sharing.method == LoadMethod::two_stage;
   round.bytes += load.bytes;

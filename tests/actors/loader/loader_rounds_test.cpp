@@ -124,9 +124,10 @@ TEST(ALoaderThatIsAskedBeforeItBegins, KeepsNothingForAPeerThatReadsItItself) {
 // Of a weight that all of four ranks want.
 class ManyRanks : public LoaderByItself {
  public:
-  void load(Rank rank, LoadMethod way, uint64_t rows = 8) {
+  void load(Rank rank, LoadMethod way, uint64_t rows = 8, uint32_t world_size = 4) {
     LayoutBuilder builder;
-    builder.add_tensor("weight", DType::f32, {rows, 1024}, Mesh::contiguous({4}), {Placement::replicate()});
+    builder.add_tensor("weight", DType::f32, {rows, 1024}, Mesh::contiguous({world_size}),
+                       {Placement::replicate()});
     const ClientId client = kClient + rank;
     from_client(client, local::Slab{1, kMinWindowBytes});
     local::Load load;
@@ -136,7 +137,7 @@ class ManyRanks : public LoaderByItself {
     load.slab_id = 1;
     load.targets = {
         {"weight", LayoutEntry::Kind::tensor, DType::f32, {rows, 1024}, {whole(Dims{rows, 1024})}}};
-    load.sharing = local::Load::Sharing{way, rank, 4, 0, std::move(builder).build().value(), {}};
+    load.sharing = local::Load::Sharing{way, rank, world_size, 0, std::move(builder).build().value(), {}};
     from_client(client, load);
   }
   void listen() { EXPECT_TRUE(answer<operation::ListenToPeers>(OperationResult(std::string("a:1")))); }
@@ -185,6 +186,21 @@ TEST(ALoaderThatAsksWhoSharesWithIt, RequestsTheCheckpointAloneIfNoOtherHostNeed
   for (Rank rank = 0; rank < 4; ++rank) host.load(rank, LoadMethod::automatic, 1 << 14);
   EXPECT_EQ(host.started<operation::ListenToPeers>(), 0u) << "no peer needs its address";
   ASSERT_EQ(host.joins().size(), 1u);
+  EXPECT_EQ(host.joins()[0].address, "");
+  EXPECT_EQ(host.joins()[0].ranks.size(), 4u) << "so that nobody waits for these";
+}
+
+// Regression: each rank listed the files of the newest attempt, as many as there are ranks.
+TEST(ALoaderOfFewBytes, AsksForTheCheckpointAloneInALargeJob) {
+  ManyRanks small_job;
+  small_job.load(0, LoadMethod::automatic, 8);
+  small_job.pass(200 * kMillisecond);
+  EXPECT_TRUE(small_job.joins().empty());
+  ManyRanks host;
+  for (Rank rank = 0; rank < 4; ++rank) host.load(rank, LoadMethod::automatic, 8, 512);
+  host.pass(200 * kMillisecond);
+  EXPECT_EQ(host.started<operation::ListenToPeers>(), 0u) << "it shares nothing";
+  ASSERT_GE(host.joins().size(), 1u);
   EXPECT_EQ(host.joins()[0].address, "");
   EXPECT_EQ(host.joins()[0].ranks.size(), 4u) << "so that nobody waits for these";
 }
