@@ -29,9 +29,10 @@ uint64_t bytes_of(const local::Load& request) {
 
 bool Loader::is_worth_asking(Load& load) {
   const local::Load& request = load.request;
-  if (!request.sharing || request.targets.empty() || request.sharing->world_size < 2) return false;
+  if (!request.sharing || request.sharing->world_size < 2) return false;
   load.bytes = bytes_of(request);
-  return is_worth_sharing(load) || request.sharing->world_size >= kAskFromRanks;
+  if (request.sharing->world_size >= kAskFromRanks) return true;
+  return !request.targets.empty() && is_worth_sharing(load);
 }
 
 bool Loader::is_worth_sharing(const Load& load) {
@@ -248,8 +249,9 @@ void Loader::on_roster(TimeNs now, const std::shared_ptr<const wire::LoadRoster>
   for (const LoadKey& load : loads) {
     loads_.at(load).passed_over = roster.passed_over;
     const AttemptKey key = loads_.at(load).fixed.value_or(roster.key);
-    // The client keeps another attempt at this step open, or the roster does not name it.
-    if (key != roster.key || !is_named(load, roster)) {
+    // The client keeps another attempt at this step open, the roster does not name it, or it reads nothing.
+    const bool reads_nothing = loads_.at(load).request.targets.empty();
+    if (key != roster.key || !is_named(load, roster) || reads_nothing) {
       std::erase(round.loads, load);
       round.late.insert(load);
     }

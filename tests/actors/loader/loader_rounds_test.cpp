@@ -205,6 +205,25 @@ TEST(ALoaderOfFewBytes, AsksForTheCheckpointAloneInALargeJob) {
   EXPECT_EQ(host.joins()[0].ranks.size(), 4u) << "so that nobody waits for these";
 }
 
+TEST(ALoaderOfFewBytes, AsksAlsoIfItReadsNothing) {
+  LoaderByItself host;
+  local::Load load;
+  load.request_id = 1;
+  load.step = kLoadedKey.step;
+  load.latest = false;
+  load.sharing = local::Load::Sharing{LoadMethod::automatic, 0, 512, 0, both_want(), {}};
+  host.from_client(kClient, load);
+  host.pass(200 * kMillisecond);
+  ASSERT_GE(host.sent<wire::JoinLoad>(kCoordinatorNode).size(), 1u);
+  host.receive(kCoordinatorNode, RoleKind::coordinator, wire::LoadRoster{kLoadOfStep, {}, kLoadedKey});
+  EXPECT_TRUE(host.answer<operation::PinAttempt>(OperationResult(
+      std::make_shared<const storage::Mark>(storage::Mark{"a pin", kLoadedKey, true, 0, "", 0, {}}))));
+  EXPECT_TRUE(host.answer<operation::ReadDecision>(OperationResult(std::make_shared<const storage::Decision>(
+      storage::Decision{kLoadedKey, storage::nonce_of(1), storage::nonce_of(77), 0,
+                        storage::sample_manifest(kLoadedKey).manifest()}))));
+  EXPECT_EQ(host.notified<local::LoadDone>(kClient).size(), 1u);
+}
+
 TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowOf) {
   ManyRanks host;
   host.load(0, LoadMethod::two_stage);
