@@ -218,19 +218,18 @@ TEST(ATrainer, ThatIsAwayForLongWhileItsSaveIsWrittenLosesNothing) {
   EXPECT_GT(report.saves[1].committed.greatest, seconds(5));
 }
 
-// A launcher may start a rank on two hosts. What the job saves meanwhile may fail, but what it saves
-// afterwards may not.
-TEST(ARank, ThatAttachesOnASecondHostToo) {
+// A launcher may start a rank on two hosts. When the second process ends, the node that it was attached to
+// waits for it, and the saves that follow are aborted. The cause names the rank.
+TEST(ARank, ThatAttachesOnASecondHostTooIsNamed) {
   for (const SaveMode mode : kModes) {
     Failure twins{Kind::twins, 15'000};
     twins.rank = 13;
     twins.host = 5;
     twins.for_ms = 2'000;
-    Scenario scenario = of_eight_hosts({twins}, mode);
-    scenario.saves = 4;
-    const SimulationReport report = simulated(scenario);
+    const SimulationReport report = simulated(of_eight_hosts({twins}, mode));
     EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
-    EXPECT_TRUE(report.saves.back().is_committed()) << report.saves.back().cause;
+    EXPECT_TRUE(report.saves[0].is_committed()) << report.saves[0].cause;
+    EXPECT_THAT(report.saves.back().cause, HasSubstr("rank 13 (host host"));
   }
 }
 

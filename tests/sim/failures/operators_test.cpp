@@ -131,6 +131,7 @@ TEST(DamagedDisks, NeedTrueBytes) {
 
 TEST(ChunksOfPeers, ThatArriveWithOtherBytesAreReadFromTheStorage) {
   Scenario job = operated_job();
+  job.mesh = "dp_replicate=2";  // each host holds all, and reads half of it
   job.loads = 1;
   job.load_ranks = 4;
   job.load_method = LoadMethod::two_stage;
