@@ -123,7 +123,7 @@ void RunStart::connect(size_t node, uint32_t failures) {
         const auto read_generation = [this, node] {
           StorageSteps steps;
           add_read(steps, 1);
-          run(node, std::move(steps), [this, node] { join(); });
+          run(node, std::move(steps), [this] { join(); });
         };
         relay == 0 ? read_generation() : shake_hands(node, relay, 0, read_generation);
       });
