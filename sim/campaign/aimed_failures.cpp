@@ -85,9 +85,6 @@ void keep_those_after(const Before& before, bool of_its_node, Moments& moments) 
 
 // Half of the failures that are aimed at an operation of a node are failures of its disk, and half of those
 // aimed at a message are failures of links.
-bool is_of_disk(Failure::Kind kind) {
-  return kind >= Failure::Kind::disk_slow && kind <= Failure::Kind::disk_loses;
-}
 bool is_of_link(Failure::Kind kind) {
   return kind >= Failure::Kind::cut && kind <= Failure::Kind::reorders;
 }

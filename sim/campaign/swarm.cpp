@@ -200,7 +200,7 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
   }
   if (theme == Theme::damage && aimed != 0) {
     aims.push_back({{Failure::Kind::job_restarts}});
-    if (random.below(2) == 0 && job.loads != 0) job.load_method = LoadMethod::two_stage;
+    if (random.below(2) == 0) job.load_method = LoadMethod::two_stage;
   }
   for (uint32_t i = 0; i < restarts; ++i) {
     aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)),

@@ -188,9 +188,7 @@ Status check_failure(const Failure& failure, uint64_t hosts, uint64_t ranks) {
     return failure.toml_place.error(
         fmt::format("{}: the job has only {} {}", to_string(failure), there_are, what));
   };
-  if (names(shape_of(failure.kind).needed, "rank")) {
-    if (failure.rank >= ranks) return bad("ranks", ranks);
-  }
+  if (names(shape_of(failure.kind).needed, "rank") && failure.rank >= ranks) return bad("ranks", ranks);
   if (failure.host >= hosts || failure.hosts > hosts - failure.host) return bad("hosts", hosts);
   if (failure.to_host >= hosts || failure.to_hosts > hosts - failure.to_host) return bad("hosts", hosts);
   return ok_status();
