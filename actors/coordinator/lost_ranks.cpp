@@ -127,9 +127,10 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
     }
   }
   for (const wire::EndedRank& rank : message.ranks) {
-    const RankPresence::Gone& gone = presence_.gone().at(rank.rank);
+    const auto gone = presence_.gone().find(rank.rank);
+    if (gone == presence_.gone().end() || gone->second.node != from) continue;  // it is on another host too
     for (auto& [key, attempt] : attempts_) {
-      auto cause = why_rank_never_stages(now, attempt, rank.rank, gone);
+      auto cause = why_rank_never_stages(now, attempt, rank.rank, gone->second);
       if (!cause) continue;
       base::rare_path<"coordinator: aborts a save because a rank has ended">();
       abort(attempt, GiveUp::rank_ended, *cause, out);

@@ -35,7 +35,7 @@ uint64_t Coordinator::memory_bytes() const {
     sum += sizeof(join) + kTreeNodeBytes + join.ranks.size() * sizeof(join.ranks[0]);
   }
   sum += map_bytes(presence_.ranks_of()) + presence_.ranks_reported() * sizeof(Rank) +
-         map_bytes(presence_.host_of()) + map_bytes(presence_.expected_by());
+         map_bytes(presence_.host_of()) + map_bytes(presence_.expected_by()) + map_bytes(presence_.node_of());
   sum += roster_sent_.size() * (sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes) +
          plans_sent_.size() * (sizeof(AttemptKey) + sizeof(NodeId) + sizeof(TimeNs) + kTreeNodeBytes);
   if (collective_) sum += map_bytes(collective_->host_of);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/rank_names.h"
+#include "base/rare_path.h"
 
 namespace shoal::actors {
 
@@ -37,6 +38,42 @@ bool has_rank(const RanksByNode& ranks_of, Rank rank) {
 
 }  // namespace
 
+// --- which node reports which ranks ---
+
+void RankPresence::add_report(Rank rank, NodeId node) {
+  const auto [first, is_new] = node_of_.try_emplace(rank, node);
+  if (!is_new && first->second != node) also_at_[rank].insert(node);
+}
+
+void RankPresence::remove_report(Rank rank, NodeId node) {
+  const auto first = node_of_.find(rank);
+  const auto also = also_at_.find(rank);
+  if (also == also_at_.end()) {
+    if (first != node_of_.end() && first->second == node) node_of_.erase(first);
+    return;
+  }
+  if (first->second == node) {
+    first->second = *also->second.begin();
+    also->second.erase(also->second.begin());
+  } else {
+    also->second.erase(node);
+  }
+  if (also->second.empty()) also_at_.erase(also);
+}
+
+void RankPresence::withdraw(Rank rank, NodeId node) {
+  const auto known = ranks_of_.find(node);
+  if (known == ranks_of_.end() || std::erase(known->second, rank) == 0) return;
+  --ranks_reported_;
+  remove_report(rank, node);
+}
+
+bool RankPresence::is_reported_by_another(Rank rank, NodeId node) const {
+  const auto first = node_of_.find(rank);
+  if (first == node_of_.end()) return false;
+  return first->second != node || also_at_.contains(rank);
+}
+
 void RankPresence::reported(NodeId node, const std::vector<Rank>& ranks, const std::string& host) {
   if (!host.empty()) host_of_[node] = host;
   std::vector<Rank>& known = ranks_of_[node];
@@ -46,9 +83,12 @@ void RankPresence::reported(NodeId node, const std::vector<Rank>& ranks, const s
     if (place == known.end() || *place != rank) {
       known.insert(place, rank);
       ++ranks_reported_;
+      add_report(rank, node);
     }
-    auto gone = gone_.find(rank);
-    if (gone != gone_.end() && gone->second.node != node) gone_.erase(gone);
+    if (const auto gone = gone_.find(rank); gone != gone_.end() && gone->second.node != node) {
+      withdraw(rank, gone->second.node);
+      gone_.erase(gone);
+    }
   }
   if (auto awaited = expected_by_.find(node); awaited != expected_by_.end()) {
     std::erase_if(awaited->second,
@@ -79,9 +119,9 @@ const std::vector<Rank>* RankPresence::ranks_of(NodeId node) const {
 }
 
 std::string RankPresence::host_of_rank(Rank rank) const {
-  for (const auto& [node, ranks] : ranks_of_) {
-    const auto host = host_of_.find(node);
-    if (host != host_of_.end() && std::binary_search(ranks.begin(), ranks.end(), rank)) return host->second;
+  if (const auto node = node_of_.find(rank); node != node_of_.end()) {
+    const auto host = host_of_.find(node->second);
+    if (host != host_of_.end()) return host->second;
   }
   if (const auto gone = gone_.find(rank); gone != gone_.end()) {
     const auto host = host_of_.find(gone->second.node);
@@ -132,24 +172,19 @@ void RankPresence::lose_node(TimeNs now, NodeId node, const std::string& why) {
   const std::vector<Rank> reported = take_out(ranks_of_, node), expected = take_out(expected_by_, node);
   ranks_reported_ -= reported.size();
   for (Rank rank : reported) {
-    if (!has_rank(ranks_of_, rank)) lost_.try_emplace(rank, Lost{now, host, why});
+    remove_report(rank, node);
+    if (!node_of_.contains(rank)) lost_.try_emplace(rank, Lost{now, host, why});
   }
   for (Rank rank : expected) {
-    if (!has_rank(ranks_of_, rank) && !has_rank(expected_by_, rank)) {
+    if (!node_of_.contains(rank) && !has_rank(expected_by_, rank)) {
       lost_.try_emplace(rank, Lost{now, host, why, true});
     }
   }
 }
 
 void RankPresence::lose_unreported(TimeNs since, uint32_t world_size) {
-  std::vector<bool> reported(world_size);
-  for (const auto& [node, ranks] : ranks_of_) {
-    for (Rank rank : ranks) {
-      if (rank < reported.size()) reported[rank] = true;
-    }
-  }
-  for (Rank rank = 0; rank < reported.size(); ++rank) {
-    if (!reported[rank]) lost_.try_emplace(rank, Lost{since, "", ""});
+  for (Rank rank = 0; rank < world_size; ++rank) {
+    if (!node_of_.contains(rank)) lost_.try_emplace(rank, Lost{since, "", ""});
   }
 }
 
@@ -237,6 +272,11 @@ void RankPresence::take(TimeNs now, NodeId from, const wire::RanksEnded& message
     gone = is_theirs ? gone_.erase(gone) : std::next(gone);
   }
   for (const wire::EndedRank& rank : message.ranks) {
+    if (is_reported_by_another(rank.rank, from)) {
+      base::rare_path<"coordinator: a rank that has ended on one host is on another one">();
+      withdraw(rank.rank, from);
+      continue;
+    }
     const auto before = since.find(rank.rank);
     const TimeNs first = before == since.end() ? now : before->second;
     gone_.insert_or_assign(rank.rank, Gone{from, rank.end, first, message.may_return, staged});

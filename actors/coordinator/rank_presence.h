@@ -3,6 +3,9 @@
 //
 // - A rank is gone if its node reported that its trainer ended, or that the node stops.
 // - A rank is lost if the session of its node ended, or no node has reported it, and no node has since.
+//
+// Two processes of a rank may attach to the nodes of two hosts. The rank is gone or lost only when that holds
+// for each node that reports it.
 #pragma once
 
 #include <cstddef>
@@ -84,20 +87,30 @@ class RankPresence {
   std::string why_lost(const std::vector<Rank>& ranks, const Roster* roster) const;
 
   // --- ranks that are gone ---
-  // Replaces what this node reported before.
+  // Replaces what this node reported before. The node does not report these ranks any more. Ranks that
+  // another node reports are not gone.
   void take(TimeNs now, NodeId from, const wire::RanksEnded& message);
   const std::map<Rank, Gone>& gone() const { return gone_; }
 
   const base::PagedMap<NodeId, std::vector<Rank>>& expected_by() const { return expected_by_; }
   size_t ranks_reported() const { return ranks_reported_; }
   const base::PagedMap<NodeId, std::string>& host_of() const { return host_of_; }
+  const base::PagedMap<Rank, NodeId>& node_of() const { return node_of_; }
 
  private:
+  void add_report(Rank rank, NodeId node);
+  void remove_report(Rank rank, NodeId node);
+  // Removes the rank from those that the node reports.
+  void withdraw(Rank rank, NodeId node);
+  bool is_reported_by_another(Rank rank, NodeId node) const;
+
   const TimeNs host_lost_;
   base::PagedMap<NodeId, std::vector<Rank>> ranks_of_;     // as nodes reported them; ascending
   size_t ranks_reported_ = 0;                              // total number of ranks in ranks_of_
   base::PagedMap<NodeId, std::vector<Rank>> expected_by_;  // without those that it has reported since
   base::PagedMap<NodeId, std::string> host_of_;            // of nodes that named their host
+  base::PagedMap<Rank, NodeId> node_of_;                   // the node of ranks_of_ that reports the rank
+  std::map<Rank, std::set<NodeId>> also_at_;               // further ones; no set is empty
   std::map<Rank, Gone> gone_;
   std::map<Rank, Lost> lost_;
 };

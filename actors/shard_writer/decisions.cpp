@@ -237,6 +237,7 @@ void ShardWriter::obey(const AttemptKey& key, const storage::Decision& decision,
 }
 
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
+  has_seen_commit_ = has_seen_commit_ || committed;
   const Others others = committed ? others_of_committed(saves_.at(key)) : Others();
   const Status late(Code::aborted, committed ? "what this rank staged before is committed" : cause);
   const std::string warning = committed ? cause : "";

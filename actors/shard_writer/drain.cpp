@@ -1,5 +1,7 @@
 // ShardWriter: the drain, and ranks that stage nothing more because their trainer has ended or the node
 // stops.
+#include <algorithm>
+
 #include "actors/shard_writer/shard_writer.h"
 #include "base/rare_path.h"
 
@@ -28,14 +30,29 @@ void ShardWriter::on_trainer_ended(TimeNs now, const event::TrainerEnded& messag
   lose_rank(now, message.rank, Departure::ended, out);
 }
 
+// A node that a launcher started rejects ranks of other hosts.
+bool ShardWriter::saves_elsewhere(Rank rank) const {
+  return config_.expected_ranks.empty() && has_seen_commit_ && !staged_here_.contains(rank);
+}
+
+bool ShardWriter::awaits_attached(const NodeSave& save) const {
+  return std::ranges::any_of(attached_, [&](const auto& each) {
+    return !save.ranks.contains(each.first) && !saves_elsewhere(each.first);
+  });
+}
+
 void ShardWriter::lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& out) {
   if (ended_.contains(rank)) how = Departure::ended;
-  lost_[rank] = how;
-  std::vector<AttemptKey> without;
-  for (auto& [key, save] : saves_) {
-    if (!save.has_staged(rank)) without.push_back(key);
+  if (saves_elsewhere(rank)) {
+    base::rare_path<"shard writer: a second process of a rank of another host has ended">();
+  } else {
+    lost_[rank] = how;
+    std::vector<AttemptKey> without;
+    for (auto& [key, save] : saves_) {
+      if (!save.has_staged(rank)) without.push_back(key);
+    }
+    for (const AttemptKey& key : without) fail(now, key, rank, never_stages(rank, how), out);
   }
-  for (const AttemptKey& key : without) fail(now, key, rank, never_stages(rank, how), out);
   if (!ended_.contains(rank)) return;
   ended_backoff_.reset();
   send_ended_at(now + config_.timeouts.join_gather_ms * kMillisecond, out);
@@ -76,7 +93,9 @@ void ShardWriter::send_ended(EffectWriter& out) {
   for (const auto& [key, save] : saves_) message.staged.push_back(key);
   message.host = config_.host;
   if (!drain_.have_ranks_ended()) {
-    for (const auto& [rank, client] : attached_) message.here.push_back(rank);
+    for (const auto& [rank, client] : attached_) {
+      if (!saves_elsewhere(rank)) message.here.push_back(rank);
+    }
     for (Rank rank : config_.expected_ranks) {
       if (!attached_.contains(rank) && !gone.contains(rank)) message.expected.push_back(rank);
     }
@@ -167,7 +186,7 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const NodeSave& save) 
   std::set<Rank> awaited(config_.expected_ranks.begin(), config_.expected_ranks.end());
   for (const auto& [rank, client] : attached_) awaited.insert(rank);
   for (Rank rank : awaited) {
-    if (save.has_staged(rank)) continue;
+    if (save.has_staged(rank) || saves_elsewhere(rank)) continue;
     return Failure{rank, Status(Code::unavailable, "it had not staged this save when its node was stopped")};
   }
   return std::nullopt;

@@ -87,9 +87,7 @@ void ShardWriter::look_at_set_now(TimeNs now, const AttemptKey& key, NodeSave& s
 void ShardWriter::report_published(const AttemptKey& key, const NodeSave& save, EffectWriter& out) {
   // If all ranks of the job are here, the look that follows finds the set complete.
   if (!save.all_published() || save.is_deciding() || save.ranks.size() >= world_size()) return;
-  for (const auto& [rank, client] : attached_) {
-    if (!save.ranks.contains(rank)) return;
-  }
+  if (awaits_attached(save)) return;
   const auto ranks = static_cast<uint32_t>(save.ranks.size());
   out.send(kCoordinatorNode, RoleKind::coordinator, wire::ManifestsPublished{key, ranks, world_size()});
 }

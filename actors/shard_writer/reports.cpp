@@ -13,17 +13,16 @@ bool ShardWriter::all_here_ready(const NodeSave& save) const {
   for (Rank rank : config_.expected_ranks) {
     if (!save.ranks.contains(rank)) return false;
   }
-  for (const auto& [rank, client] : attached_) {
-    if (!save.ranks.contains(rank)) return false;
-  }
-  return true;
+  return !awaits_attached(save);
 }
 
 bool ShardWriter::all_here_staged(const NodeSave& save) const {
   for (Rank rank : config_.expected_ranks) {
     if (!save.has_staged(rank)) return false;
   }
-  return std::ranges::all_of(attached_, [&](const auto& each) { return save.has_staged(each.first); });
+  return std::ranges::all_of(attached_, [&](const auto& each) {
+    return save.has_staged(each.first) || saves_elsewhere(each.first);
+  });
 }
 
 // Reports when all ranks here are ready; else after a while without the others.
@@ -69,7 +68,7 @@ void ShardWriter::consider_report(TimeNs now, const AttemptKey& key, EffectWrite
   auto found = saves_.find(key);
   if (rank_local_ || found == saves_.end() || found->second.has_failed()) return;
   NodeSave& save = found->second;
-  if (!save.partial_due && save.ranks.size() < attached_.size()) return;
+  if (!save.partial_due && save.ranks.size() < attached_.size() && awaits_attached(save)) return;
   const NodeSave::Ready ready = save.ready();
   if (ready == NodeSave::Ready{0, 0} || ready == save.reported) return;
   if (!save.partial_due && (ready.first + ready.second < save.ranks.size() || !all_here_ready(save))) return;

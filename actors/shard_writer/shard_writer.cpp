@@ -146,6 +146,7 @@ void ShardWriter::on_staged(TimeNs now, ClientId client, std::shared_ptr<const l
   auto attached = clients_.find(client);
   if (attached == clients_.end()) return;
   const Rank rank = attached->second;
+  staged_here_.insert(rank);
   const AttemptKey key{config_.generation, staged.step, staged.attempt};
   if (staged.again) {
     Offered offered{client, staged.slab_id, std::move(message), staged.user, staged.replicas};
@@ -178,6 +179,7 @@ void ShardWriter::on_written(TimeNs now, ClientId client, std::shared_ptr<const 
                              const local::Written& written, EffectWriter& out) {
   auto attached = clients_.find(client);
   if (attached == clients_.end()) return;
+  staged_here_.insert(attached->second);
   on_offered_again(now, {config_.generation, written.step, written.attempt}, attached->second,
                    {client, std::nullopt, std::move(message), written.user, written.replicas}, out);
 }
