@@ -30,6 +30,8 @@ constexpr actors::TimeNs kLongestSave =
 constexpr actors::TimeNs kLongestRelease = 10'000 * actors::kMillisecond;
 // Until all slabs are free, after all saves were decided.
 constexpr actors::TimeNs kLongestFree = 60'000 * actors::kMillisecond;
+// Trainers that start their nodes themselves attach within this time.
+constexpr actors::TimeNs kAttachSkewNs = 100 * actors::kMillisecond;
 constexpr actors::TimeNs kLongestUndecided = 360'000 * actors::kMillisecond;
 
 // Until retention has deleted old checkpoints, and the files of aborted attempts are gone, if all nodes live
@@ -173,6 +175,8 @@ bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) 
       case Failure::Kind::reopens:
         away_ms += failure.for_ms;
         break;
+      case Failure::Kind::twins:
+        break;
       default:
         return false;
     }
@@ -206,6 +210,7 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
       case Failure::Kind::reconnects:
       case Failure::Kind::reopens:
       case Failure::Kind::flips:
+      case Failure::Kind::twins:
       case Failure::Kind::delays:
       case Failure::Kind::doubles:
       case Failure::Kind::reorders:
@@ -499,6 +504,7 @@ VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation,
                              std::shared_ptr<CountedRoot> root = nullptr) {
   return {.mode = scenario.mode,
           .ranks_of_node = place_ranks(scenario),
+          .has_launcher = scenario.node_start == NodeStart::launcher,
           .world_size = scenario.ranks,
           .max_direct_nodes = scenario.max_direct_nodes,
           .generation = generation,
@@ -641,6 +647,8 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
   job.options.replica_check = scenario.replica_check;
   if (scenario.has_planners) job.planner_rank = static_cast<Rank>(scenario.seed % scenario.ranks);
   job.keeps_offers = !scenario.failures.empty();
+  const bool is_at_once = scenario.node_start == NodeStart::launcher || !job.keeps_offers;
+  job.attach_skew_ns = is_at_once ? 0 : kAttachSkewNs;
   const std::vector<uint32_t> slow =
       draw_stragglers(scenario.stragglers, scenario.hosts(), stream_seed(scenario.seed, Stream::stragglers));
   if (!slow.empty()) job.copy_permille.assign(scenario.hosts(), 1000);

@@ -398,6 +398,9 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
         "counted (default), or full: real bytes in memory, for up to 4096 ranks, compared with the counted "
         "ones");
   value("--mode", "mode", "MODE", "collective-free (default), rank-local or collective");
+  value("--node-start", "node_start", "WHO",
+        "Who starts the nodes: launcher (default), which tells them their ranks and how trainers end; or "
+        "trainers, as under torchrun");
   value("--saves", "saves", "N", "Number of saves, one after the other (2)");
   value("--later-mesh", "later_mesh", "SIZES", "Mesh from a later save on (the model's usual one)");
   value("--later-mesh-from", "later_mesh_from", "N",

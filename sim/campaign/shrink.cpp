@@ -62,6 +62,11 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
     smaller.load_fallback = LoadFallback::none;
     (void)take_if_violated(smaller, run, report);
   }
+  if (report.scenario.node_start != NodeStart::launcher) {
+    Scenario smaller = report.scenario;
+    smaller.node_start = NodeStart::launcher;
+    (void)take_if_violated(smaller, run, report);
+  }
   if (report.scenario.has_planners) {
     Scenario smaller = report.scenario;
     smaller.has_planners = false;

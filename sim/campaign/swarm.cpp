@@ -112,7 +112,7 @@ enum class Theme : uint8_t {
 constexpr std::array kHarmless = {
     Failure::Kind::stalls, Failure::Kind::restarts, Failure::Kind::coordinates, Failure::Kind::cut,
     Failure::Kind::delays, Failure::Kind::doubles,  Failure::Kind::reorders,    Failure::Kind::reads_fail,
-    Failure::Kind::sweeps, Failure::Kind::stops,    Failure::Kind::reopens,
+    Failure::Kind::sweeps, Failure::Kind::stops,    Failure::Kind::reopens,     Failure::Kind::twins,
 };
 
 // Kinds that belong together: trainers, nodes, links, disks.
@@ -206,6 +206,7 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
     aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)),
                 Aim{{Failure::Kind::job_restarts}});
   }
+  if (random.below(2) == 0) job.node_start = NodeStart::trainers;
   if (limits.most_failures != 0) {
     for (Aim& act : draw_operators(random)) {
       aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)), std::move(act));

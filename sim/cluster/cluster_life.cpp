@@ -163,6 +163,7 @@ void VirtualCluster::break_connection(size_t node, Rank rank, actors::TimeNs lat
 }
 
 void VirtualCluster::end_trainer(size_t node, Rank rank, const std::string& how) {
+  if (!job_.has_launcher) return;
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns, [this, life = life_of(node), rank, how] {
     if (!lives(life)) return;
     offer(static_cast<uint32_t>(life), actors::RoleKind::shard_writer,

@@ -74,6 +74,7 @@ void CountedTrainers::start() {
 }
 
 void CountedTrainers::start_with_load(VirtualCluster::ToClient also) {
+  const bool loads_first = also != nullptr;
   cluster_.start(
       [this, also = std::move(also)](actors::ClientId client, const local::LocalMessage& message) {
         listen(client, message);
@@ -81,6 +82,12 @@ void CountedTrainers::start_with_load(VirtualCluster::ToClient also) {
       },
       [this](actors::ClientId client) { return &trainers_[rank_of(client)]; });
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    if (job_.attach_skew_ns != 0 && !loads_first) {
+      const uint64_t most = static_cast<uint64_t>(job_.attach_skew_ns);
+      trainers_[rank].has_opened = false;
+      attach_later(rank, static_cast<actors::TimeNs>(returns_.below(most + 1)));
+      continue;
+    }
     cluster_.attach(node_of(rank), rank);
     cluster_.from_client(node_of(rank), cluster_.client(rank),
                          local::LayoutUpdate{layout_now(rank), job_.options});
@@ -120,6 +127,10 @@ void CountedTrainers::begin_save() {
 void CountedTrainers::call_save(Rank rank) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
+  if (!trainer.has_opened) {
+    trainer.calls_when_opened = true;
+    return;
+  }
   trainer.save = saves_begun_;
   const bool has_changed = layout_now(rank) != layout_in(rank, trainer.save);
   trainer.called = trainer.save;
@@ -363,7 +374,8 @@ void CountedTrainers::close_if_wanted(Rank rank) {
 }
 
 void CountedTrainers::attach_twin(Rank rank, size_t node, actors::TimeNs lasts) {
-  if (node == node_of(rank) || !cluster_.serves(node) || saves_decided() == 0) return;
+  if (cluster_.has_launcher() || node == node_of(rank)) return;
+  if (!cluster_.serves(node) || saves_decided() == 0) return;
   const actors::ClientId twin = client_of(rank, kFirstTwin + twins_++);
   cluster_.attach(node, rank, twin);
   cluster_.from_client(node, twin, local::LayoutUpdate{layout_now(rank), job_.options});
@@ -392,6 +404,7 @@ void CountedTrainers::attach_again(Rank rank) {
   // If that process has ended meanwhile, the trainer finds the next one.
   if (!trainer.alive || !cluster_.alive(node)) return;
   trainer.is_attached = true;
+  trainer.has_opened = true;
   cluster_.attach(node, rank);
   declare_layouts(rank);
   if (on_attached_) on_attached_(rank);
@@ -412,6 +425,7 @@ void CountedTrainers::attach_again(Rank rank) {
       send_staged(rank, save, offer.assignment, offer.slab, true);
     }
   }
+  if (std::exchange(trainer.calls_when_opened, false)) call_save(rank);
 }
 
 // As a client does (client/session/link.cpp): the layouts of undecided saves first.

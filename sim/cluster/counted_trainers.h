@@ -60,6 +60,8 @@ class CountedTrainers {
     uint64_t seed = 0;
     std::vector<uint32_t> copy_permille;  // by host: factor on the time of a copy; empty: 1000 for every host
     bool keeps_offers = false;  // nodes may restart: trainers offer undecided saves to the new processes
+    // start(): each trainer attaches up to this much later, and calls no save before. Needs keeps_offers.
+    actors::TimeNs attach_skew_ns = 0;
     StoredPayload* payload = nullptr;  // if not null, it stores the bytes that are staged
     // From this save on, but not before all ranks know the decision of an earlier one, ranks hold their parts
     // by these layouts, one per pipeline stage; 0: never.
@@ -100,8 +102,9 @@ class CountedTrainers {
   // one so much later. Until then it calls no save. Precondition: keeps_offers.
   void reopen(Rank rank, actors::TimeNs after);
   // Another process of this rank attaches to the node of another host, declares its state, and ends so much
-  // later. It hears nothing and saves nothing. Does nothing on the rank's own host, whose node rejects it,
-  // and before the first save is decided: a job whose first roster is contradictory cannot save at all.
+  // later. It hears nothing and saves nothing. Does nothing where that node rejects it: on the rank's own
+  // host, and if a launcher told the node its ranks. Does nothing before the first save is decided either: a
+  // job whose first roster is contradictory cannot save at all.
   void attach_twin(Rank rank, size_t node, actors::TimeNs lasts);
   // A bit of this trainer's memory flips (Failure::Kind::flips).
   void flip(Rank rank) { replicas_.flip(rank, mix64(job_.seed ^ rank)); }
@@ -152,6 +155,8 @@ class CountedTrainers {
     bool has_gathered = false;                 // it asks, and has its part of the planners' global plan
     std::vector<plan::PlannerPlan> made;       // it asks, and its planner has made the global plan
     bool is_attached = true;                   // attached to the process that serves its host now
+    bool has_opened = true;                    // it has attached at least once
+    bool calls_when_opened = false;            // it calls the newest save then
     uint32_t returns = 0;                      // how often it had to find another process
     actors::TimeNs reopens_after = 0;          // it closes its Checkpointer soon, and opens another one then
     base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers

@@ -92,7 +92,7 @@ void VirtualCluster::make_roles(size_t index, uint32_t epoch, bool coordinates) 
   config.job_id = kJob;
   config.host = "host" + std::to_string(index);
   config.world_size = job_.world_size;
-  config.expected_ranks = job_.ranks_of_node[index];
+  if (job_.has_launcher) config.expected_ranks = job_.ranks_of_node[index];
   config.plans = plans_;
   config.timeouts = timeouts();
   config.retention = job_.retention;

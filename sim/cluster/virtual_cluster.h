@@ -71,7 +71,10 @@ class VirtualCluster {
 
   struct Job {
     SaveMode mode = SaveMode::collective_free;
-    std::vector<std::vector<Rank>> ranks_of_node;  // [n]: the ranks that node n expects
+    std::vector<std::vector<Rank>> ranks_of_node;  // [n]: the ranks on the host of node n
+    // A launcher starts the nodes: they know their ranks, refuse others, and hear how a trainer ended. Else
+    // the trainers start them, and a node knows the ranks that have attached.
+    bool has_launcher = true;
     uint32_t world_size = 0;
     uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // further nodes use relays
     uint32_t generation = kSimulatedGeneration;
@@ -110,6 +113,7 @@ class VirtualCluster {
     const auto broken = broken_connections_.find(rank);
     return client_of(rank, broken == broken_connections_.end() ? 0 : broken->second);
   }
+  bool has_launcher() const { return job_.has_launcher; }
   actors::PlanSource& plans() { return *plans_; }
   CorePool& cores() { return cores_; }
   CountedRoot& counted_root() { return *root_; }

@@ -153,6 +153,17 @@ Status set_load_fallback(std::string_view text, Scenario* scenario) {
   return ok_status();
 }
 
+constexpr std::array<std::string_view, 2> kNodeStarts = {"launcher", "trainers"};  // by NodeStart
+
+Status set_node_start(std::string_view text, Scenario* scenario) {
+  const auto found = std::ranges::find(kNodeStarts, text);
+  if (found == kNodeStarts.end()) {
+    return bad(fmt::format("node_start must be launcher or trainers, not '{}'", text));
+  }
+  scenario->node_start = static_cast<NodeStart>(found - kNodeStarts.begin());
+  return ok_status();
+}
+
 std::string_view replica_check_name(ReplicaCheck check) {
   return kReplicaChecks[static_cast<size_t>(check)];
 }
@@ -187,6 +198,10 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
   SHOAL_ASSIGN_OR_RETURN(const std::string fallback, parsed.text("load_fallback", "none"));
   if (Status known = set_load_fallback(fallback, &scenario); !known.ok()) {
     return parsed.error(line_of(parsed, "load_fallback"), known.message());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string start, parsed.text("node_start", "launcher"));
+  if (Status known = set_node_start(start, &scenario); !known.ok()) {
+    return parsed.error(line_of(parsed, "node_start"), known.message());
   }
   return ok_status();
 }
@@ -449,6 +464,9 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.payload == Payload::full) quoted("payload", payload_name(scenario.payload));
   if (scenario.optimizer != Optimizer::adam) quoted("optimizer", optimizer_name(scenario.optimizer));
   quoted("mode", mode_name(scenario.mode));
+  if (scenario.node_start != NodeStart::launcher) {
+    quoted("node_start", kNodeStarts[static_cast<size_t>(scenario.node_start)]);
+  }
   if (scenario.unit_bytes != kDefaultUnitBytes) number("unit_bytes", scenario.unit_bytes);
   number("saves", scenario.saves);
   number("interval_ms", scenario.interval_ms);
@@ -607,6 +625,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "replica_check") return set_replica_check(text, &scenario);
   if (key == "objects") return number(&scenario.objects, 0, kMaxSimulatedObjects);
   if (key == "load_fallback") return set_load_fallback(text, &scenario);
+  if (key == "node_start") return set_node_start(text, &scenario);
   if (key == "readers") return number(&scenario.readers, 0, kMaxSimulatedReaders);
   if (key == "reads") return number(&scenario.reads, 0, kMaxSimulatedReads);
   if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
@@ -679,7 +698,8 @@ std::span<const std::string_view> scenario_keys() {
                                                "restart_mesh",
                                                "planners",
                                                "replica_check",
-                                               "objects"};
+                                               "objects",
+                                               "node_start"};
   return kKeys;
 }
 

@@ -36,6 +36,12 @@ inline constexpr uint64_t kDefaultDetectMs = 60'000, kDefaultRestartAfterMs = 30
 // day.
 inline constexpr uint64_t kMaxSimulatedSaveMs = uint64_t{24} * 3600 * 1000;
 
+// Who starts the nodes of a job.
+enum class NodeStart : uint8_t {
+  launcher,  // as `shoal launch`: nodes know their ranks, refuse others, and hear how a trainer ended
+  trainers,  // as under torchrun: nodes learn their ranks as trainers attach, and see connections end
+};
+
 struct Scenario {
   uint32_t ranks = 512;
   uint32_t ranks_per_host = 8;
@@ -43,6 +49,7 @@ struct Scenario {
   std::string model = "llama3-405b";  // a name of sim/jobs/model_table.h, or a path: sim/jobs/model_files.h
   Optimizer optimizer = Optimizer::adam;
   SaveMode mode = SaveMode::collective_free;
+  NodeStart node_start = NodeStart::launcher;
   Payload payload = Payload::counted;
   uint64_t unit_bytes = kDefaultUnitBytes;  // SaveOptions::unit_bytes
   uint32_t saves = 2;
