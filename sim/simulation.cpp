@@ -221,6 +221,13 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
   });
 }
 
+// No node knows of a trainer that ends before it has attached, unless a launcher has told it.
+bool ends_before_it_attaches(const Failure& failure) {
+  const bool ends_trainers = failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes ||
+                             failure.kind == Failure::Kind::dies;
+  return ends_trainers && failure.at_ms <= kJoinedMs;
+}
+
 // How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
 // again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its
 // node lives.
@@ -234,7 +241,8 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const Profile& profile,
     is_known = is_known && failure.kind != Failure::Kind::loses && failure.kind != Failure::Kind::disk_slow &&
                failure.kind != Failure::Kind::disk_hangs && failure.kind != Failure::Kind::disk_fails &&
                failure.kind != Failure::Kind::disk_full && failure.kind != Failure::Kind::reads_fail &&
-               failure.kind != Failure::Kind::disk_loses;
+               failure.kind != Failure::Kind::disk_loses &&
+               !(scenario.node_start == NodeStart::trainers && ends_before_it_attaches(failure));
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
@@ -1165,12 +1173,9 @@ class JobRuns {
   }
   bool goes_on() { return is_restarting_ != 0 || current().goes_on(); }
 
-  bool any_serves() {
+  bool coordinator_serves() {
     const VirtualCluster& cluster = current().cluster();
-    for (size_t host = 0; host < cluster.nodes(); ++host) {
-      if (cluster.serves(host)) return true;
-    }
-    return false;
+    return cluster.serves(cluster.coordinator());
   }
 
   // Attempts that the newest run found undecided, and that still are.
@@ -1270,7 +1275,7 @@ class JobRuns {
     const actors::TimeNs until = std::max(events_.now(), failures_end_) + kLongestUndecided;
     run_while([this] { return !still_undecided().empty(); }, until);
     const std::vector<AttemptKey> left = still_undecided();
-    if (left.empty() || !any_serves()) return;
+    if (left.empty() || !coordinator_serves()) return;
     violation_ = Violation{"decides-in-time", events_.now(),
                            to_string(left.front()) + " was undecided when generation " +
                                std::to_string(current().generation()) + " began, and still is"};

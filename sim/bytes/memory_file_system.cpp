@@ -426,4 +426,16 @@ void MemoryFileSystem::resize(const std::string& path, uint64_t bytes) {
   node->synced();
 }
 
+void MemoryFileSystem::lose(const std::string& path) {
+  std::lock_guard lock(mutex_);
+  const size_t slash = path.rfind('/');
+  const NodePtr folder = slash == std::string::npos ? root_ : find(path.substr(0, slash));
+  const std::string name = path.substr(slash + 1);  // slash + 1 is 0 for npos
+  const auto found = folder->entries.find(name);
+  SHOAL_CHECK(found != folder->entries.end() && !found->second->is_folder);
+  if (--found->second->links == 0) used_bytes_ -= found->second->data.size();
+  folder->entries.erase(found);
+  folder->durable_entries.erase(name);
+}
+
 }  // namespace shoal::sim

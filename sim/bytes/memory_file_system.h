@@ -63,6 +63,7 @@ class MemoryFileSystem final : public storage::FileSystem {
   // "a/b/c".
   void flip_bit(const std::string& path, uint64_t bit);
   void resize(const std::string& path, uint64_t bytes);  // cuts the file durably, or pads it with zeros
+  void lose(const std::string& path);                    // the file is gone, durably
 
  private:
   struct Node;

@@ -261,9 +261,10 @@ void CheckpointReads::on_listing(actors::ClientId client, const local::Listing& 
   for (const CheckpointInfo& info : attempts) {
     if (info.committed()) check_found(*read, info.key);
   }
-  // It goes further back only until there is a checkpoint.
-  const auto existed = [read](const CheckpointInfo& info) {
-    return std::ranges::find(read->existed, info.key) != read->existed.end();
+  // It goes further back only until there is a checkpoint that can be read.
+  const auto existed = [&](const CheckpointInfo& info) {
+    return std::ranges::find(read->existed, info.key) != read->existed.end() &&
+           !cluster_.root().damaged_at(info.key);
   };
   if (attempts.size() > read->newest && std::any_of(attempts.begin() + 1, attempts.end(), existed)) {
     violated("read-is-committed",

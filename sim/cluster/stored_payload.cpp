@@ -388,7 +388,7 @@ void StoredPayload::lose_shard(const AttemptKey& key, Rank rank, uint32_t file,
                                std::optional<uint64_t> bytes_left) {
   const std::string path = storage::shard_path(key, rank, file);
   if (bytes_left) return root_->file_system.resize(path, *bytes_left);
-  SHOAL_CHECK(root_->storage->remove(path).ok());
+  root_->file_system.lose(path);  // a loss of power does not bring it back
 }
 
 void StoredPayload::mark(storage::MarkKind kind, const storage::Mark& mark) {

@@ -258,6 +258,30 @@ TEST(ARank, ThatEndsOnItsOwnHostIsMissedAlsoIfAnotherProcessOfItCameAndLeft) {
   }
 }
 
+// Regression: the bytes of a shard that the disk had lost came back when the whole job lost power, so that
+// the two simulated roots disagreed.
+TEST(ADisk, ThatLosesShardsHasNoneOfThemAfterALossOfPower) {
+  for (uint64_t at_ms = 1'010; at_ms <= 1'150; at_ms += 10) {
+    Failure loses{Kind::disk_loses, 0};
+    loses.for_ms = 3'000;
+    loses.hosts = 0;
+    Failure restarts{Kind::job_restarts, at_ms};
+    restarts.hosts = 0;
+    restarts.for_ms = 100;
+    restarts.ranks = 8;
+    Scenario scenario = of_eight_hosts({loses, restarts}, SaveMode::rank_local);
+    scenario.ranks = 8;
+    scenario.ranks_per_host = 2;
+    scenario.model = "tiny";
+    scenario.payload = Payload::full;
+    scenario.profile = "lustre";
+    scenario.interval_ms = 1'000;
+    const auto report = simulate(scenario, profile_named(scenario.profile));
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_FALSE(report->violation.has_value()) << report->violation->what;
+  }
+}
+
 // A live client whose call of save failed for want of a node reports that to the next one. Simulated trainers
 // did not, and the other hosts waited for the deadline.
 TEST(ATrainer, WhoseSaveFailedWithoutANodeReportsThatToTheNextNode) {
