@@ -548,9 +548,10 @@ void Coordinator::forget_layouts() {
 }
 
 std::vector<uint32_t> Coordinator::hosts() const {
+  const auto& newest = rosters_.newest();
+  if (!newest && !collective_) return gathering_.hosts();
   std::vector<uint32_t> numbers;
   std::map<std::string, uint32_t> named;
-  const auto& newest = rosters_.newest();
   for (Rank rank = 0; rank < world_size(); ++rank) {
     numbers.push_back(newest ? newest->world().roster.host_of(rank)
                              : named.try_emplace(collective_->host_of.at(rank), named.size()).first->second);
@@ -563,7 +564,7 @@ Result<std::shared_ptr<const World>> Coordinator::world_of(const Attempt& attemp
   for (Rank rank = 0; rank < world_size(); ++rank) {
     auto waiting = attempt.waiting().find(rank);
     // Some ranks wait for plans, and this one does not.
-    if (!rosters_.newest() && !collective_->host_of.contains(rank)) {
+    if (!rosters_.newest() && collective_ && !collective_->host_of.contains(rank)) {
       return Status(Code::invalid_argument, presence_.name_ranks({rank}) +
                                                 " saves in another mode than host " +
                                                 collective_->first_host + ", which saves in mode collective");
@@ -591,7 +592,8 @@ void Coordinator::make_roster(Attempt& attempt, EffectWriter& out) {
   }
   if (auto known = rosters_.find((*world)->roster.id())) return adopt_roster(attempt, known, out);
   attempt.on(AttemptTrigger::layouts_known);
-  const bool is_first = !rosters_.newest();  // collective: the first save makes the first roster
+  // In mode collective, or if the layouts that the ranks declared first make none.
+  const bool is_first = !rosters_.newest();
   publish_roster(attempt.id(), {config_.generation, {*world, options(), kRuleVersion}, is_first}, out);
 }
 

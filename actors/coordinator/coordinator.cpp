@@ -144,13 +144,13 @@ void Coordinator::list_attempts(EffectWriter& out) {
 }
 
 void Coordinator::look_again_for_first_roster(EffectWriter& out) {
-  if (!first_roster_.is(FirstRosterState::gathering) || is_reading_first_roster_) return;
+  if (!gathers_layouts() || is_reading_first_roster_) return;
   is_reading_first_roster_ = true;
   operations_.start(operation::ReadRoster{config_.generation}, out,
                     [this](TimeNs now, Result<storage::RosterRecord> record, EffectWriter& then_out) {
                       is_reading_first_roster_ = false;
                       // Not found, or the read failed: the node repeats its report.
-                      if (!record.ok() || !first_roster_.is(FirstRosterState::gathering)) return;
+                      if (!record.ok() || !gathers_layouts()) return;
                       base::rare_path<"coordinator: finds the first roster late">();
                       adopt_first_roster(now, *record, then_out);
                       await_all(now, then_out);
@@ -289,9 +289,15 @@ void Coordinator::on_first_roster(FirstRosterTrigger trigger) {
 }
 
 void Coordinator::consider_first_roster(EffectWriter& out) {
-  if (!first_roster_.is(FirstRosterState::gathering) || !gathering_.complete()) return;
+  if (!gathers_layouts() || !gathering_.complete() || !gathering_.take_news()) return;
   auto world = gathering_.make_world();
-  if (!world.ok()) return refuse_all(world.status(), out);
+  if (!world.ok()) {
+    on_first_roster(FirstRosterTrigger::layouts_contradict);
+    out.warning("cannot make a roster of the layouts that the ranks have declared: " +
+                world.status().message());
+    for (auto& [key, attempt] : attempts_) consider(attempt, out);  // each has layouts of its own
+    return;
+  }
   if (Status fits = check_roster_fits(**world, config_.message_bytes_max); !fits.ok()) {
     return refuse_all(fits, out);
   }
@@ -331,7 +337,7 @@ void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& re
 
 void Coordinator::refuse_mixed_modes(EffectWriter& out) {
   if (rank_local_host_.empty() || gathering_.ranks_known() == 0) return;
-  if (!first_roster_.is(FirstRosterState::gathering)) return;
+  if (!gathers_layouts()) return;
   refuse_all(Status(Code::refused, "host " + rank_local_host_ + " saves in mode rank-local, but host " +
                                        gathering_.first_host() + " saves in mode " +
                                        std::string(mode_name(gathering_.options().mode))),
@@ -363,11 +369,13 @@ void Coordinator::make_newest(const std::shared_ptr<ExpectedPlans>& roster, Effe
 
 uint32_t Coordinator::world_size() const {
   if (const auto& roster = rosters_.newest()) return roster->world().roster.world_size();
-  return collective_ ? collective_->world_size : 0;
+  if (collective_) return collective_->world_size;
+  return first_roster_.is(FirstRosterState::contradicted) ? gathering_.world_size() : 0;
 }
 
 const SaveOptions& Coordinator::options() const {
-  return rosters_.newest() ? rosters_.newest()->options() : collective_->options;
+  if (const auto& roster = rosters_.newest()) return roster->options();
+  return collective_ ? collective_->options : gathering_.options();
 }
 
 std::unique_ptr<Role> make_coordinator(const NodeConfig& config) {

@@ -118,6 +118,9 @@ class Coordinator final : public Role {
   void on_layouts(const wire::Layouts& layouts, EffectWriter& out);
   void on_join(NodeId from, const wire::JoinRanks& join, EffectWriter& out);
   bool is_refused() const { return first_roster_.is(FirstRosterState::refused); }
+  bool gathers_layouts() const {  // for the first roster
+    return first_roster_.is_one_of(FirstRosterState::gathering, FirstRosterState::contradicted);
+  }
   void on_first_roster(FirstRosterTrigger trigger);  // does nothing where the table has no such transition
   void consider_first_roster(EffectWriter& out);
   void publish_first_roster(storage::RosterRecord record, EffectWriter& out);

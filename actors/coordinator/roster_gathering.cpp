@@ -38,6 +38,7 @@ Status RosterGathering::add(const wire::JoinRanks& message) {
     }
     auto [known, fresh] = ranks_.try_emplace(rank.rank, Known{rank.layout_id, message.host});
     if (fresh) {
+      has_news_ = true;
       layouts_.try_emplace(rank.layout_id);
       continue;
     }
@@ -46,6 +47,7 @@ Status RosterGathering::add(const wire::JoinRanks& message) {
                     name + " is on host " + known->second.host + " and on host " + message.host);
     }
     if (known->second.layout_id == rank.layout_id) continue;
+    has_news_ = true;
     known->second.layout_id = rank.layout_id;  // the rank has declared another layout since
     layouts_.try_emplace(rank.layout_id);
     forget_unnamed_layouts();
@@ -61,7 +63,9 @@ void RosterGathering::forget_unnamed_layouts() {
 
 void RosterGathering::add_layout(LayoutPtr layout) {
   auto named = layouts_.find(layout->id());
-  if (named != layouts_.end() && !named->second) named->second = std::move(layout);
+  if (named == layouts_.end() || named->second) return;
+  named->second = std::move(layout);
+  has_news_ = true;
 }
 
 std::vector<LayoutId> RosterGathering::missing_layouts(const wire::JoinRanks& message) const {
@@ -105,17 +109,20 @@ bool RosterGathering::complete() const {
                      [](const auto& layout) { return layout.second != nullptr; });
 }
 
+std::vector<uint32_t> RosterGathering::hosts() const {
+  std::vector<uint32_t> hosts;
+  std::map<std::string, uint32_t> numbers;
+  for (const auto& [rank, known] : ranks_) {
+    hosts.push_back(numbers.try_emplace(known.host, static_cast<uint32_t>(numbers.size())).first->second);
+  }
+  return hosts;
+}
+
 Result<std::shared_ptr<const World>> RosterGathering::make_world() const {
   std::vector<LayoutId> layout_ids;
-  std::vector<uint32_t> hosts;
-  std::map<std::string, uint32_t> host_numbers;
-  for (const auto& [rank, known] : ranks_) {
-    layout_ids.push_back(known.layout_id);
-    hosts.push_back(
-        host_numbers.try_emplace(known.host, static_cast<uint32_t>(host_numbers.size())).first->second);
-  }
+  for (const auto& [rank, known] : ranks_) layout_ids.push_back(known.layout_id);
   auto world = std::make_shared<World>();
-  SHOAL_ASSIGN_OR_RETURN(world->roster, Roster::make(layout_ids, hosts));
+  SHOAL_ASSIGN_OR_RETURN(world->roster, Roster::make(layout_ids, hosts()));
   for (const LayoutId& id : world->roster.layout_ids()) world->layouts.push_back(layouts_.at(id));
   SHOAL_RETURN_IF_ERROR(validate_world(*world));
   SHOAL_RETURN_IF_ERROR(check_coverage(*world, *options_));

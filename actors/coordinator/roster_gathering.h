@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/coordinator/missing.h"
@@ -24,12 +25,16 @@ class RosterGathering {
   std::vector<LayoutId> missing_layouts(const wire::JoinRanks& message) const;
 
   bool complete() const;  // every rank has declared a layout, and every layout is here
+  // Whether a rank has declared a layout, or one has arrived, since the last call.
+  bool take_news() { return std::exchange(has_news_, false); }
   const SaveOptions& options() const { return *options_; }
   uint32_t world_size() const { return world_size_; }
   size_t ranks_known() const { return ranks_.size(); }
   const std::string& first_host() const { return first_host_; }  // that joined; "": none has
   // The ranks whose layouts are missing, and the hosts of their neighbours.
   Missing what_is_missing() const;
+  // The number of the host of each rank. Precondition: complete.
+  std::vector<uint32_t> hosts() const;
   // Precondition: complete. The world is validated, and so is its coverage.
   Result<std::shared_ptr<const World>> make_world() const;
 
@@ -45,6 +50,7 @@ class RosterGathering {
   std::string first_host_;
   base::PagedMap<Rank, Known> ranks_;
   std::map<LayoutId, LayoutPtr> layouts_;  // that ranks have declared; null: not sent yet
+  bool has_news_ = false;
 };
 
 }  // namespace shoal::actors

@@ -40,17 +40,20 @@ using TermMachine = base::StateMachine<kTermTransitions>;
 // --- whether there is a roster ---
 
 enum class FirstRosterState : uint8_t {
-  reading,     // The coordinator reads from the root whether an earlier one has published a roster.
-  gathering,   // The root has none. The coordinator gathers the layouts of all ranks.
-  publishing,  // Every rank has joined. The coordinator publishes the roster.
-  known,       // The generation has a roster.
-  refused,     // No roster can be made. Every node that joins is rejected.
+  reading,       // The coordinator reads from the root whether an earlier one has published a roster.
+  gathering,     // The root has none. The coordinator gathers the layouts of all ranks.
+  contradicted,  // The layouts that the ranks declared first make no roster. The first save whose layouts do
+                 // makes it, or ranks declare others.
+  publishing,    // Every rank has joined. The coordinator publishes the roster.
+  known,         // The generation has a roster.
+  refused,       // No roster can be made. Every node that joins is rejected.
 };
 enum class FirstRosterTrigger : uint8_t {
-  none_found,  // the root has no roster, or could not be read
-  all_joined,  // every rank has joined, and every layout is here
-  known,       // a roster is in the root; the first collective save may have made it
-  refused,     // hosts contradict each other, the roster fits no message, or it could not be published
+  none_found,          // the root has no roster, or could not be read
+  all_joined,          // every rank has joined, and every layout is here
+  layouts_contradict,  // so it is, but these layouts contradict each other or leave a gap
+  known,               // a roster is in the root; the first save may have made it
+  refused,  // hosts contradict each other, the roster fits no message, or it could not be published
 };
 
 inline constexpr auto kFirstRosterTransitions = [] {
@@ -61,8 +64,13 @@ inline constexpr auto kFirstRosterTransitions = [] {
       {S::reading, T::known, S::known},
       {S::reading, T::refused, S::refused},
       {S::gathering, T::all_joined, S::publishing},
+      {S::gathering, T::layouts_contradict, S::contradicted},
       {S::gathering, T::known, S::known},
       {S::gathering, T::refused, S::refused},
+      {S::contradicted, T::all_joined, S::publishing},
+      {S::contradicted, T::layouts_contradict, S::contradicted},
+      {S::contradicted, T::known, S::known},
+      {S::contradicted, T::refused, S::refused},
       {S::publishing, T::known, S::known},
       {S::publishing, T::refused, S::refused},
       {S::known, T::refused, S::refused},

@@ -122,6 +122,51 @@ TEST_F(AJob, WithLayoutsThatMakeNoRosterAbortsByNameAtOnceAndGoesOnWhenTheyDo) {
   expect_committed(3);
 }
 
+// All saves of such a run were refused, also those whose layouts fit.
+TEST(AJobWhoseFirstLayoutsMakeNoRoster, AbortsByNameAtOnceAndGoesOnWhenTheyDo) {
+  sim::ChangingJob job({kMomentum, kMomentum, kPlain, kMomentum});
+  job.save_all(1, {kMomentum, kMomentum, kPlain, kMomentum});
+  job.run_for(kSecond);
+  EXPECT_EQ(job.outcome(1), Code::aborted);
+  EXPECT_THAT(job.cause(1), HasSubstr("cannot make a roster of the layouts of this save"));
+  EXPECT_THAT(job.cause(1), HasSubstr("w.momentum"));
+  job.save_all(2, kMomentum);
+  job.run_for(kSecond);
+  ASSERT_EQ(job.outcome(2), Code::ok) << job.cause(2);
+  const uint64_t staged = job.trainer(0).bytes_staged();
+  job.save_all(3, kMomentum);  // by the plan of the roster: each rank only its own assignment
+  job.run_for(kSecond);
+  ASSERT_EQ(job.outcome(3), Code::ok) << job.cause(3);
+  EXPECT_LT(job.trainer(0).bytes_staged() - staged, staged);
+  for (const uint64_t step : {2u, 3u}) job.expect_loadable(step);
+}
+
+TEST(AJobWhoseFirstLayoutsMakeNoRoster, SavesUnderALaterCoordinatorToo) {
+  sim::ChangingJob job({kMomentum, kMomentum, kPlain, kMomentum});
+  job.save_all(1, {kMomentum, kMomentum, kPlain, kMomentum});
+  job.run_for(kSecond);
+  job.kill_coordinator();
+  job.run_for(kSecond);
+  job.start_coordinator();
+  job.run_for(10 * kSecond);
+  job.save_all(2, kMomentum);
+  job.run_for(10 * kSecond);
+  ASSERT_EQ(job.outcome(2), Code::ok) << job.cause(2);
+  job.expect_loadable(2);
+}
+
+// The trainers only declare what they hold, and declare what fits before they save.
+TEST(AJobWhoseFirstLayoutsMakeNoRoster, HasTheRosterBeforeItsFirstSaveIfOthersAreDeclared) {
+  sim::ChangingJob job({kMomentum, kMomentum, kPlain, kMomentum});
+  job.trainer(2).change(sim::layout_of(2, kMomentum));
+  job.run_for(kSecond);
+  job.save_all(1, kMomentum);
+  job.run_for(kSecond);
+  ASSERT_EQ(job.outcome(1), Code::ok) << job.cause(1);
+  EXPECT_EQ(job.later_rosters(), 0u);
+  job.expect_loadable(1);
+}
+
 TEST_F(AJob, OfWhichARankNeverSavesAbortsAtTheDeadlineNamingIt) {
   for (Rank rank : {0u, 1u, 2u}) job_.save(rank, 2, kMomentum);
   job_.run_for(65 * kSecond);

@@ -35,7 +35,7 @@ actors::NodeConfig ChangingJob::facts(uint32_t generation) const {
   return facts;
 }
 
-ChangingJob::ChangingJob() {
+ChangingJob::ChangingJob(const std::array<Holding, kRanks>& holdings) : holding_(holdings) {
   start_coordinator();
   for (uint32_t of_host : {0u, 1u}) nodes_[of_host] = add_node(of_host);
   for (Rank rank = 0; rank < kRanks; ++rank) {

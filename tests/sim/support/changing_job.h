@@ -26,7 +26,8 @@ class ChangingJob {
   static constexpr uint32_t kRanks = 4;
   static constexpr actors::TimeNs kPatience = 2'000 * actors::kMillisecond;
 
-  ChangingJob();  // node 0 only coordinates; nodes 1 and 2 have two ranks each
+  // Node 0 only coordinates; nodes 1 and 2 have two ranks each. `holdings`: what the ranks declare at first.
+  explicit ChangingJob(const std::array<Holding, kRanks>& holdings = {});
 
   VirtualTrainer& trainer(Rank rank) { return *trainers_[rank]; }
   // Stages these values, and remembers what is saved at a step for expect_loadable.
