@@ -110,10 +110,6 @@ bool CountedTrainers::knows_enough() const {
 void CountedTrainers::begin_save() {
   if (!trains_) return;
   const uint32_t save = ++saves_begun_;
-  // Ranks that change their layouts before there is a roster contradict each other, and no save is possible.
-  if (job_.later_from != 0 && save >= job_.later_from && changed_from_ == 0 && saves_decided() != 0) {
-    changed_from_ = save;
-  }
   save_begins_(save);
   continued_ = 0;
   times_[save - 1].began = events_.now();

@@ -63,8 +63,7 @@ class CountedTrainers {
     // start(): each trainer attaches up to this much later, and calls no save before. Needs keeps_offers.
     actors::TimeNs attach_skew_ns = 0;
     StoredPayload* payload = nullptr;  // if not null, it stores the bytes that are staged
-    // From this save on, but not before all ranks know the decision of an earlier one, ranks hold their parts
-    // by these layouts, one per pipeline stage; 0: never.
+    // From this save on, ranks hold their parts by these layouts, one per pipeline stage; 0: never.
     uint32_t later_from = 0;
     std::vector<LayoutPtr> later_layouts;
     // Mode collective: the planner of this rank makes a global plan, before each rank asks for its own.
@@ -204,7 +203,7 @@ class CountedTrainers {
   void lay_out(const SavePlan& plan, const Layout& layout, Assignment& assignment);
   Assignment whole_assignment(Rank rank);
   const LayoutPtr& layout_in(Rank rank, uint32_t save) const {
-    const bool is_later = changed_from_ != 0 && save >= changed_from_;
+    const bool is_later = job_.later_from != 0 && save >= job_.later_from;
     const std::vector<LayoutPtr>& all = is_later ? job_.later_layouts : job_.layouts;
     return all[job_.world ? job_.world->roster.layout_of(rank) : uint64_t{rank} * all.size() / job_.ranks];
   }
@@ -233,7 +232,6 @@ class CountedTrainers {
   bool is_first_due_ = false;  // the interval before the first save has passed
   uint32_t know_roster_ = 0;   // ranks that have an assignment under a roster
   uint32_t saves_begun_ = 0;
-  uint32_t changed_from_ = 0;  // the first save with the later layouts; 0: none yet
   uint32_t living_ = 0;
   uint32_t continued_ = 0;  // living ranks that have returned from the newest save
   uint64_t decided_ = 0;
