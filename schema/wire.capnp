@@ -256,6 +256,7 @@ struct Message {
     saveProgress :group {
       key @66 :AttemptKey;
       amount @67 :UInt64;              # grows with the progress
+      rankLocal @77 :Bool;             # of a save in mode rank-local, which no coordinator decides
     }
     # ShardWriter -> Coordinator, instead of shardsWritten, if a rank of it has digests.
     shardsWrittenWithDigests @72 :ShardsWritten;

@@ -260,6 +260,13 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
   return static_cast<actors::TimeNs>(multiply_divide(single, 2 * kSimulatedSlabs * slowness, 1000));
 }
 
+// The most bytes that one of the first saves has staged.
+uint64_t most_staged(const std::vector<TrainerTimings>& times, size_t saves) {
+  uint64_t most = 0;
+  for (size_t save = 0; save < saves; ++save) most = std::max(most, times[save].bytes_staged);
+  return most;
+}
+
 actors::TimeNs failures_end(const Scenario& scenario, const actors::Timeouts& timeouts) {
   uint64_t end_ms = 0;
   for (const Failure& failure : scenario.failures) {
@@ -425,7 +432,8 @@ class RunWatch {
     };
     facts.notified_at = [&trainers](uint32_t save) { return trainers.times()[save - 1].notified_at; };
     facts.writing = [this, &trainers](uint32_t save) {
-      return longest_writing(profile_.storage, scenario_, trainers.times()[save - 1].bytes_staged) +
+      // The writes of earlier saves may be in its way.
+      return longest_writing(profile_.storage, scenario_, most_staged(trainers.times(), save)) +
              creating(save) + syncing();
     };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
@@ -1243,7 +1251,11 @@ class JobRuns {
   void free_slabs() {
     if (current().checks().oracles() == nullptr) return;
     const auto in_use = [this] { return current().trainers().slabs_in_use(); };
-    run_while([&] { return in_use() != 0; }, std::max(events_.now(), failures_end_) + kLongestFree);
+    // Writes of aborted saves go on.
+    const std::vector<TrainerTimings>& times = current().trainers().times();
+    const actors::TimeNs writing =
+        longest_writing(profile_.storage, scenario_, most_staged(times, times.size()));
+    run_while([&] { return in_use() != 0; }, std::max(events_.now(), failures_end_) + kLongestFree + writing);
     if (in_use() == 0) return;
     violation_ = Violation{"slabs-come-back", events_.now(),
                            std::to_string(in_use()) + " slabs are still in use, but every save is decided"};

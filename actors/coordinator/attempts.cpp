@@ -96,6 +96,7 @@ void Coordinator::on_progress(TimeNs now, NodeId from, const wire::SaveProgress&
                               EffectWriter& out) {
   nodes_.insert(from);
   if (answer_decided(from, progress.key, out)) return;
+  if (progress.rank_local) return pass_progress(now, progress.key, out);
   const auto [attempt, is_new] = open(now, progress.key, out);
   if (attempt == nullptr) return;
   attempt->on_progress(now, from, progress.amount);

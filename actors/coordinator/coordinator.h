@@ -84,6 +84,10 @@ class Coordinator final : public Role {
     std::optional<GiveUp> give_up;  // as in wire::Decided
     Status undecided;               // not OK: no decision could be published
   };
+  struct Passed {  // rank-local: progress that was passed on to all nodes
+    TimeNs at = 0;
+    uint64_t times = 0;
+  };
   struct Overdue {
     TimeNs at = 0;
     std::vector<Rank> missing;  // that had sent nothing, ascending
@@ -253,9 +257,11 @@ class Coordinator final : public Role {
   void on_plan_gather(TimeNs now, NodeId from, const wire::PlanGathering& message, EffectWriter& out);
   void send_gathered_plans(Attempt& attempt, plan::GatherStage stage, NodeId to, EffectWriter& out);
 
-  // --- rank-local: hints, which spare nodes their polls (rank_local.cpp) ---
+  // --- rank-local: hints, which spare nodes their polls, and progress (rank_local.cpp) ---
   // Answers the node whose report completes the set: it merges the set at once.
   void on_manifests_published(NodeId from, const wire::ManifestsPublished& published, EffectWriter& out);
+  // A node has made progress with its writes: all nodes hear of it, and move their deadlines.
+  void pass_progress(TimeNs now, const AttemptKey& key, EffectWriter& out);
   // A node has found its rank-local save committed.
   void on_found_committed(NodeId from, const wire::Decided& decided, EffectWriter& out);
 
@@ -350,8 +356,9 @@ class Coordinator final : public Role {
 
   bool rank_local_ = false;                 // as nodes stated
   PublishedManifests manifests_published_;  // rank-local
-  std::string rank_local_host_;             // the first host that stated ranks of that mode
-  event::RanksLost lost_sent_;              // rank-local: last sent to the ShardWriter here
+  RecentMap<AttemptKey, Passed> progress_passed_{kMaxSetsCounted};
+  std::string rank_local_host_;  // the first host that stated ranks of that mode
+  event::RanksLost lost_sent_;   // rank-local: last sent to the ShardWriter here
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;
   TimerId shutdown_timer_ = 0;

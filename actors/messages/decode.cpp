@@ -451,8 +451,9 @@ Result<WireBody> read_body(schema::Message::Reader in) {
     case schema::Message::PENDING:
       return WireBody(wire::Pending{read_key(in.getPending())});
     case schema::Message::SAVE_PROGRESS:
-      return WireBody(
-          wire::SaveProgress{read_key(in.getSaveProgress().getKey()), in.getSaveProgress().getAmount()});
+      return WireBody(wire::SaveProgress{read_key(in.getSaveProgress().getKey()),
+                                         in.getSaveProgress().getAmount(),
+                                         in.getSaveProgress().getRankLocal()});
     case schema::Message::MANIFESTS_PUBLISHED:
       return read_manifests_published(in.getManifestsPublished());
     case schema::Message::DECIDED:

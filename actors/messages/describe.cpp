@@ -43,7 +43,8 @@ struct Describer {
     return fmt::format("Pending {}", to_string(body.key));
   }
   std::string operator()(const wire::SaveProgress& body) const {
-    return fmt::format("SaveProgress {}: {}", to_string(body.key), body.amount);
+    return fmt::format("SaveProgress {}: {}{}", to_string(body.key), body.amount,
+                       body.rank_local ? ", rank-local" : "");
   }
   std::string operator()(const wire::ManifestsPublished& body) const {
     return fmt::format("ManifestsPublished {}: {} of {}", to_string(body.key), body.ranks,

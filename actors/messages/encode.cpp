@@ -148,6 +148,7 @@ struct Encoder {
     auto progress = out.initSaveProgress();
     write(progress.initKey(), body.key);
     progress.setAmount(body.amount);
+    progress.setRankLocal(body.rank_local);
   }
   void operator()(const wire::ManifestsPublished& body) {
     auto published = out.initManifestsPublished();

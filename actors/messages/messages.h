@@ -82,10 +82,12 @@ struct Pending {  // Coordinator -> ShardWriter: report received, undecided; res
 // ShardWriter -> Coordinator: the writes of this node continue; `amount` counts how often the node has seen
 // them progress, not bytes. Coordinator -> ShardWriter, after Pending: `amount` counts the news of the
 // attempt so far. Sent only about saves that take long; a loss does not matter. The coordinator moves its
-// deadline if the amount is greater than before, a ShardWriter if it is another one.
+// deadline if the amount is greater than before, a ShardWriter if it is another one. In mode rank-local the
+// coordinator has no deadline: it only passes on to the other nodes that one of them has made progress.
 struct SaveProgress {
   AttemptKey key;
   uint64_t amount = 0;
+  bool rank_local = false;
 };
 // Mode rank-local. ShardWriter -> Coordinator: so many ranks, all of this host, have published their
 // manifests. Coordinator -> ShardWriter of rank 0: all ranks of the job have. A loss only delays the commit

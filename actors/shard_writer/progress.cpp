@@ -1,7 +1,7 @@
 // ShardWriter: the deadline of a save, and progress that moves it.
 //
 // The deadline ends a save that hangs, however large it is. So it counts from the last progress: bytes that
-// this node has written, progress that the coordinator reports of other hosts, or, in mode rank-local, a
+// this node has written, progress that the coordinator reports of other hosts, or, in mode rank-local, also a
 // further manifest in the root (docs/decisions/013-deadline-follows-the-last-news.md).
 #include <algorithm>
 
@@ -69,9 +69,7 @@ void ShardWriter::measured(const AttemptKey& key, uint64_t bytes, TimeNs looked_
   if (std::exchange(save.measured, bytes) == bytes) return;
   if (save.has_failed() || save.is_deciding()) return;
   ++save.times_moved;
-  if (!rank_local_) {
-    out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveProgress{key, save.times_moved});
-  }
+  out.send(kCoordinatorNode, RoleKind::coordinator, wire::SaveProgress{key, save.times_moved, rank_local_});
   extend(key, save, looked_before, out);
 }
 

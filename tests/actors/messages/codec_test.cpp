@@ -135,7 +135,7 @@ std::vector<WireMessage> samples() {
       message_of(wire::ChunksUnavailable{kSampleLoad, {7}}, RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksCancelled{kSampleLoad, {7, 9}}, RoleKind::loader, RoleKind::loader),
       message_of(wire::ChunksPending{kSampleLoad, {7, 8, 9}, 3}, RoleKind::loader, RoleKind::loader),
-      message_of(wire::SaveProgress{kKey, 17}, writer, coordinator),
+      message_of(wire::SaveProgress{kKey, 17, true}, writer, coordinator),
       message_of(wire::ManifestsPublished{kKey, 4, 16}, writer, coordinator),
   };
 }
@@ -484,7 +484,7 @@ TEST(Describe, SaysKindKeysAndCounts) {
           "LoadRoster latest-3.1: step 3 (g1a1), 2 hosts", "ChunkRequest latest-3.1: 2 chunks",
           "ChunkData latest-3.1: 100 bytes", "ChunksUnavailable latest-3.1: 1 chunk",
           "ChunksCancelled latest-3.1: 2 chunks", "ChunksPending latest-3.1: 3 chunks",
-          "SaveProgress step 3 (g1a1): 17", "ManifestsPublished step 3 (g1a1): 4 of 16 ranks"));
+          "SaveProgress step 3 (g1a1): 17, rank-local", "ManifestsPublished step 3 (g1a1): 4 of 16 ranks"));
   EXPECT_EQ(describe(wire::Decided{kKey, true, ""}), "Decided step 3 (g1a1): committed");
   EXPECT_EQ(role_name(RoleKind::shard_writer), "shard_writer");
 }

@@ -422,6 +422,22 @@ TEST(AStorage, ThatTakesTwentyMinutesForASaveAbortsNone) {
   }
 }
 
+// Regression: in mode rank-local, hosts that had written gave the save up five minutes later, although
+// another host was still writing.
+TEST(AStorage, ThatTakesTenMinutesLongerForOneHostAbortsNoSave) {
+  for (SaveMode mode : kModes) {
+    Scenario scenario = of_eight_hosts({}, mode);
+    scenario.saves = 1;
+    scenario.stragglers.hosts_permille = 125;  // one of eight
+    scenario.stragglers.storage_permille = 40'000;
+    scenario.profile_numbers["storage.client_bytes_per_s"] = 1'000'000'000;
+    const SimulationReport report = simulated(scenario);
+    EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
+    EXPECT_EQ(report.saves[0].aborted_ranks, 0u) << report.saves[0].cause;
+    EXPECT_GT(report.saves[0].committed.greatest, seconds(600));
+  }
+}
+
 TEST(ANode, ThatCannotBeginAgainIsSaidByTheClientsOfItsHost) {
   const SaveReport save =
       simulated(of_eight_hosts({{Kind::dies, 20'100, 0}, {Kind::restarts, 20'110, 3, 100}})).saves[1];
