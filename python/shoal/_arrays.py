@@ -205,7 +205,8 @@ def new_array(kind: str, dtype: str, shape: tuple[int, ...], fqn: str) -> typing
         try:
             import torch
 
-            return torch.empty(shape, dtype=getattr(torch, _TORCH_DTYPE_NAMES[dtype]))
+            # The program may have called torch.set_default_device.
+            return torch.empty(shape, dtype=getattr(torch, _TORCH_DTYPE_NAMES[dtype]), device="cpu")
         except (ImportError, KeyError, AttributeError):
             pass
     return np.empty(shape, numpy_dtype(dtype, fqn))

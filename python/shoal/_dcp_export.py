@@ -60,7 +60,8 @@ class _Value:
 
     @property
     def item_bytes(self) -> int:
-        return torch.empty((), dtype=self.dtype).element_size()
+        assert self.dtype is not None
+        return self.dtype.itemsize
 
 
 @dataclasses.dataclass(slots=True)
@@ -216,7 +217,7 @@ def _write_part(checkpoint: Checkpoint, part: _Part, stream: typing.IO[bytes], a
     value = part.value
     if part.offsets is not None:
         assert value.shape is not None
-        chunk = torch.empty(part.sizes, dtype=value.dtype)
+        chunk = torch.empty(part.sizes, dtype=value.dtype, device="cpu")
         with checkpoint._checkpointer._lock:
             box = (list(part.offsets), list(part.sizes))
             checkpoint._reader.read_into(value.source, box, chunk.data_ptr(), chunk.nbytes)

@@ -485,7 +485,7 @@ def _elements(item: _Item, data: memoryview, where: str) -> torch.Tensor | memor
             f"{where} has shape {tuple(saved.shape)} of {saved.dtype}, but the metadata says {item.sizes} of "
             f"{item.torch_dtype}"
         )
-    count, size = math.prod(item.sizes), torch.empty((), dtype=saved.dtype).element_size()
+    count, size = math.prod(item.sizes), saved.dtype.itemsize
     if count == 0:
         return memoryview(b"")
     last = saved.offset + sum((n - 1) * stride for n, stride in zip(saved.shape, saved.strides))

@@ -124,7 +124,7 @@ def _to_fill(tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, typing.Call
         return target, None
     if any(size > 1 and stride == 0 for size, stride in zip(target.shape, target.stride())):
         raise InvalidArgument(f"'{name}' has elements that share memory: a load cannot fill it. Call clone()")
-    buffer = torch.empty(target.shape, dtype=target.dtype)
+    buffer = torch.empty(target.shape, dtype=target.dtype, device="cpu")
 
     def finish() -> None:
         with torch.no_grad():

@@ -143,7 +143,7 @@ def decode(content: bytes, name: str, allow_pickle: bool = False) -> typing.Any:
         return unpack(content, name, allow_pickle)
     if content[:1] == _TORCH:
         torch = _need_torch("value that torch.save has written")
-        return torch.load(io.BytesIO(content[1:]), weights_only=not allow_pickle)
+        return torch.load(io.BytesIO(content[1:]), map_location="cpu", weights_only=not allow_pickle)
     try:
         return _from_json(json.loads(content.decode("utf-8", "surrogatepass")))
     except (ValueError, TypeError, AttributeError) as error:

@@ -511,7 +511,7 @@ class _Reads:
         if target.dtype == stored:
             buffer, finish = _tensors._to_fill(target, fqn)
         else:  # DCP converts
-            buffer = torch.empty(target.shape, dtype=stored)
+            buffer = torch.empty(target.shape, dtype=stored, device="cpu")
             finish = functools.partial(_copy, target, buffer)
         if finish is not None:
             self._finish.append(finish)

@@ -269,6 +269,19 @@ def test_dcp_loads_into_another_dtype_as_with_its_own_reader(step_7):
     assert torch.equal(state["weight"], saved.bfloat16())
 
 
+def test_dcp_loads_and_exports_to_host_memory_whatever_the_default_device(step_7, tmp_path):
+    saved = torch.arange(8.0)
+    shoal.torch.save({"weight": saved, "pair": (saved, 1)}, checkpoint_id=step_7)
+    state = {"weight": torch.zeros(8, dtype=torch.bfloat16)}
+    with torch.device("meta"):
+        dcp.load(state, storage_reader=shoal.torch.StorageReader(step_7), no_dist=True)
+        shoal.torch.export_dcp(step_7.parent, 7, tmp_path / "dcp")
+    assert torch.equal(state["weight"], saved.bfloat16())
+    state = {"weight": torch.zeros(8), "pair": (torch.zeros(8), 0)}
+    dcp.load(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    assert torch.equal(state["weight"], saved) and torch.equal(state["pair"][0], saved)
+
+
 def test_dcp_saves_and_loads_through_the_storages(step_7):
     dcp.save(some_state(), storage_writer=shoal.torch.StorageWriter(step_7), no_dist=True)
     state = empty_state()

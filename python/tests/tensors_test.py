@@ -210,6 +210,21 @@ def test_tensors_of_inference_mode_are_loaded(checkpointer):
     assert x.tolist() == [1, 1, 1]
 
 
+def test_a_load_into_host_memory_does_not_depend_on_the_default_device(checkpointer):
+    """Shoal filled memory on the device that the program had chosen with torch.set_default_device."""
+    x, table = torch.arange(6.0).reshape(2, 3), torch.arange(4)
+    checkpointer.save(1, {"x": x, "own": shoal.per_rank({"table": table})}).committed()
+    into = {"x": torch.zeros(3, 2).t()}
+    with torch.device("meta"):
+        loaded = checkpointer.load(1)
+        checkpointer.load(1, into=into)
+        with checkpointer.open(1) as checkpoint:
+            read = checkpoint["x"]
+    for found in (loaded["x"], into["x"], read):
+        assert found.device.type == "cpu" and torch.equal(found, x)
+    assert torch.equal(loaded["own"]["table"], table)
+
+
 def test_elements_that_share_memory_cannot_be_filled(checkpointer):
     checkpointer.save(1, {"a": torch.arange(6).reshape(2, 3)}).committed()
     with pytest.raises(shoal.InvalidArgument, match="'a' has elements that share memory"):
