@@ -424,7 +424,8 @@ class Stored:
         return self._by_name.get(name, (None, ()))[0]
 
     def paths(self) -> dict[str, tuple[typing.Any, ...]]:
-        """The keys that lead to each leaf, by its name."""
+        """The keys that lead to each leaf, by its name. As in DCP, a number is the index of a list, and the
+        key of a dict is a text."""
         return {
             name: path
             for name, (node, path) in self._by_name.items()
@@ -499,8 +500,9 @@ def _list_names(node: Json, path: tuple[typing.Any, ...], out: dict[str, tuple[J
     is_container = isinstance(node, dict) and "alias" not in node
     if not is_container or name not in out:  # {"a.b": 1, "a": {"b": {}}}: the leaf has the name
         out[name] = node, path
+    is_list = is_container and ("list" in node or "tuple" in node)
     for key, child in _children(node):
-        _list_names(child, (*path, key), out)
+        _list_names(child, (*path, key if is_list else str(key)), out)
 
 
 def _merged(a: Json, b: Json) -> Json:

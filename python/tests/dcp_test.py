@@ -10,7 +10,9 @@ import shoal
 torch = pytest.importorskip("torch")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict  # noqa: E402
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict  # noqa: E402
 
 import shoal.torch  # noqa: E402
 from shoal import _dcp_export, _dcp_import  # noqa: E402
@@ -280,6 +282,20 @@ def test_dcp_loads_and_exports_to_host_memory_whatever_the_default_device(step_7
     state = {"weight": torch.zeros(8), "pair": (torch.zeros(8), 0)}
     dcp.load(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
     assert torch.equal(state["weight"], saved) and torch.equal(state["pair"][0], saved)
+
+
+def test_dcp_rebuilds_a_state_whose_keys_are_numbers_as_from_its_own_folder(step_7, tmp_path):
+    """DCP takes a number in a path for the index of a list, and failed where the numbers had a gap."""
+    state = {"optim": {"state": {0: {"m": torch.ones(2)}, 3: {"m": torch.ones(3)}}, "groups": [{"lr": 1}]}}
+    shoal.torch.save(state, checkpoint_id=step_7)
+    dcp.save(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    rebuilt = []
+    for reader in (dcp.FileSystemReader(tmp_path / "dcp"), shoal.torch.StorageReader(step_7)):
+        rebuilt.append({})
+        planner = _EmptyStateDictLoadPlanner()
+        _load_state_dict(rebuilt[-1], storage_reader=reader, planner=planner, no_dist=True)
+    assert list(rebuilt[0]["optim"]["state"]) == list(rebuilt[1]["optim"]["state"]) == ["0", "3"]
+    assert rebuilt[1]["optim"]["groups"] == rebuilt[0]["optim"]["groups"] == state["optim"]["groups"]
 
 
 def test_dcp_saves_and_loads_through_the_storages(step_7):
