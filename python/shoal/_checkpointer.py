@@ -324,7 +324,7 @@ class Checkpointer:
             return
         with contextlib.suppress(Error), self._reader(step, None) as checkpoint:
             self._has_looked_for.update(names)
-            absent = [f"'{name}'" for name in names if name not in checkpoint]
+            absent = [f"'{name}'" for name in names if checkpoint._source(name) not in checkpoint]
             if absent:
                 logger.warning(
                     "step %d has no value %s: no rank holds a part of it, and all ranks together must hold "
@@ -550,17 +550,7 @@ class Checkpointer:
             if name not in optimizers:  # a policy keeps what is missing, which is no state
                 _tree.drop_missing(states, walker.skipped.union(result.report.missing))
         self._load_statefuls(walker, result, allow_pickle)
-        stored = set(result.report.unexpected)
-        for node in walker.leaves:
-            if node.kind == "alias" and node.name in stored:
-                logger.warning(
-                    "'%s' and '%s' share their memory in this state, but step %d has a value for each: "
-                    "both have that of '%s' now",
-                    node.target.name,
-                    node.name,
-                    result.metadata.step,
-                    node.target.name,
-                )
+        _warn_of_shared(walker, result)
         _warn_of_empty(walker, result)
         logger.info(
             "step %d is loaded: %.1f MiB in %.2f s",
@@ -873,7 +863,7 @@ class Checkpoint:
         if self._structure is None:
             found = self._structures()
             if found:
-                self._structure = _tree.Stored(found)
+                self._structure = _tree.Stored(found, self._about)
             else:
                 kinds = {name: "object" if about[0] else "numpy" for name, about in self._about.items()}
                 self._structure = _tree.Stored.flat(kinds)
@@ -962,6 +952,26 @@ def _drop_missing(optimizers: dict[str, _tree.Node], result: typing.Any) -> None
                 count,
                 name,
             )
+
+
+def _warn_of_shared(walker: _tree.Walker, result: typing.Any) -> None:
+    """Two names of one memory have one value. Objects with load_state_dict have got a value for each."""
+    stored = set(result.report.unexpected)
+    whole = tuple(f"{node.name}." for node in [*walker.statefuls, *walker.extra_states])
+    for node in walker.leaves:
+        if node.kind != "alias" or node.name not in stored or node.name.startswith(whole):
+            continue
+        target = typing.cast(_tree.Node, node.target)
+        if target.array is not None and target.array.local_shape and 0 in target.array.local_shape:
+            continue  # nothing of either is on this rank
+        logger.warning(
+            "'%s' and '%s' share their memory in this state, but step %d has a value for each: "
+            "both have that of '%s' now",
+            target.name,
+            node.name,
+            result.metadata.step,
+            target.name,
+        )
 
 
 def _warn_of_empty(walker: _tree.Walker, result: typing.Any) -> None:

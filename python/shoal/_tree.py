@@ -397,8 +397,13 @@ def _sign(node: Node, out: list[typing.Any]) -> None:
 class Stored:
     """The structure of a checkpoint: that of all ranks, merged."""
 
-    def __init__(self, structures: typing.Iterable[tuple[str, bytes]]) -> None:
-        """`structures`: names and bytes, as `named_structure` makes them."""
+    def __init__(
+        self, structures: typing.Iterable[tuple[str, bytes]], values: typing.Container[str] = ()
+    ) -> None:
+        """
+        structures: names and bytes, as `named_structure` makes them.
+        values: the names of the values of the checkpoint.
+        """
         self.root: Json = None
         for name, content in structures:
             try:
@@ -407,7 +412,7 @@ class Stored:
             except (ValueError, KeyError, TypeError) as error:
                 raise Corrupt(f"'{name}' is not a structure: {error}") from None
             self.root = tree if self.root is None else _merged(self.root, tree)
-        self.root = _with_lists(self.root)
+        self.root = _with_own_values(_with_lists(self.root), "", values)
         self._by_name: dict[str, tuple[Json, tuple[typing.Any, ...]]] = {}
         _list_names(self.root, (), self._by_name)
 
@@ -482,6 +487,22 @@ def _with_lists(node: Json) -> Json:
     return {"items": items}
 
 
+def _with_own_values(node: Json, name: str, values: typing.Container[str]) -> Json:
+    """Replaces aliases whose name has a value: only some ranks had the same memory under both names, such as
+    a rank that has no element of either."""
+    if not isinstance(node, dict):
+        return node
+    if "alias" in node:
+        return node["kind"] if name in values else node
+    prefix = name + "." if name else ""
+    children = [(key, _with_own_values(child, f"{prefix}{key}", values)) for key, child in _children(node)]
+    if "dict" in node:
+        return {"dict": dict(children)}
+    if "items" in node:
+        return {"items": [[key, child] for key, child in children]}
+    return {kind: [child for _, child in children] for kind in ("list", "tuple") if kind in node}
+
+
 def _children(node: Json) -> list[tuple[typing.Any, Json]]:
     if not isinstance(node, dict):
         return []
@@ -506,8 +527,11 @@ def _list_names(node: Json, path: tuple[typing.Any, ...], out: dict[str, tuple[J
 
 
 def _merged(a: Json, b: Json) -> Json:
-    """All that either has; what both have in different ways is that of `a`."""
+    """All that either has; what both have in different ways is that of `a`, or an alias: to a rank that has
+    no element of an array, an alias may look like an array of its own."""
     of_a, of_b = dict(_children(a)), dict(_children(b))
+    if isinstance(a, str) and isinstance(b, dict) and "alias" in b:
+        return b
     if a == b or not of_b or not isinstance(a, dict):
         return a
     keys = [*of_a, *(key for key in of_b if key not in of_a)]

@@ -371,6 +371,16 @@ def test_values_that_are_loaded_into_the_same_memory_are_named(checkpointer, cap
     assert not caplog.records
 
 
+def test_an_object_whose_values_shared_their_memory_gets_a_value_for_each(checkpointer, caplog):
+    checkpointer.save(1, {"loader": Loader({"a": np.ones(3), "b": np.full(3, 2.0)})}).committed()
+    shared = np.zeros(3)
+    loader = Loader({"a": shared, "b": shared})
+    with caplog.at_level("WARNING", logger="shoal"):
+        checkpointer.load(1, into={"loader": loader})
+    assert loader.state["a"].tolist() == [1, 1, 1] and loader.state["b"].tolist() == [2, 2, 2]
+    assert not caplog.records
+
+
 def test_aliases_of_one_array_are_loaded_into_arrays_of_their_own(checkpointer):
     table = np.arange(6)
     checkpointer.save(1, {"a": table, "b": table, "c": [table]}).committed()

@@ -23,6 +23,21 @@ def test_the_calls_of_dcp_need_no_collective(root, python_environment):
     run_ranks("sharded_states", "save_and_load_by_dcp_calls", 4, python_environment, root)
 
 
+def test_ranks_that_disagree_which_names_are_aliases(root, python_environment):
+    """What is an alias on one rank alone was loaded as one, although it had a value of its own. What is one
+    on all ranks that have elements of it was not loaded."""
+    root.mkdir()
+    run_ranks("sharded_states", "save_views_of_nothing_and_tied_tensors", 2, python_environment, root)
+    with shoal.Checkpointer(root) as checkpointer:
+        for step in (1, 2):
+            loaded = checkpointer.load(step)
+            found = {name: value.tolist() for name, value in loaded.items()}
+            assert found == {"key": [[1, 2]], "value": [[3, 4]], "tied": [5, 6], "too": [5, 6]}, (step, found)
+            into = {"value": torch.zeros(1, 2), "too": torch.zeros(2)}
+            checkpointer.load(step, into=into)
+            assert into["value"].tolist() == [[3, 4]] and into["too"].tolist() == [5, 6]
+
+
 def test_stages_of_a_pipeline(root, python_environment):
     root.mkdir()
     run_ranks("sharded_states", "save_stages", 3, python_environment, root)

@@ -307,6 +307,37 @@ def rank_that_cannot_describe(root: str, door: str) -> None:
         assert ck.latest().step == 1 and ck.latest().attempt == 2
 
 
+def save_views_of_nothing_and_tied_tensors(root: str) -> None:
+    """Key and value are rows of one tensor, of which one rank has none. Tied tensors are on the other one."""
+    rank, world_size = start_raising_group()
+    warned = []
+    logging.getLogger("shoal").addFilter(lambda record: warned.append(record.getMessage()) or True)
+    with shoal.Checkpointer(root) as checkpointer:
+        for step, owner in ((1, 0), (2, 1)):
+            part = dict(run_check=False, shape=(1, 2), stride=(2, 1))
+            placement = _rows_on(owner, world_size)
+            fused = torch.arange(1.0, 5.0).reshape(2, 2) if rank == owner else torch.empty(0, 2)
+            key, value = fused[:1], fused[1:] if rank == owner else fused[:1]
+            one = DeviceMesh("cpu", [owner], _init_backend=False)
+            local = torch.tensor([5.0, 6.0]) if rank == owner else torch.empty(0)
+            tied = DTensor.from_local(local, one, [Replicate()], run_check=False, shape=(2,), stride=(1,))
+            state = {
+                "key": DTensor.from_local(key, placement, [Shard(0)], **part),
+                "value": DTensor.from_local(value, placement, [Shard(0)], **part),
+                "tied": tied,
+                "too": tied,
+            }
+            checkpointer.save(step, state).committed(120)
+            checkpointer.load(step, into=state)
+    assert not warned, warned
+
+
+def _rows_on(owner: int, world_size: int) -> DeviceMesh:
+    """A mesh of all ranks whose first one is `owner`."""
+    ranks = [owner, *(rank for rank in range(world_size) if rank != owner)]
+    return DeviceMesh("cpu", ranks, _init_backend=False)
+
+
 def raise_on_rank_1() -> None:
     assert rank_and_world()[0] != 1
 
