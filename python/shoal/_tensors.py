@@ -99,6 +99,18 @@ def _check_storable(tensor: torch.Tensor, name: str) -> None:
         reject(
             f"a {type(tensor).__name__}", "Shoal does not know this class of tensor. Save the tensors inside"
         )
+    if tensor.numel() and _bytes_needed(tensor) > tensor.untyped_storage().nbytes():
+        reject(
+            "a tensor whose memory was freed, in part or as a whole",
+            "FSDP does that with whole parameters between their uses. Save and load the sharded ones, which "
+            "model.state_dict() has",
+        )
+
+
+def _bytes_needed(tensor: torch.Tensor) -> int:
+    """How many bytes the storage of a tensor with elements must have."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return int(tensor.storage_offset() + last + 1) * tensor.itemsize
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:

@@ -155,6 +155,13 @@ def test_numpy_and_torch_do_not_mix_up(checkpointer):
     assert crossed["a"].tolist() == [0, 1, 2] and crossed["b"].tolist() == [0, 1, 2]
 
 
+def with_storage_of(size):
+    """A tensor of 16 MiB whose storage has been resized, as FSDP frees whole parameters."""
+    tensor = torch.zeros(1 << 22)
+    tensor.untyped_storage().resize_(size)
+    return tensor
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -165,6 +172,8 @@ def test_numpy_and_torch_do_not_mix_up(checkpointer):
         (lambda: torch.zeros(2, dtype=torch.complex128), r"view_as_real\(tensor\), a float64 tensor"),
         (lambda: torch.zeros(2, dtype=torch.complex32), r"view_as_real\(tensor\), a float16 tensor"),
         (lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), r"view\(torch.uint8\)"),
+        (lambda: with_storage_of(0), "memory was freed"),
+        (lambda: with_storage_of(4), "memory was freed"),
         (lambda: np.zeros(2, np.complex128), r"array.view\(numpy.float64\)"),
         (lambda: np.zeros(2, "datetime64[s]"), r"array.view\(numpy.int64\)"),
         (lambda: np.zeros(2, "U3"), "convert it"),
@@ -173,6 +182,12 @@ def test_numpy_and_torch_do_not_mix_up(checkpointer):
 def test_what_no_checkpoint_can_hold_is_named(checkpointer, make, says):
     with pytest.raises(shoal.InvalidArgument, match="'layer.x'.*" + says):
         checkpointer.save(1, {"layer": {"x": make()}})
+
+
+def test_a_load_into_freed_memory_names_the_tensor(checkpointer):
+    checkpointer.save(1, {"x": torch.zeros(1 << 22)}).committed()
+    with pytest.raises(shoal.InvalidArgument, match="'x'.*memory was freed"):
+        checkpointer.load(1, into={"x": with_storage_of(4)})
 
 
 def test_a_shape_that_changed(checkpointer):
