@@ -51,7 +51,7 @@ def main() -> None:
         with shoal.Checkpointer(root, node={"keep_last": 1}) as ck:
             own = least_ms(lambda: (model.state_dict(keep_vars=True), optimizer.state_dict()))
             for name, state in states.items():
-                ck._pack(state, False)
+                ck._pack(state, False, is_repeated=True)
                 assert ck._steady is not None, f"{name}: a save of it is never repeated"
                 took = least_ms(lambda: ck._pack(state, False))
                 a_tensor = took * 1e6 / tensors

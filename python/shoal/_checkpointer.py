@@ -200,6 +200,7 @@ class Checkpointer:
         self._lock = threading.RLock()
         self._structures = _tree.Structures()
         self._steady: _steady.Steady | None = None
+        self._arrays: _steady.References | None = None  # of the last save that no Steady could repeat
         self._in_flight: typing.List[_handle.Warnings] = []  # no handles: those keep this object alive
         self._optimizers: typing.List[str] = []  # of the state that was saved last
         self._has_looked_at_stages = False
@@ -356,24 +357,31 @@ class Checkpointer:
         Calls each state_dict, as a save does."""
         allow = _arguments.truth(allow_pickle, "allow_pickle", self._allow_pickle)
         with self._lock:
-            self._client.prepare(self._pack(_dict(state), allow).state)
+            self._client.prepare(self._pack(_dict(state), allow, is_repeated=True).state)
 
-    def _pack(self, state: typing.Any, allow_pickle: bool) -> "_Packed":
-        """Describes a state to the client; the result keeps the memory alive that the client is to read."""
+    def _pack(self, state: typing.Any, allow_pickle: bool, is_repeated: bool = False) -> "_Packed":
+        """Describes a state to the client; the result keeps the memory alive that the client is to read.
+
+        is_repeated: the next save will have the same arrays. Otherwise that is assumed if the last one had
+        them: a program may make new arrays for each save, and free the old ones.
+        """
         # If `repeat` raises, it has noted values that its State does not have yet: it is not used again.
         steady, self._steady = self._steady, None
         states = _tree.States()
         if steady is not None and steady.repeat(state, allow_pickle, states):
             self._steady = steady
             return _Packed(steady.state, None)
+        before, self._arrays = self._arrays, None
         walker = _tree.Walker(self._rank, False, allow_pickle, states)
         root = walker.walk_all(state)
         self._optimizers = [node.name for node in walker.statefuls if _tree.is_optimizer(node.value)]
         arrays = (node for node in walker.leaves if node.kind == "array")
         self._without_parts = [node.name for node in arrays if node.array is None]
         packed, numbers = self._state_of(root, walker.leaves, allow_pickle, states)
-        steady = _steady.Steady(root, walker.leaves, packed, numbers)
-        self._steady = steady if steady.usable else None
+        self._arrays = _steady.References(walker.leaves)
+        if is_repeated or before == self._arrays:
+            steady = _steady.Steady(root, walker.leaves, packed, numbers)
+            self._steady = steady if steady.usable else None
         return _Packed(packed, walker)
 
     def _state_of(
@@ -743,6 +751,7 @@ class Checkpointer:
             self._client.close(_arguments.timeout_s(timeout))
             self._log_warnings()
             self._end_watcher()
+            self._steady = None
             _open.discard(self)
 
     def _end_watcher(self) -> None:
@@ -753,6 +762,7 @@ class Checkpointer:
     def _abandon(self) -> None:
         """Ends without waiting: the node completes the saves that all ranks have staged."""
         self._end_watcher()
+        self._steady = None
         self._client.abandon()
         _open.discard(self)
 

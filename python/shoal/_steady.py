@@ -2,6 +2,9 @@
 
 A Steady keeps the client's State of a save and the values that it was made from. While a later state has the
 same containers with the same tensors in the same memory, only objects that have changed are encoded again.
+
+A save is kept so only if the one before it had the same arrays. A program that copies its arrays for each
+save would otherwise have two copies of its state in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import itertools
 import operator
 import sys
 import typing
+import weakref
 
 import numpy as np
 
@@ -73,8 +77,25 @@ def _guards_of(tensors: list[typing.Any]) -> typing.Any:
         return None
 
 
+class References:
+    """The arrays of a save, which this object does not keep alive. Equal: both have the same arrays."""
+
+    def __init__(self, leaves: list[_tree.Node]) -> None:
+        arrays = [leaf.value for leaf in leaves if leaf.kind in ("array", "alias")]
+        try:
+            self._arrays: list[weakref.ref[typing.Any]] | None = list(map(weakref.ref, arrays))
+        except TypeError:  # a scalar of numpy, or Boxes: no Steady can repeat such a save
+            self._arrays = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, References) or self._arrays is None or other._arrays is None:
+            return False
+        same = len(self._arrays) == len(other._arrays)
+        return same and all(a() is b() is not None for a, b in zip(self._arrays, other._arrays))
+
+
 class Steady:
-    """One save that can be repeated."""
+    """One save that can be repeated. It keeps the arrays of that save alive."""
 
     def __init__(
         self, root: _tree.Node, leaves: list[_tree.Node], state: typing.Any, numbers: list[int]
