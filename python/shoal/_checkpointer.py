@@ -546,7 +546,7 @@ class Checkpointer:
             error.report = self._client.load_report()
             result = self._load_resolved(walker, step, settled, fallback, allow_pickle)
             if result is None:
-                _explain(error)
+                _explain(error, walker, self._position)
                 raise
         else:
             pending.finish(walker.skipped.union(result.report.missing))
@@ -1002,14 +1002,20 @@ def _warn_of_empty(walker: _tree.Walker, result: typing.Any) -> None:
             )
 
 
-def _explain(error: KeyMismatch) -> None:
+def _explain(error: KeyMismatch, walker: _tree.Walker, rank: int) -> None:
     """Adds what to do to the error of a load that lacks values."""
-    missing = error.report.missing
+    per_rank = {f"{leaf.name}@rank{rank}": leaf.name for leaf in walker.leaves if leaf.kind == "per_rank"}
+    missing = [per_rank.get(name, name) for name in error.report.missing]
     if not missing or error.report.shape_mismatches or error.report.mis_typed:
         return
     help = ""
     if all(".state." in f".{name}" for name in missing):
         help = ". A parameter that had no gradient before the save has no optimizer state"
+    if not per_rank.keys().isdisjoint(error.report.missing):
+        help += (
+            f". Only ranks of the job that saved a per_rank value have one: rank {rank} keeps its own with "
+            "shoal.per_rank(x, required=False)"
+        )
     subtree = os.path.commonprefix([name.split(".") for name in missing])
     allowed = {".".join(subtree): "lenient"}
     help += f". To keep these values as they are, pass policies={allowed!r}"

@@ -225,6 +225,22 @@ def test_a_per_rank_value_may_be_missing_where_that_is_allowed(checkpointer):
     assert state["x"] == 1 and state["own"].value == 3
 
 
+@pytest.mark.parametrize("name", ["rng", "own.rng"])
+def test_a_missing_per_rank_value_is_explained_by_what_a_load_accepts(checkpointer, name):
+    """The error named a policy that the next load rejected."""
+    checkpointer.save(1, {"n": 5}).committed()
+    parts = name.split(".")
+    value = shoal.per_rank(7)
+    state = {"n": 0, parts[0]: {parts[1]: value} if len(parts) > 1 else value}
+    with pytest.raises(shoal.KeyMismatch) as raised:
+        checkpointer.load(1, into=state)
+    assert f"missing '{name}@rank0'" in str(raised.value)
+    assert f"policies={{'{name}': 'lenient'}}" in str(raised.value)
+    assert "per_rank(x, required=False)" in str(raised.value)
+    checkpointer.load(1, into=state, policies={name: "lenient"})
+    assert state["n"] == 5 and value.value == 7
+
+
 def test_policies_say_which_keys_may_differ(checkpointer):
     checkpointer.save(1, {"a": np.zeros(3), "b": 1}).committed()
     state = {"a": np.ones(3), "c": 5}
