@@ -90,5 +90,5 @@ def _error_of(stderr: str, status: int) -> _errors.Error:
     text = lines[-1].removeprefix("shoal: ")
     code, _, message = text.partition(": ")
     if code in _errors._BY_CODE:
-        return _errors.error_of(code, message)
+        return _errors.error_of(code, message.replace("--force", "force=True"))
     return InvalidArgument(text)

@@ -116,7 +116,7 @@ def test_from_python(checkpointer, tmp_path):
     loaded = read_all(out, load_file)
     assert set(loaded) == {"net.a", "net.b"} and torch.equal(loaded["net.b"], state["model"]["b"])
     assert torch.equal(loaded["net.a"], state["model"]["a"].to(torch.bfloat16))
-    with pytest.raises(shoal.AlreadyExists, match="model-00001"):
+    with pytest.raises(shoal.AlreadyExists, match="model-00001.* replace it with force=True"):
         checkpointer.export_safetensors(1, out, **options)
     options = {"format": "safetensors", "only": ["model.b", "optim"]}
     done = checkpointer.export_safetensors(1, out, **options, force=True)
