@@ -212,6 +212,17 @@ def new_array(kind: str, dtype: str, shape: tuple[int, ...], fqn: str) -> typing
     return np.empty(shape, numpy_dtype(dtype, fqn))
 
 
+def on_devices_of(target: typing.Any, value: typing.Any) -> typing.Any:
+    """A new array of JAX with a loaded value, where an earlier one is. JAX has been imported."""
+    jax = sys.modules["jax"]
+    if not isinstance(value, (np.ndarray, np.generic)):  # numpy has no such dtype by itself, as bfloat16
+        described = describe(value, "", 0, writable=False)
+        assert described is not None
+        dtype = numpy_dtype(described.dtype, "the value")
+        value = np.frombuffer(bytes(host_bytes(described)), dtype).reshape(described.shape)
+    return jax.device_put(value, target.sharding if target.committed else None)
+
+
 def host_bytes(array: Array) -> memoryview:
     """The bytes of an array that is whole on this rank."""
     count = int(np.prod(array.shape, dtype=np.int64)) * _item_bytes(array.dtype)

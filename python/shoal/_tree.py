@@ -96,6 +96,11 @@ def is_optimizer(value: typing.Any) -> bool:
     return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
+def _is_of_jax(value: typing.Any) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)
+
+
 def is_object(value: typing.Any, allow_pickle: bool) -> bool:
     """Whether the value is stored as one object: a plain value, or where allowed a pickle."""
     if _values.is_plain(value):
@@ -184,6 +189,8 @@ class Walker:
             return node
         if self.allow_pickle:
             return self._leaf(Node("object", name, value))
+        if _is_of_jax(value):
+            raise InvalidArgument(f"'{name}' is an array of JAX: call shoal.jax.save and shoal.jax.load")
         raise InvalidArgument(
             f"'{name}' is a {kind.__module__}.{kind.__qualname__}, which Shoal cannot save. It saves arrays, "
             "numbers, strings, bytes, None, dicts, lists and tuples of them, and objects with state_dict and "
@@ -683,6 +690,8 @@ def put(target: typing.Any, value: typing.Any) -> typing.Any:
             else:
                 target.detach().copy_(value)
             return target
+    if _is_of_jax(target) and _arrays.is_array(value):
+        return _arrays.on_devices_of(target, value)
     return value
 
 

@@ -25,6 +25,7 @@ from . import _arguments, _arrays, _tree
 from ._checkpointer import Checkpointer
 from ._errors import InvalidArgument
 from ._handle import SaveHandle
+from ._wrappers import PerRank
 
 __all__ = ["load", "save"]
 
@@ -96,7 +97,10 @@ def load(
             walker, wanted, settled, fallback, "automatic", checkpointer._allow_pickle
         )
         missing = walker.skipped.union(result.report.missing)
-        leaves = [_loaded(node, walker, missing) for node in _nodes(root, paths)]
+        for node in walker.leaves:  # also those inside of a leaf, such as an object with state_dict
+            if id(node) in walker.targets:
+                node.loaded = _loaded(node, walker, missing)
+        leaves = [_tree.rebuild(node) for node in _nodes(root, paths)]
         return jax.tree_util.tree_unflatten(treedef, leaves)
 
 
@@ -177,14 +181,12 @@ class _Walker(_tree.Walker):
     def walk(self, value: typing.Any, name: str = "", group: typing.Any = None) -> _tree.Node:
         if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)):
             return self._jax_array(value, name)
+        if type(value) is PerRank and not self.writable:
+            return super().walk(PerRank(_on_host(value.value, name), value.required), name, group)
         return super().walk(value, name, group)
 
     def _jax_array(self, value: typing.Any, name: str) -> _tree.Node:
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
-            raise InvalidArgument(
-                f"'{name}' has the dtype {value.dtype}, which no checkpoint can hold: save "
-                "jax.random.key_data(key), and use jax.random.wrap_key_data after a load"
-            )
+        _check_dtype(value, name)
         if not self.writable and isinstance(value, jax.ShapeDtypeStruct):
             raise InvalidArgument(f"'{name}' is a ShapeDtypeStruct, which has no data to save")
         node = _tree.Node("array", name, np.empty(0))  # the structure of the checkpoint says: numpy
@@ -247,6 +249,31 @@ class _Walker(_tree.Walker):
         return held
 
 
+def _check_dtype(value: typing.Any, name: str) -> None:
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+        raise InvalidArgument(
+            f"'{name}' has the dtype {value.dtype}, which no checkpoint can hold: save "
+            "jax.random.key_data(key), and use jax.random.wrap_key_data after a load"
+        )
+
+
+def _on_host(value: typing.Any, name: str) -> typing.Any:
+    """What a per_rank value holds, with numpy arrays instead of those of JAX."""
+    if isinstance(value, dict):
+        return {key: _on_host(each, name) for key, each in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return type(value)(_on_host(each, name) for each in value)
+    if not isinstance(value, jax.Array):
+        return value
+    _check_dtype(value, name)
+    if not value.is_fully_addressable:
+        raise InvalidArgument(
+            f"the per_rank value '{name}' has an array on devices of other processes: it is no value of one "
+            "process"
+        )
+    return np.asarray(value)
+
+
 def _boxes_by_device(sharding: typing.Any, shape: tuple[int, ...]) -> dict[typing.Any, Box]:
     boxes = {}
     for device, index in sharding.devices_indices_map(shape).items():
@@ -257,13 +284,10 @@ def _boxes_by_device(sharding: typing.Any, shape: tuple[int, ...]) -> dict[typin
 
 
 def _loaded(node: _tree.Node, walker: _Walker, missing: set[str]) -> typing.Any:
-    target = walker.targets.get(id(node))
-    if target is None:
-        return _tree.rebuild(node)
-    if node.name in missing:
-        return walker.given[id(node)]
     given = walker.given[id(node)]
-    array = _new_array(given, target)
+    if node.name in missing:
+        return given
+    array = _new_array(given, walker.targets[id(node)])
     return _weak(array) if given.weak_type and array.addressable_shards else array
 
 

@@ -51,6 +51,54 @@ def test_any_sharding_is_loaded_under_any_other(shape, checkpointer, root):
         check(loaded[name], values(jnp.float32), NamedSharding(mesh(*shape), spec))
 
 
+class Holder:
+    """An object with a state that JAX takes for one leaf."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def test_arrays_inside_of_what_jax_takes_for_a_leaf_are_loaded(checkpointer):
+    """A load replaced them by empty arrays."""
+    sharding = NamedSharding(mesh(8), PartitionSpec("x"))
+
+    def state(number):
+        x = put(np.full(8, number, np.float32), sharding)
+        return {"held": Holder({"x": x, "n": number}), "equal": shoal.replicated({"x": x}), "x": x}
+
+    shoal.jax.save(checkpointer, 1, state(7)).committed()
+    loaded = shoal.jax.load(checkpointer, 1, state(0))
+    for x in (loaded["held"].state["x"], loaded["equal"].value["x"], loaded["x"]):
+        check(x, np.full(8, 7, np.float32), sharding)
+    assert loaded["held"].state["n"] == 7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint32"])
+def test_arrays_of_each_process_are_per_rank_values(checkpointer, dtype):
+    placed = jax.device_put(jnp.arange(4).astype(dtype), jax.devices()[3])
+    state = {"alone": shoal.per_rank(placed), "own": shoal.per_rank({"x": [placed], "n": 1}), "n": 1}
+    shoal.jax.save(checkpointer, 1, state).committed()
+    zero = jax.device_put(jnp.zeros(4, dtype), jax.devices()[5])
+    like = {"alone": shoal.per_rank(zero), "own": shoal.per_rank({"x": [zero], "n": 0}), "n": 0}
+    loaded = shoal.jax.load(checkpointer, 1, like)
+    for x in (loaded["alone"].value, loaded["own"].value["x"][0]):
+        check(x, np.arange(4).astype(dtype), zero.sharding)
+    assert loaded["own"].value["n"] == loaded["n"] == 1
+    with pytest.raises(shoal.InvalidArgument, match="'own' has the dtype key<fry>"):
+        shoal.jax.save(checkpointer, 2, {"own": shoal.per_rank([jax.random.key(0)])})
+
+
+def test_a_save_of_the_checkpointer_itself_names_the_calls_for_jax(checkpointer):
+    with pytest.raises(shoal.InvalidArgument, match="'a.x' is an array of JAX: call shoal.jax.save"):
+        checkpointer.save(1, {"a": {"x": jnp.ones(3)}})
+
+
 def test_every_dtype_keeps_its_bits(checkpointer):
     sharding = NamedSharding(mesh(8), PartitionSpec(None, "x"))
     state = {name: put(values(name), sharding) for name in DTYPES}
