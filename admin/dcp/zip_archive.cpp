@@ -104,7 +104,9 @@ Result<ZipArchive::Directory> ZipArchive::find_directory() const {
         directory.at == kIn64Bits32 || directory.bytes == kIn64Bits32 || directory.entries == kIn64Bits16;
     return is_large ? find_large_directory(end_at) : Result<Directory>(directory);
   }
-  return corrupt("the end of a zip archive is missing");
+  return corrupt(
+      "the end of a zip archive is missing. It is damaged, or the checkpoint was not saved in DCP's format "
+      "'torch_save'");
 }
 
 Result<ZipArchive::Directory> ZipArchive::find_large_directory(size_t end_at) const {

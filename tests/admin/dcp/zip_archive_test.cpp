@@ -43,6 +43,11 @@ TEST(ZipArchive, EveryTruncationIsCorrupt) {
   }
 }
 
+TEST(ZipArchive, BytesOfAnotherFormatOfDcpAreSuspected) {
+  const auto archive = open_zip(std::string(80, '\x3f'));  // a tensor without an archive around it
+  EXPECT_THAT(archive.status().to_string(), HasSubstr("was not saved in DCP's format 'torch_save'"));
+}
+
 TEST(ZipArchive, EveryFlippedBitIsFoundOrChangesNothing) {
   const std::string good = zip_of(kRecords);
   for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
