@@ -54,6 +54,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kStopTick{20};
 constexpr std::chrono::milliseconds kTryAddressFor{transport::kHandshakeTimeoutMs + 1'000};
 constexpr int kHolderAnswerTimeoutMs = 1'000;  // for the node that has the lock of this host
+// A client's first node waits so long for the coordinator of an earlier run to end. Its trainers may have
+// ended just now, and it ends after the nodes of its other hosts.
+constexpr std::chrono::milliseconds kEarlierRunPatience{30'000};
+constexpr std::chrono::milliseconds kEarlierRunPause{250};
 bool may_create_root(const NodeOptions& options) {
   return !options.rejoin || *options.rejoin == storage::kGenerationOfJob;
 }
@@ -90,6 +94,7 @@ class Node {
   transport::Identity sent_identity() const;
   void end_reading();
   Status check_root_is_ours();
+  Status wait_for_root();
   Status taken_over(const storage::EpochRecord& by) const;
   Status take_descriptors();
   Status check_hosts() const;
@@ -243,7 +248,7 @@ Status Node::take_generation() {
     identity_.generation = reader.number;
     return ok_status();
   }
-  if (!options_.take_over) SHOAL_RETURN_IF_ERROR(check_root_is_ours());
+  if (!options_.take_over) SHOAL_RETURN_IF_ERROR(wait_for_root());
   SHOAL_ASSIGN_OR_RETURN(
       storage::GenerationRecord generation,
       options_.rejoin
@@ -292,6 +297,27 @@ Status Node::check_root_is_ours() {
   if (status.code() != Code::refused || !had_root) return status;
   SHOAL_ASSIGN_OR_RETURN(auto last, storage::highest_epoch(root_.storage()));
   return last ? taken_over(*last) : status;
+}
+
+Status Node::wait_for_root() {
+  const auto patience =
+      std::min(kEarlierRunPatience, std::chrono::milliseconds(options_.timeouts.find_coordinator_ms));
+  const Clock::time_point end = Clock::now() + patience;
+  bool is_logged = false;
+  while (true) {
+    const Status status = check_root_is_ours();
+    const bool may_wait = status.code() == Code::refused && options_.idle_exit && !options_.rejoin;
+    if (!may_wait || Clock::now() >= end) return status;
+    if (!std::exchange(is_logged, true)) {
+      warn(fmt::format("{}; this node waits until that job ends, at most {}", status.message(),
+                       human_seconds(std::chrono::duration<double>(patience).count())));
+    }
+    const Clock::time_point next = Clock::now() + kEarlierRunPause;
+    while (Clock::now() < next) {
+      if (must_stop()) return status;
+      std::this_thread::sleep_for(kStopTick);
+    }
+  }
 }
 
 Status Node::taken_over(const storage::EpochRecord& by) const {

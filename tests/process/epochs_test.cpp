@@ -109,6 +109,22 @@ TEST_F(EpochsLive, AnotherJobTakesTheRootOnlyWhenItSaysSo) {
   EXPECT_THAT(outcome.status().message(), HasSubstr("job 'job-2' has taken over"));
 }
 
+// Regression: the clients of the next job started its coordinator too early, and the next one after up to 14
+// s.
+TEST_F(EpochsLive, ANodeThatAClientStartedWaitsForTheCoordinatorOfTheJobBefore) {
+  start();
+  auto waiting = coordinating("job-2");
+  waiting.insert(waiting.end(), {"idle_ms=3600000", "log=" + scratch_.file("d.log")});
+  NodeChild next(scratch_.host("d"), waiting);
+  auto impatient = waiting;
+  impatient.push_back("find_ms=300");
+  EXPECT_THAT(NodeChild(scratch_.host("e"), impatient).first_line(), HasSubstr("job 'job-1' is running"));
+  coordinator_->signal(SIGTERM);
+  EXPECT_EQ(coordinator_->wait(), 0);
+  EXPECT_NE(next.address(), "") << next.first_line();
+  EXPECT_THAT(read_file(scratch_.file("d.log")), HasSubstr("this node waits until that job ends"));
+}
+
 TEST_F(EpochsLive, ARunOfTheSameJobIdIsAnotherRun) {
   start();
   ASSERT_EQ(outcome_of(1), ok_status());
