@@ -1,6 +1,8 @@
 #include "actors/node/node.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +39,7 @@
 #include "actors/node/watch/status_page.h"
 #include "actors/node/wiring.h"
 #include "base/clock.h"
+#include "base/owned_fd.h"
 #include "local/socket/socket_file.h"
 #include "local/status/node_query.h"
 #include "storage/catalog/watched_catalog.h"
@@ -54,10 +57,16 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kStopTick{20};
 constexpr std::chrono::milliseconds kTryAddressFor{transport::kHandshakeTimeoutMs + 1'000};
 constexpr int kHolderAnswerTimeoutMs = 1'000;  // for the node that has the lock of this host
-// A client's first node waits so long for the coordinator of an earlier run to end. Its trainers may have
-// ended just now, and it ends after the nodes of its other hosts.
+// A client's first node waits so long for the coordinator of an earlier job, of this root or another one, to
+// end. Its trainers may have ended just now, and it ends after the nodes of its other hosts.
 constexpr std::chrono::milliseconds kEarlierRunPatience{30'000};
 constexpr std::chrono::milliseconds kEarlierRunPause{250};
+
+// A descriptor that becomes readable when the process ends, also if nobody collects its status.
+base::OwnedFd watch_process(int32_t pid) {
+  return base::OwnedFd(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
+}
+
 bool may_create_root(const NodeOptions& options) {
   return !options.rejoin || *options.rejoin == storage::kGenerationOfJob;
 }
@@ -95,6 +104,9 @@ class Node {
   void end_reading();
   Status check_root_is_ours();
   Status wait_for_root();
+  bool waits_for_earlier_job(const Status& why, std::string_view until);
+  Status open_transport();
+  bool starter_has_ended() const;
   Status taken_over(const storage::EpochRecord& by) const;
   Status take_descriptors();
   Status check_hosts() const;
@@ -138,8 +150,10 @@ class Node {
   storage::RunClaims claims_;              // does not change once operations run
   transport::Identity identity_;
   SlabTable slabs_;
-  std::string epoch_address_;        // at which others reach the coordinator here
-  std::string earlier_coordinator_;  // of this job; it may be live
+  std::string epoch_address_;                     // at which others reach the coordinator here
+  std::string earlier_coordinator_;               // of this job; it may be live
+  std::optional<Clock::time_point> waits_until_;  // for an earlier job to end
+  base::OwnedFd starter_;                         // the client that started this node
   HostCount hosts_;
   uint64_t peers_max_ = 1;    // for which there are descriptors
   uint64_t peers_least_ = 1;  // that must have a session with this node
@@ -183,6 +197,7 @@ Status Node::with_job_of_holder(const Status& taken) const {
 
 // Takes the lock and opens the root.
 Status Node::open() {
+  starter_ = watch_process(options_.started_by);
   SHOAL_RETURN_IF_ERROR(take_descriptors());
   SHOAL_ASSIGN_OR_RETURN(paths_, local::node_paths(options_.root, options_.read_only ? options_.job_id : ""));
   auto lock = NodeLock::take(paths_.lock_file, options_.root);
@@ -259,28 +274,38 @@ Status Node::take_generation() {
   return ok_status();
 }
 
-Status Node::take_place() {
-  claims_.root_id = root_.root_id;
-  identity_.generation = options_.rejoin.value_or(0);
-  if (options_.coordinate) SHOAL_RETURN_IF_ERROR(take_generation());
+Status Node::open_transport() {
   transport::TransportOptions transport;
   transport.listen = options_.coordinate ? options_.listen : "";
   transport.identity = sent_identity();
   transport.token = options_.token;
   transport.network = options_.network;
   if (options_.coordinate) transport.limits.peers = peers_max_;
-  RelayServer::Settings relay{transport, options_.expected_ranks.size(),
-                              [this](const std::string& line) { log_.info(line); },
-                              [this](const std::string& line) { log_.warning(line); }};
-  transport_ = transport::make_transport(std::move(transport));
-  links_ =
-      std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator, direct_max_);
-  if (!options_.coordinate) {
-    relay_ = std::make_unique<RelayServer>(
-        std::move(relay), [this](Bytes message) { return links_->send_up(std::move(message)); });
-    links_->set_relay(relay_.get());
+  while (true) {
+    transport_ = transport::make_transport(transport);
+    links_ = std::make_unique<PeerLinks>(*transport_, options_.coordinate ? "" : options_.coordinator,
+                                         direct_max_);
+    if (!options_.coordinate) {
+      RelayServer::Settings relay{transport, options_.expected_ranks.size(),
+                                  [this](const std::string& line) { log_.info(line); },
+                                  [this](const std::string& line) { log_.warning(line); }};
+      relay_ = std::make_unique<RelayServer>(
+          std::move(relay), [this](Bytes message) { return links_->send_up(std::move(message)); });
+      links_->set_relay(relay_.get());
+    }
+    Status started = transport_->start(*links_);
+    const bool may_be_taken = options_.coordinate && started.code() == Code::unavailable;
+    if (!may_be_taken || !waits_for_earlier_job(started, "the program that uses it ends")) return started;
+    transport_->stop(0);
+    transport_.reset();
   }
-  SHOAL_RETURN_IF_ERROR(transport_->start(*links_));
+}
+
+Status Node::take_place() {
+  claims_.root_id = root_.root_id;
+  identity_.generation = options_.rejoin.value_or(0);
+  if (options_.coordinate) SHOAL_RETURN_IF_ERROR(take_generation());
+  SHOAL_RETURN_IF_ERROR(open_transport());
   SHOAL_RETURN_IF_ERROR(options_.coordinate ? start_coordinating() : follow_coordinator());
   log_.info(options_.read_only
                 ? fmt::format("job {} only reads root {}, as readers/{}", options_.job_id,
@@ -300,24 +325,31 @@ Status Node::check_root_is_ours() {
 }
 
 Status Node::wait_for_root() {
-  const auto patience =
-      std::min(kEarlierRunPatience, std::chrono::milliseconds(options_.timeouts.find_coordinator_ms));
-  const Clock::time_point end = Clock::now() + patience;
-  bool is_logged = false;
   while (true) {
     const Status status = check_root_is_ours();
-    const bool may_wait = status.code() == Code::refused && options_.idle_exit && !options_.rejoin;
-    if (!may_wait || Clock::now() >= end) return status;
-    if (!std::exchange(is_logged, true)) {
-      warn(fmt::format("{}; this node waits until that job ends, at most {}", status.message(),
-                       human_seconds(std::chrono::duration<double>(patience).count())));
-    }
-    const Clock::time_point next = Clock::now() + kEarlierRunPause;
-    while (Clock::now() < next) {
-      if (must_stop()) return status;
-      std::this_thread::sleep_for(kStopTick);
-    }
+    if (status.code() != Code::refused || !waits_for_earlier_job(status, "that job ends")) return status;
   }
+}
+
+bool Node::starter_has_ended() const {
+  pollfd end{starter_.get(), POLLIN, 0};
+  return starter_.valid() && ::poll(&end, 1, 0) > 0;
+}
+
+// False: the node starts nothing and ends with this cause. True after a pause, so try again.
+bool Node::waits_for_earlier_job(const Status& why, std::string_view until) {
+  if (!options_.idle_exit || options_.rejoin) return false;
+  const auto patience =
+      std::min(kEarlierRunPatience, std::chrono::milliseconds(options_.timeouts.find_coordinator_ms));
+  if (!waits_until_) {
+    waits_until_ = Clock::now() + patience;
+    warn(fmt::format("{}; this node waits until {}, at most {}", why.message(), until,
+                     human_seconds(std::chrono::duration<double>(patience).count())));
+  }
+  const Clock::time_point next = Clock::now() + kEarlierRunPause;
+  if (next > *waits_until_) return false;
+  while (Clock::now() < next && !must_stop()) std::this_thread::sleep_for(kStopTick);
+  return !must_stop() && !starter_has_ended();
 }
 
 Status Node::taken_over(const storage::EpochRecord& by) const {
@@ -387,10 +419,15 @@ Status Node::follow_coordinator() {
       try_address(by_root);
     }
     report_if_unreachable();
-    return must_stop();
+    return must_stop() || starter_has_ended();
   };
-  SHOAL_ASSIGN_OR_RETURN(transport::Identity coordinator,
-                         links_->find_coordinator(options_.timeouts.find_coordinator_ms, give_up));
+  // The coordinator of an earlier job may still be at this address.
+  const bool is_first = options_.idle_exit && !options_.rejoin;
+  const auto refused_patience_ms =
+      is_first ? static_cast<uint32_t>(kEarlierRunPatience.count()) : kRefusedPatienceMs;
+  SHOAL_ASSIGN_OR_RETURN(
+      transport::Identity coordinator,
+      links_->find_coordinator(options_.timeouts.find_coordinator_ms, refused_patience_ms, give_up));
   identity_.generation = coordinator.generation;
   identity_.epoch = coordinator.epoch;
   if (options_.read_only) return ok_status();

@@ -43,6 +43,9 @@ struct NodeOptions : RoleSettings {
   std::string socket_file;  // default: $SHOAL_SOCKET, else node_paths(root).socket_file
   bool idle_exit = false;   // end some time after the last client has left and all saves are decided
   uint32_t idle_exit_after_ms = 5'000;
+  // The process of the client that started this node; 0: another did. If it ends before the node is ready, so
+  // does the node: otherwise it would keep the host's lock from the next job.
+  int32_t started_by = 0;
   // A descriptor that does not block, on which the launcher of this host's trainers writes "ended RANK HOW"
   // lines. The launcher stops this node after the trainers. -1: there is no launcher.
   int launcher_fd = -1;

@@ -269,6 +269,7 @@ void add_node_command(CLI::App& app, Command* chosen) {
       ->type_name("N|job");
   // A launcher reports here which trainers have ended.
   command->add_option("--launcher-fd", node.launcher_fd)->group("");
+  command->add_option("--started-by", node.started_by)->group("");  // by a client, with its pid
   command->add_option(
       "--token-file", flags->token_file,
       "File of mode 0600 with the job's secret; default: $SHOAL_TOKEN_FILE, else $SHOAL_TOKEN");

@@ -184,6 +184,7 @@ Result<std::vector<std::string>> node_command(const CheckpointerOptions& options
 
 Status start_node(const CheckpointerOptions& options, const std::string& log_file, uint32_t generation) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> command, node_command(options, generation));
+  command.insert(command.end(), {"--started-by", std::to_string(::getpid())});
   base::OwnedFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid())
     return Status(Code::io, fmt::format("cannot open the node's log {}: {}", log_file, std::strerror(errno)));
@@ -309,6 +310,7 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
     Result<std::unique_ptr<local::LocalSocket>> socket = finder.try_once(true);
     bool is_refused = false;
     Status failed = socket.status();
+    if (!socket.ok()) served_another = ok_status();  // that node has ended, and no next one serves yet
     if (socket.ok()) {
       Result<local::Attached> attached = attach(**socket, options, deadline, &is_refused);
       if (attached.ok()) return NodeLink{std::move(*socket), *attached};

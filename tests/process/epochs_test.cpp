@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -123,6 +125,51 @@ TEST_F(EpochsLive, ANodeThatAClientStartedWaitsForTheCoordinatorOfTheJobBefore) 
   EXPECT_EQ(coordinator_->wait(), 0);
   EXPECT_NE(next.address(), "") << next.first_line();
   EXPECT_THAT(read_file(scratch_.file("d.log")), HasSubstr("this node waits until that job ends"));
+}
+
+// Regression: it kept the host's lock for a minute, and the next job, on this host alone, gave up.
+TEST(ANodeThatAClientStarted, EndsWithItsClientBeforeItHasFoundTheCoordinator) {
+  Scratch scratch;
+  const pid_t client = fork();
+  if (client == 0) {
+    pause();
+    _exit(0);
+  }
+  NodeChild first(scratch.host("a"),
+                  {"root=" + scratch.root(), "job=job-1", "world=2", "coordinator=127.0.0.1:1",
+                   "idle_ms=5000", "log=" + scratch.file("a.log"), "started_by=" + std::to_string(client)});
+  for (int i = 0; i < 500 && read_file(scratch.file("a.log")).empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_THAT(read_file(scratch.file("a.log")), HasSubstr("cannot reach the coordinator"));
+  kill(client, SIGKILL);  // its status is not collected yet
+  EXPECT_THAT(first.first_line(), HasSubstr("no coordinator at 127.0.0.1:1"));
+  EXPECT_EQ(first.wait(), 1);
+  waitpid(client, nullptr, 0);
+  NodeChild next(scratch.host("a"), {"root=" + scratch.root(), "job=job-2", "world=1"});
+  EXPECT_NE(next.address(), "") << next.first_line();
+}
+
+TEST(ANodeThatAClientStarted, WaitsForThePortOfTheJobBeforeOnAnotherRoot) {
+  Scratch first, second;
+  NodeChild before(first.host("a"), {"root=" + first.root(), "job=job-1", "name=a", "world=1"});
+  ASSERT_NE(before.address(), "");
+  const std::vector<std::string> next = {"root=" + second.root(), "job=job-2", "name=a", "world=1",
+                                         "listen=" + before.address()};
+  NodeChild refused(second.host("b"), next);
+  EXPECT_THAT(refused.first_line(), HasSubstr("cannot listen on it"));
+  auto waiting = next;
+  waiting.insert(waiting.end(), {"idle_ms=3600000", "log=" + second.file("c.log")});
+  NodeChild waits(second.host("c"), waiting);
+  for (int i = 0; i < 500 && read_file(second.file("c.log")).empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_THAT(read_file(second.file("c.log")),
+              HasSubstr("this node waits until the program that uses it ends"));
+  const std::string address = before.address();
+  before.signal(SIGTERM);
+  EXPECT_EQ(before.wait(), 0);
+  EXPECT_EQ(waits.address(), address) << waits.first_line();
 }
 
 TEST_F(EpochsLive, ARunOfTheSameJobIdIsAnotherRun) {

@@ -75,6 +75,7 @@ shoal::actors::NodeOptions parse(int count, char** arguments) {
       options.idle_exit = true;
       options.idle_exit_after_ms = static_cast<uint32_t>(std::stoul(value));
     }
+    if (key == "started_by") options.started_by = std::stoi(value);
     if (key == "attempt_deadline_ms") {
       options.timeouts.attempt_deadline_ms = static_cast<uint32_t>(std::stoul(value));
     }

@@ -51,7 +51,7 @@ void PeerLinks::send_status(NodeId to, const LinkMessage& message) {
   send_link(to, message);
 }
 
-Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
+Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms, uint32_t refused_patience_ms,
                                                         const std::function<bool()>& give_up) {
   TimeNs begun = base::steady_now_ns(), deadline = begun + TimeNs{timeout_ms} * kMillisecond;
   std::unique_lock lock(mutex_);
@@ -68,8 +68,9 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms,
     }
     // A rejection is usually final. It is not if an earlier job's coordinator is about to end.
     bool is_refused = coordinator_lost_.code() == Code::refused || coordinator_lost_.code() == Code::version;
-    bool is_over = base::steady_now_ns() >= deadline ||
-                   (is_refused && base::steady_now_ns() >= begun + TimeNs{kRefusedPatienceMs} * kMillisecond);
+    bool is_over =
+        base::steady_now_ns() >= deadline ||
+        (is_refused && base::steady_now_ns() >= begun + TimeNs{refused_patience_ms} * kMillisecond);
     lock.unlock();
     is_over = give_up() || is_over;
     lock.lock();

@@ -67,8 +67,9 @@ class PeerLinks final : public transport::TransportHandler {
 
   // Connects to the coordinator, and retries until the deadline. Returns its identity, with a known
   // generation and epoch; or Code::unavailable, refused or version, with the address and the last cause.
-  // Calls `give_up` regularly.
-  Result<transport::Identity> find_coordinator(uint32_t timeout_ms, const std::function<bool()>& give_up);
+  // Retries a coordinator that rejects this node for at most refused_patience_ms. Calls `give_up` regularly.
+  Result<transport::Identity> find_coordinator(uint32_t timeout_ms, uint32_t refused_patience_ms,
+                                               const std::function<bool()>& give_up);
 
   // Any thread. From now on kCoordinatorNode is the coordinator of this epoch at this address; an epoch below
   // the last one is ignored. Connects, unless that has just failed. Delivers an existing session with it as

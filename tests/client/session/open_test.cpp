@@ -85,7 +85,8 @@ TEST(Open, StartsANodeThatWritesItsLog) {
   std::string received;
   std::getline(log, received);
   EXPECT_EQ(received, "node --root " + root.path() +
-                          " --job-id job --world-size 1 --settings-sources none --idle-exit");
+                          " --job-id job --world-size 1 --settings-sources none --idle-exit --started-by " +
+                          std::to_string(::getpid()));
 }
 
 TEST(Open, SaysWhatANodeLoggedThatDidNotServe) {
@@ -102,6 +103,25 @@ TEST(Open, SaysWhatANodeLoggedThatDidNotServe) {
   EXPECT_THAT(status.message(), HasSubstr("ends with \"it needs a token\""));
   options.start_node = false;
   EXPECT_THAT(Checkpointer::open(options).status().message(), HasSubstr("has no new line"));
+}
+
+// Regression: the error named the job of a node that had ended, and not why the next one did not start.
+TEST(Open, SaysWhatTheNextNodeLoggedWhereTheOneOfAnotherRunHasEnded) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.attach_timeout = std::chrono::milliseconds(1'000);
+  options.node_program = root.folder() + "/program";
+  std::ofstream(options.node_program) << "#!/bin/sh\necho no space left\n";
+  ASSERT_EQ(::chmod(options.node_program.c_str(), 0700), 0);
+  std::optional<FakeNode> node(std::in_place, root.path());
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options); });
+  node->accept();
+  node->expect<local::Attach>();
+  node->send(local::Failed{Status(Code::unavailable, "this node serves job 'other'")});
+  node.reset();
+  const Status status = opening.get().status();
+  EXPECT_THAT(status.message(), HasSubstr("found no node on this host"));
+  EXPECT_THAT(status.message(), HasSubstr("no space left"));
 }
 
 TEST(Open, NamesAProgramThatCannotRun) {

@@ -145,7 +145,7 @@ TEST(PeerLinks, FindTheCoordinatorOnceItHasItsEpoch) {
   FakeTransport transport;
   actors::PeerLinks links(transport, "c:1");
   int asked = 0;
-  auto found = links.find_coordinator(60'000, [&] {
+  auto found = links.find_coordinator(60'000, actors::kRefusedPatienceMs, [&] {
     ++asked;
     if (transport.last_peer == 101 && asked == 2) links.on_peer_up(101, identity_in_epoch(0));
     if (transport.last_peer == 102) links.on_peer_up(102, identity_in_epoch(5));
@@ -162,12 +162,14 @@ TEST(PeerLinks, FindTheCoordinatorOnceItHasItsEpoch) {
 TEST(PeerLinks, SayWhereNobodyWasFoundAndWhy) {
   FakeTransport transport;
   actors::PeerLinks links(transport, "c:1");
-  Status none = links.find_coordinator(0, [] { return false; }).status();
+  Status none = links.find_coordinator(0, actors::kRefusedPatienceMs, [] { return false; }).status();
   EXPECT_EQ(none.code(), Code::unavailable);
   EXPECT_THAT(none.message(), HasSubstr("c:1"));
-  links.find_coordinator(60'000, [&] { return !transport.connects.empty(); }).status().ok();
+  links.find_coordinator(60'000, actors::kRefusedPatienceMs, [&] { return !transport.connects.empty(); })
+      .status()
+      .ok();
   links.on_peer_lost(transport.last_peer, Status(Code::refused, "the jobs differ"));
-  Status refused = links.find_coordinator(0, [] { return false; }).status();
+  Status refused = links.find_coordinator(0, actors::kRefusedPatienceMs, [] { return false; }).status();
   EXPECT_EQ(refused.code(), Code::refused);
   EXPECT_THAT(refused.message(), HasSubstr("the jobs differ"));
 }
