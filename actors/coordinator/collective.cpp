@@ -58,6 +58,7 @@ Coordinator::Opened Coordinator::open_collective(TimeNs now, const Sender& sende
   send_pending(now, sender.node, *opened.attempt, out);
   if (!opened.attempt->is_open()) return {};
   Status fits = check_host(sender);
+  if (fits.ok() && !rank_local_host_.empty()) fits = mixed_modes(sender.host, SaveMode::collective);
   if (fits.ok()) {
     if (!collective_) collective_ = Collective{sender.world_size, sender.options, sender.host, {}};
     fits = opened.attempt->check_planners(sender.follows_planner, sender.host);

@@ -335,13 +335,22 @@ void Coordinator::adopt_first_roster(TimeNs now, const storage::RosterRecord& re
   for (auto& [key, attempt] : attempts_) take_early(now, attempt, out);
 }
 
+Status Coordinator::mixed_modes(const std::string& host, SaveMode mode) const {
+  return Status(Code::refused, "host " + rank_local_host_ + " saves in mode rank-local, but host " + host +
+                                   " saves in mode " + std::string(mode_name(mode)));
+}
+
 void Coordinator::refuse_mixed_modes(EffectWriter& out) {
-  if (rank_local_host_.empty() || gathering_.ranks_known() == 0) return;
-  if (!gathers_layouts()) return;
-  refuse_all(Status(Code::refused, "host " + rank_local_host_ + " saves in mode rank-local, but host " +
-                                       gathering_.first_host() + " saves in mode " +
-                                       std::string(mode_name(gathering_.options().mode))),
-             out);
+  if (rank_local_host_.empty()) return;
+  if (collective_) {
+    const std::string cause = mixed_modes(collective_->first_host, SaveMode::collective).message();
+    for (auto& [key, attempt] : attempts_) {
+      if (attempt.is_open()) abort(attempt, GiveUp::contradiction, cause, out);
+    }
+    return;
+  }
+  if (gathering_.ranks_known() == 0 || !gathers_layouts()) return;
+  refuse_all(mixed_modes(gathering_.first_host(), gathering_.options().mode), out);
 }
 
 void Coordinator::refuse_all(Status why, EffectWriter& out) {

@@ -136,6 +136,7 @@ class Coordinator final : public Role {
   void look_again_for_first_roster(EffectWriter& out);
   // Nodes of rank-local ranks send no layouts: with nodes that do, the roster would wait for ever.
   void refuse_mixed_modes(EffectWriter& out);
+  Status mixed_modes(const std::string& host, SaveMode mode) const;
   void refuse_all(Status why, EffectWriter& out);
   // Makes this the newest roster, and sends it to all nodes.
   void make_newest(const std::shared_ptr<ExpectedPlans>& roster, EffectWriter& out);

@@ -335,6 +335,49 @@ TEST_F(ACoordinatorByItself, RefusesAtOnceARankLocalHostAmongOthers) {
             "host host1 saves in mode rank-local, but host host0 saves in mode collective-free");
 }
 
+// Regression: the cause, after the deadline, was that no layout had come from the rank-local host.
+class ACollectiveHostBesideARankLocalOne : public ACoordinatorByItself {
+ protected:
+  void collective_saves() {
+    wire::LocalPlans message;
+    message.key = {1, 5, 1};
+    message.world_size = 2;
+    message.host = "host0";
+    message.options.mode = SaveMode::collective;
+    message.ranks = {{0, layouts()[0]->id()}};
+    message.known = {PlanId{}};
+    role_.receive(kNode, RoleKind::shard_writer, message);
+  }
+  void rank_local_attaches() {
+    wire::RanksEnded message;
+    message.host = "host1";
+    message.here = {1};
+    message.rank_local = true;
+    role_.receive(kOther, RoleKind::shard_writer, message);
+  }
+  std::string cause() {
+    role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+    no_later_epoch();
+    OperationId id = 0;
+    auto publish = role_.take_start<operation::PublishDecision>(&id);
+    return publish ? std::get<storage::Tombstone>(*publish->body).cause : "";
+  }
+  const std::string expected_ =
+      "host host1 saves in mode rank-local, but host host0 saves in mode collective";
+};
+
+TEST_F(ACollectiveHostBesideARankLocalOne, EndsItsSaveAtOnce) {
+  rank_local_attaches();
+  collective_saves();
+  EXPECT_EQ(cause(), expected_);
+}
+
+TEST_F(ACollectiveHostBesideARankLocalOne, EndsItsSaveOnceThatOneIsKnown) {
+  collective_saves();
+  rank_local_attaches();
+  EXPECT_EQ(cause(), expected_);
+}
+
 TEST_F(ACoordinatorByItself, TellsEverybodyAtOnceThatItsRootIsReadOnly) {
   roster_exists();
   both_report({1, 5, 1});
