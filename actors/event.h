@@ -75,6 +75,9 @@ struct TrainerEnded {
   Rank rank = 0;
   std::string how;  // for example "exit status 1"
 };
+// To the ShardWriter: a trainer of another run wants to start its node on this host. So the trainers of this
+// run that are not attached do not come back.
+struct NextRunStarts {};
 // To the Coordinator: its node was requested to stop, and Drain follows. trainers_live: trainers of its host
 // are still attached, so another node will take its place and the job continues.
 struct Stopping {
@@ -91,9 +94,10 @@ struct SendDone {
   SendId send = 0;
 };
 }  // namespace event
-using Event = std::variant<event::Started, event::Received, event::FromClient, event::ClientLost,
-                           event::WorldKnown, event::PlanningFailed, event::TimerFired, event::OperationDone,
-                           event::PeerUp, event::CoordinatorSuperseded, event::PeerLost, event::TrainerEnded,
-                           event::Stopping, event::Drain, event::RanksLost, event::SendDone>;
+using Event =
+    std::variant<event::Started, event::Received, event::FromClient, event::ClientLost, event::WorldKnown,
+                 event::PlanningFailed, event::TimerFired, event::OperationDone, event::PeerUp,
+                 event::CoordinatorSuperseded, event::PeerLost, event::TrainerEnded, event::Stopping,
+                 event::Drain, event::RanksLost, event::SendDone, event::NextRunStarts>;
 
 }  // namespace shoal::actors

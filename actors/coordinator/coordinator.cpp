@@ -31,7 +31,8 @@ void Coordinator::handle(TimeNs now, const Event& event, Effects& effects) {
           // first message. The ShardWriter reports trainers that have ended (wire::RanksEnded).
           [](const event::FromClient&) {}, [](const event::ClientLost&) {}, [](const event::WorldKnown&) {},
           [](const event::PeerUp&) {}, [](const event::CoordinatorSuperseded&) {},
-          [](const event::TrainerEnded&) {}, [](const event::RanksLost&) {}, [](const event::SendDone&) {}},
+          [](const event::TrainerEnded&) {}, [](const event::NextRunStarts&) {},
+          [](const event::RanksLost&) {}, [](const event::SendDone&) {}},
       event);
   consider_shutdown(now, out);
 }

@@ -31,8 +31,8 @@ void Loader::handle(TimeNs now, const Event& event, Effects& effects) {
                  },
                  [&](const event::Drain&) { out.drained(); },
                  [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed, event::PeerUp,
-                                event::CoordinatorSuperseded, event::TrainerEnded, event::Stopping,
-                                event::RanksLost> auto&) {}},
+                                event::CoordinatorSuperseded, event::TrainerEnded, event::NextRunStarts,
+                                event::Stopping, event::RanksLost> auto&) {}},
       event);
   forget_rounds();
   give_windows(now, out);

@@ -692,6 +692,7 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
 
 void Node::wait_until_stopped() {
   Clock::time_point busy_at = Clock::now();
+  bool has_next_run = false;
   while (!must_stop()) {
     std::this_thread::sleep_for(kStopTick);
     links_->look_for_coordinator();
@@ -708,6 +709,9 @@ void Node::wait_until_stopped() {
     // The trainers of a launcher may still start, and the launcher stops the node after them.
     const bool may_be_needed = !later || options_.launcher_fd >= 0;
     if (!options_.idle_exit && may_be_needed) continue;
+    if (server_->is_requested_by_another_run() && !std::exchange(has_next_run, true)) {
+      host_->post(RoleKind::shard_writer, event::NextRunStarts{});
+    }
     bool has_followers = options_.coordinate && !later && links_->peers_up() > 0;
     bool has_children = relay_ && relay_->counts().children > 0;
     bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers && !has_children;

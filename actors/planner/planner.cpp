@@ -34,25 +34,26 @@ class Planner final : public Role {
   void handle(TimeNs now, const Event& event, Effects& effects) override {
     EffectWriter out(kind(), effects);
     std::visit(
-        Overloaded{[&](const event::FromClient& from) { on_client(now, from.client, *from.message, out); },
-                   [&](const event::ClientLost& lost) { on_client_lost(lost.client); },
-                   [&](const event::Received& received) {
-                     on_message(now, received.from, *received.message.body, out);
-                   },
-                   [&](const event::TimerFired& timer) {
-                     if (timer.timer == kJoinTimer) join(now, out);
-                     if (timer.timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
-                   },
-                   [&](const event::OperationDone& done) { operations_.done(now, done, out); },
-                   [&](const event::PeerLost& peer) {
-                     if (peer.node == kCoordinatorNode) on_coordinator_lost(now, out);
-                   },
-                   [&](const event::PeerUp& peer) {
-                     if (peer.node == kCoordinatorNode) on_coordinator_up(now, out);
-                   },
-                   [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed,
-                                  event::CoordinatorSuperseded, event::TrainerEnded, event::Stopping,
-                                  event::Drain, event::RanksLost, event::SendDone> auto&) {}},
+        Overloaded{
+            [&](const event::FromClient& from) { on_client(now, from.client, *from.message, out); },
+            [&](const event::ClientLost& lost) { on_client_lost(lost.client); },
+            [&](const event::Received& received) {
+              on_message(now, received.from, *received.message.body, out);
+            },
+            [&](const event::TimerFired& timer) {
+              if (timer.timer == kJoinTimer) join(now, out);
+              if (timer.timer == kEpochTimer && coordinator_lost_) look_up(now, std::nullopt, out);
+            },
+            [&](const event::OperationDone& done) { operations_.done(now, done, out); },
+            [&](const event::PeerLost& peer) {
+              if (peer.node == kCoordinatorNode) on_coordinator_lost(now, out);
+            },
+            [&](const event::PeerUp& peer) {
+              if (peer.node == kCoordinatorNode) on_coordinator_up(now, out);
+            },
+            [](const OneOf<event::Started, event::WorldKnown, event::PlanningFailed,
+                           event::CoordinatorSuperseded, event::TrainerEnded, event::NextRunStarts,
+                           event::Stopping, event::Drain, event::RanksLost, event::SendDone> auto&) {}},
         event);
   }
 

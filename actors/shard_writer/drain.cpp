@@ -1,11 +1,20 @@
 // ShardWriter: the drain, and ranks that stage nothing more because their trainer has ended or the node
 // stops.
 #include <algorithm>
+#include <utility>
 
 #include "actors/shard_writer/shard_writer.h"
 #include "base/rare_path.h"
 
 namespace shoal::actors {
+
+namespace {
+
+constexpr const char* kLeftForNextRun = "it has left, and another run starts on its host";
+constexpr const char* kLeftNode =
+    "it closed its connection without notice, and no trainer was left on its host";
+
+}  // namespace
 
 // --- ranks that are gone ---
 
@@ -58,7 +67,17 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& 
   send_ended_at(now + config_.timeouts.join_gather_ms * kMillisecond, out);
 }
 
+void ShardWriter::on_next_run(TimeNs now, EffectWriter& out) {
+  next_run_starts_ = true;
+  for (auto& [rank, timer] : std::exchange(awaited_, {})) {
+    timers_.cancel(&timer, out);
+    base::rare_path<"shard writer: a trainer has left, and the next run starts">();
+    on_trainer_ended(now, {rank, kLeftForNextRun}, out);
+  }
+}
+
 void ShardWriter::await_return(TimeNs now, Rank rank, Departure how, EffectWriter& out) {
+  if (next_run_starts_) return on_trainer_ended(now, {rank, kLeftForNextRun}, out);
   TimerId& awaited = awaited_[rank];
   timers_.cancel(&awaited, out);
   awaited = timers_.set(
@@ -170,9 +189,16 @@ bool ShardWriter::is_writing() const {
 void ShardWriter::end_drain(EffectWriter& out) {
   drain_.on(is_node_stopping_ ? NodeDrainTrigger::finished_to_stop : NodeDrainTrigger::finished);
   for (TimerId* timer : {&drain_timer_, &patience_timer_, &ended_timer_}) timers_.cancel(timer, out);
-  for (auto& [rank, timer] : awaited_) timers_.cancel(&timer, out);
+  for (auto& [rank, timer] : awaited_) {
+    timers_.cancel(&timer, out);
+    const auto lost = lost_.find(rank);
+    const bool vanished = lost != lost_.end() && lost->second == Departure::disconnected;
+    if (is_node_stopping_ || !vanished) continue;
+    base::rare_path<"shard writer: ends while a trainer that vanished might come back">();
+    ended_.try_emplace(rank, kLeftNode);
+  }
   awaited_.clear();
-  if (is_node_stopping_) send_ended(out);
+  if (is_node_stopping_ || !ended_.empty()) send_ended(out);
   out.drained();
 }
 

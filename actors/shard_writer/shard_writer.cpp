@@ -29,6 +29,7 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
                  [&](const event::PeerLost& lost) { on_peer_lost(now, lost, out); },
                  [&](const event::CoordinatorSuperseded& by) { on_coordinator_superseded(by.why, out); },
                  [&](const event::TrainerEnded& ended) { on_trainer_ended(now, ended, out); },
+                 [&](const event::NextRunStarts&) { on_next_run(now, out); },
                  [&](const event::RanksLost& lost) { on_ranks_lost(now, lost, out); },
                  [&](const event::Drain& drain) { begin_drain(now, drain, out); },
                  [](const OneOf<event::Started, event::Stopping, event::SendDone> auto&) {}},

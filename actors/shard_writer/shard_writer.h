@@ -305,13 +305,14 @@ class ShardWriter final : public Role {
   };
   Status never_stages(Rank rank, Departure how) const;
   void on_trainer_ended(TimeNs now, const event::TrainerEnded& message, EffectWriter& out);
+  void on_next_run(TimeNs now, EffectWriter& out);
   // The process of this rank that is or was attached here saves nothing: another process of the rank saves by
   // the node of another host. Nobody waits for it here, and saves do not fail when it ends.
   bool saves_elsewhere(Rank rank) const;
   bool awaits_attached(const NodeSave& save) const;  // whether a rank that is attached and saves here lacks
   void lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& out);
-  // A trainer may attach again within host_lost_ms. After that it counts as ended if it vanished; if it
-  // closed its Checkpointer, saves that lack this rank fail.
+  // A trainer may attach again within host_lost_ms, unless the next run starts here. After that it counts as
+  // ended if it vanished; if it closed its Checkpointer, saves that lack this rank fail.
   void await_return(TimeNs now, Rank rank, Departure how, EffectWriter& out);
   void send_ended(EffectWriter& out);
   void send_ended_at(TimeNs at, EffectWriter& out);  // repeats with back-off
@@ -340,10 +341,11 @@ class ShardWriter final : public Role {
   std::map<Rank, Departure> lost_;     // were attached and are gone, or will never attach
   std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher or the connection shows
   std::map<Rank, TimerId> awaited_;    // ranks that are not attached and may attach again
-  std::set<Rank> staged_here_;         // ranks that have offered bytes to this node
-  bool has_seen_commit_ = false;       // of a save of this run; each rank has staged it somewhere
-  std::set<ClientId> detached_;        // clients that end cleanly; their ClientLost follows
-  std::set<ClientId> gone_;            // clients that are gone and whose slabs are still in use
+  bool next_run_starts_ = false;
+  std::set<Rank> staged_here_;    // ranks that have offered bytes to this node
+  bool has_seen_commit_ = false;  // of a save of this run; each rank has staged it somewhere
+  std::set<ClientId> detached_;   // clients that end cleanly; their ClientLost follows
+  std::set<ClientId> gone_;       // clients that are gone and whose slabs are still in use
   KnownWorlds worlds_;
   bool rank_local_ = false;  // the ranks here save in mode rank-local
   base::FlatMap<Rank, KnownWorlds> rank_local_worlds_;

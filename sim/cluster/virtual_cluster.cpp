@@ -30,11 +30,13 @@ uint64_t detail_of(const actors::Event& event) {
           [](const actors::event::OperationDone& e) { return e.operation << 1 | (e.result.ok() ? 1 : 0); },
           [](const actors::event::SendDone& e) { return e.send; },
           // The kind of these, which the caller adds, is enough.
-          [](const base::OneOf<actors::event::Started, actors::event::ClientLost, actors::event::WorldKnown,
-                               actors::event::PlanningFailed, actors::event::PeerUp,
-                               actors::event::CoordinatorSuperseded, actors::event::PeerLost,
-                               actors::event::TrainerEnded, actors::event::Stopping, actors::event::Drain,
-                               actors::event::RanksLost> auto&) { return uint64_t{0}; }},
+          [](const base::OneOf<
+              actors::event::Started, actors::event::ClientLost, actors::event::WorldKnown,
+              actors::event::PlanningFailed, actors::event::PeerUp, actors::event::CoordinatorSuperseded,
+              actors::event::PeerLost, actors::event::TrainerEnded, actors::event::NextRunStarts,
+              actors::event::Stopping, actors::event::Drain, actors::event::RanksLost> auto&) {
+            return uint64_t{0};
+          }},
       event);
 }
 

@@ -69,6 +69,7 @@ std::string event_text(const actors::Event& event, size_t node, size_t from) {
           [](const actors::event::TrainerEnded& e) {
             return fmt::format("TrainerEnded rank {}: {}", e.rank, e.how);
           },
+          [](const actors::event::NextRunStarts&) -> std::string { return "NextRunStarts"; },
           [](const actors::event::Stopping&) -> std::string { return "Stopping"; },
           [](const actors::event::Drain&) -> std::string { return "Drain"; },
           [](const actors::event::SendDone& e) { return fmt::format("SendDone {}", e.send); }},

@@ -600,6 +600,72 @@ TEST(AShardWriterThatNobodyNeeds, LeavesItsRanksToTheNextNode) {
   EXPECT_TRUE(role.sends.empty());
 }
 
+NodeConfig facts_of_a_node_without_launcher() {
+  NodeConfig config = facts_of_two_ranks();
+  config.expected_ranks.clear();
+  return config;
+}
+
+local::Attach attach_of(Rank rank) {
+  local::Attach attach;
+  attach.rank = rank;
+  attach.world_size = 2;
+  return attach;
+}
+
+// Regression: the coordinator waited host_lost_ms for the rank, and the next run for the coordinator.
+TEST(AShardWriterWhoseTrainerVanished, ReportsItsEndOnceTheNextRunStarts) {
+  RoleByItself role(make_shard_writer(facts_of_a_node_without_launcher()));
+  role.from_client(3, attach_of(1));
+  role.handle(event::ClientLost{3});
+  role.pass(100 * kMillisecond);
+  for (const auto& sent : role.sent<wire::RanksEnded>(kCoordinatorNode)) EXPECT_TRUE(sent.ranks.empty());
+  role.sends.clear();
+  role.handle(event::NextRunStarts{});
+  role.handle(event::Drain{.by_request = false});
+  EXPECT_TRUE(role.drained);
+  const auto received = role.sent<wire::RanksEnded>(kCoordinatorNode);
+  ASSERT_EQ(received.size(), 1u);
+  ASSERT_EQ(received[0].ranks.size(), 1u);
+  EXPECT_EQ(received[0].ranks[0].rank, 1u);
+  EXPECT_EQ(received[0].ranks[0].end, "it has left, and another run starts on its host");
+}
+
+TEST(AShardWriterWhoseTrainerVanished, ReportsItsEndAtOnceAfterTheNextRunHasAsked) {
+  RoleByItself role(make_shard_writer(facts_of_a_node_without_launcher()));
+  role.from_client(3, attach_of(1));
+  role.handle(event::NextRunStarts{});
+  role.sends.clear();
+  role.handle(event::ClientLost{3});
+  role.pass(100 * kMillisecond);
+  const auto received = role.sent<wire::RanksEnded>(kCoordinatorNode);
+  ASSERT_FALSE(received.empty());
+  EXPECT_EQ(received.back().ranks.at(0).end, "it has left, and another run starts on its host");
+}
+
+TEST(AShardWriterWhoseTrainerVanished, ReportsItsEndWhenNobodyNeedsTheNode) {
+  RoleByItself role(make_shard_writer(facts_of_a_node_without_launcher()));
+  role.from_client(3, attach_of(1));
+  role.handle(event::ClientLost{3});
+  role.pass(5'000 * kMillisecond);
+  role.sends.clear();
+  role.handle(event::Drain{.by_request = false});
+  const auto received = role.sent<wire::RanksEnded>(kCoordinatorNode);
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_THAT(received[0].ranks.at(0).end, ::testing::HasSubstr("no trainer was left on its host"));
+}
+
+TEST(AShardWriterWhoseTrainerClosed, LeavesItsRankToTheNextNode) {
+  RoleByItself role(make_shard_writer(facts_of_a_node_without_launcher()));
+  role.from_client(3, attach_of(1));
+  role.from_client(3, local::Detach{});
+  role.handle(event::ClientLost{3});
+  role.pass(5'000 * kMillisecond);
+  role.sends.clear();
+  role.handle(event::Drain{.by_request = false});
+  EXPECT_TRUE(role.sent<wire::RanksEnded>(kCoordinatorNode).empty());
+}
+
 TEST(AShardWriterWhoseTrainerEnded, SaysSoUntilTheRankIsBack) {
   RoleByItself role(make_shard_writer(facts_of_two_ranks()));
   role.handle(event::TrainerEnded{1, "exit status 1"});
