@@ -14,7 +14,7 @@ from typing import NoReturn
 from audit import ABORTED, COMMITTED, Attempt, Model, attempts_of, audit_checkpoint
 from failures import KINDS, SELF_REPAIRED, Attack, Failure, Storage, draw_failures, flip_a_bit, lose_catalogs
 from hosts import CannotRun, Host
-from job import NODE_DEADLINE_S, SHARDINGS, History, Job, Plan
+from job import ATTACH_TIMEOUT_S, NODE_DEADLINE_S, SHARDINGS, STARTERS, History, Job, Plan
 from network import Switch
 
 PATIENCE_S = 25.0  # of a job whose failures have ended, besides the time that it trains
@@ -23,8 +23,9 @@ SAVE_S = 0.02  # that a save takes, if nothing hinders it
 MODES = ["collective-free", "collective-free", "rank-local", "collective"]
 
 EPILOG = """\
-Each round runs one job on up to --hosts hosts of this machine: shoal launch, nodes and trainers of a tiny
-model whose every element is known. While it runs, failures hit its processes, hosts, network and storage.
+Each round runs one job on up to --hosts hosts of this machine: nodes and trainers of a tiny model whose every
+element is known. shoal launch starts them, or the trainers start the nodes, as under torchrun. While the job
+runs, failures hit its processes, hosts, network and storage.
 Afterwards the root is read by its documented format alone, with none of Shoal's code, and these rules are
 checked:
 
@@ -87,6 +88,7 @@ class Campaign:
             rng.random() < 0.6,
             rng.choice([None, None, None, 2]),
             rng.random() < 0.5,
+            self.options.starter or rng.choice(STARTERS),
         )
 
     def round(self, number: int) -> list[str]:
@@ -117,6 +119,11 @@ class Campaign:
         attack.end()
         if job.is_running():
             job.kill()
+        # Otherwise the next job begins while nodes of this one still run.
+        if plan.starter != "launch" and not attack.power_is_off and rng.random() < 0.25:
+            if not job.wait_for_nodes(NODE_DEADLINE_S + 15):
+                violations += self.still_runs(job, "after its trainers")
+                job.kill()
         for kind in attack.done:
             self.hits[kind] = self.hits.get(kind, 0) + 1
         if attack.power_is_off:
@@ -157,6 +164,8 @@ class Campaign:
         """Between two jobs: a flipped bit in a file of the root, or lost catalogs. Returns what was done."""
         if not self.options.flips or rng.random() > 0.25:
             return []
+        if any("node" in line[1:2] for host in self.hosts for line in host.processes().values()):
+            return []  # nodes of the job before are not at rest
         if rng.random() < 0.2:
             lose_catalogs(self.hosts)
             return ["the runtime folders were lost"]
@@ -194,6 +203,10 @@ class Campaign:
         crippled = ("kill-host", "kill-launcher", "power-cut")
         over_since = crippled_since = None
         patience = PATIENCE_S + plan.saves * plan.train_ms / 1000
+        if plan.starter != "launch":
+            # Nobody reports the end of a trainer that never attached. Launchers like torchrun end the others.
+            crippled += ("kill-trainer",)
+            patience += ATTACH_TIMEOUT_S
         while job.is_running():
             time.sleep(0.02)
             now = time.monotonic()
@@ -283,10 +296,13 @@ class Campaign:
         if plan is None:
             return [f"right-bytes: {attempt} is of a generation that no job had"]
         self.audited.add(attempt)
-        return [
-            f"right-bytes: {attempt}: {what}"
-            for what in audit_checkpoint(self.storage.root, attempt, self.model, plan.ranks)
-        ]
+        try:
+            found = audit_checkpoint(self.storage.root, attempt, self.model, plan.ranks)
+        except FileNotFoundError as error:
+            found = [str(error)]
+        if found and attempts_of(self.storage.root).get(attempt) != COMMITTED:
+            return []  # a node that still runs has deleted it meanwhile
+        return [f"right-bytes: {attempt}: {what}" for what in found]
 
     def judge_all(self) -> list[str]:
         """Every checkpoint of the root once more, by the auditor and by shoal verify."""
@@ -303,6 +319,9 @@ class Campaign:
     ) -> list[str]:
         if not all(failure.is_harmless for failure in failures):
             return []
+        killed = [failure.host for failure in failures if failure.kind == "kill-node"]
+        if plan.starter != "launch" and len(killed) != len(set(killed)):
+            return []  # a client waits before it starts a second node
         if plan.mode == "collective" and failures:
             return []  # its saves wait for a coordinator, and fail where another one replaces it
         if job.lost_a_node_that_did_not_serve():
@@ -393,6 +412,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         dest="flips",
         action="store_false",
         help="flip no bits in files of the root between jobs, and lose no catalogs",
+    )
+    parser.add_argument(
+        "--starter",
+        choices=STARTERS,
+        help="who starts trainers: shoal launch, or a launcher whose trainers start the nodes, which gives a "
+        "job id or, as torchrun, none (default: drawn)",
     )
     parser.add_argument("--mode", choices=sorted(set(MODES)), help="mode of all saves (default: drawn)")
     parser.add_argument(

@@ -86,7 +86,11 @@ def attempts_of(root: str) -> dict[Attempt, int]:
     for step_folder in os.listdir(root):
         if not (step := re.fullmatch(r"step-(\d{8,})", step_folder)):
             continue
-        for name in os.listdir(os.path.join(root, step_folder)):
+        try:
+            names = os.listdir(os.path.join(root, step_folder))
+        except FileNotFoundError:
+            continue  # a node has removed it meanwhile
+        for name in names:
             if not (parts := re.fullmatch(r"g(\d+)a(\d+)", name)):
                 continue
             attempt = Attempt(int(parts[1]), int(parts[2]), int(step[1]))

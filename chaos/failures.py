@@ -295,6 +295,7 @@ class Attack:
         self._note(f"stopped a {what} of {host.name}")
         self._ends.wait(failure.for_s)
         kill(pid, signal.SIGCONT)
+        self._job.continue_starters()
         self._note(f"continued the {what} of {host.name}")
         return True
 

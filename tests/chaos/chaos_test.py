@@ -74,6 +74,14 @@ class ChaosTest(unittest.TestCase):
         script = 'echo "rank $RANK: loaded step 0 (g1a1): nothing"; "$TRAINER" "$@" | grep -v -e loaded -e "no checkpoint"'
         self.assert_violated("latest", self.violations(script, "--rounds", "2"))
 
+    def test_survives_trainers_that_start_their_nodes(self):
+        for starter in ("job-id", "torchrun"):
+            end = chaos("--rounds", "3", "--starter", starter)
+            self.assertEqual(end.returncode, 0, end.stdout + end.stderr)
+            result = json.loads(end.stdout)
+            self.assertGreater(result["committed"], 0)
+            self.assertEqual(result["violations"], [])
+
     def test_finds_ranks_that_loaded_differently(self):
         script = '"$TRAINER" "$@"; echo "rank 9: loaded step 5 (g1a1): nothing"'
         self.assert_violated("same-load", self.violations(script, "--rounds", "2"))
