@@ -709,14 +709,14 @@ void Node::wait_until_stopped() {
     // The trainers of a launcher may still start, and the launcher stops the node after them.
     const bool may_be_needed = !later || options_.launcher_fd >= 0;
     if (!options_.idle_exit && may_be_needed) continue;
-    if (server_->is_requested_by_another_run() && !std::exchange(has_next_run, true)) {
-      host_->post(RoleKind::shard_writer, event::NextRunStarts{});
-    }
+    const bool is_requested = server_->is_requested_by_another_run();
+    if (is_requested && !has_next_run) host_->post(RoleKind::shard_writer, event::NextRunStarts{});
+    has_next_run = is_requested;
     bool has_followers = options_.coordinate && !later && links_->peers_up() > 0;
     bool has_children = relay_ && relay_->counts().children > 0;
     bool is_idle = server_->attached() == 0 && slabs_.empty() && !has_followers && !has_children;
     if (!is_idle) busy_at = Clock::now();
-    bool makes_way = is_idle && server_->is_requested_by_another_run();
+    bool makes_way = is_idle && is_requested;
     if (makes_way || Clock::now() - busy_at >= std::chrono::milliseconds(options_.idle_exit_after_ms)) {
       log_.info(makes_way ? "idle, and another run is starting" : later ? "idle, and superseded" : "idle");
       return;

@@ -122,6 +122,7 @@ void ShardWriter::on_client(TimeNs now, ClientId client,
 void ShardWriter::on_attach(TimeNs now, ClientId client, const local::Attach& attach, EffectWriter& out) {
   clients_[client] = attach.rank;
   attached_[attach.rank] = client;
+  next_run_starts_ = false;  // whoever wanted to start one, this run goes on
   if (attach.pid != 0) pids_[attach.rank] = attach.pid;
   lost_.erase(attach.rank);
   if (auto awaited = awaited_.find(attach.rank); awaited != awaited_.end()) {

@@ -218,6 +218,7 @@ Status LocalServer::take_rank(const local::Attach& attach, ClientId client) {
   }
   process = attach.process;
   ranks_[rank] = client;
+  is_requested_by_another_run_.store(false);  // this run goes on
   return ok_status();
 }
 

@@ -74,6 +74,7 @@ class LocalServer {
   size_t clients() const;   // connected now
   size_t attached() const;  // ranks that are attached
   bool is_attached(Rank rank) const;
+  // Since a trainer of this run attached last.
   bool is_requested_by_another_run() const { return is_requested_by_another_run_.load(); }
 
   // From now on rejects new clients at once, with this cause. Clients that are here stay.

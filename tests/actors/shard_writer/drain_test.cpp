@@ -643,6 +643,17 @@ TEST(AShardWriterWhoseTrainerVanished, ReportsItsEndAtOnceAfterTheNextRunHasAske
   EXPECT_EQ(received.back().ranks.at(0).end, "it has left, and another run starts on its host");
 }
 
+// Somebody tried another run by mistake, long ago.
+TEST(AShardWriterWhoseTrainerVanished, AwaitsItIfTheRunWentOnAfterTheNextOneHadAsked) {
+  RoleByItself role(make_shard_writer(facts_of_a_node_without_launcher()));
+  role.handle(event::NextRunStarts{});
+  role.from_client(3, attach_of(1));
+  role.sends.clear();
+  role.handle(event::ClientLost{3});
+  role.pass(100 * kMillisecond);
+  for (const auto& sent : role.sent<wire::RanksEnded>(kCoordinatorNode)) EXPECT_TRUE(sent.ranks.empty());
+}
+
 TEST(AShardWriterWhoseTrainerVanished, ReportsItsEndWhenNobodyNeedsTheNode) {
   RoleByItself role(make_shard_writer(facts_of_a_node_without_launcher()));
   role.from_client(3, attach_of(1));
