@@ -33,6 +33,8 @@ constexpr actors::TimeNs kLongestFree = 60'000 * actors::kMillisecond;
 // Trainers that start their nodes themselves attach within this time.
 constexpr actors::TimeNs kAttachSkewNs = 100 * actors::kMillisecond;
 constexpr actors::TimeNs kLongestUndecided = 360'000 * actors::kMillisecond;
+// Until nodes send nothing more, after all of that.
+constexpr actors::TimeNs kLongestMessages = 600'000 * actors::kMillisecond;
 
 // Until retention has deleted old checkpoints, and the files of aborted attempts are gone, if all nodes live
 // and no disk fails. For the latter node_deadline_ms is added, because a node may write until then.
@@ -193,6 +195,21 @@ bool loses_only_trainers(const Scenario& scenario) {
   });
 }
 
+// No trainer of the newest run ends, and no part of an earlier run goes on.
+bool keeps_trainers(const Failure& failure) {
+  switch (failure.kind) {
+    case Failure::Kind::ends:
+    case Failure::Kind::vanishes:
+    case Failure::Kind::dies:
+    case Failure::Kind::twins:
+      return false;
+    case Failure::Kind::job_restarts:
+      return failure.hosts == 0;
+    default:
+      return true;
+  }
+}
+
 constexpr uint64_t kJoinedMs = 1'000;  // by then all hosts have told the coordinator of their ranks
 
 // True if the coordinator's host does not fail, and the nodes of other hosts reach it.
@@ -221,13 +238,6 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
   });
 }
 
-// No node knows of a trainer that ends before it has attached, unless a launcher has told it.
-bool ends_before_it_attaches(const Failure& failure) {
-  const bool ends_trainers = failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes ||
-                             failure.kind == Failure::Kind::dies;
-  return ends_trainers && failure.at_ms <= kJoinedMs;
-}
-
 // How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
 // again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its
 // node lives.
@@ -241,8 +251,7 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const Profile& profile,
     is_known = is_known && failure.kind != Failure::Kind::loses && failure.kind != Failure::Kind::disk_slow &&
                failure.kind != Failure::Kind::disk_hangs && failure.kind != Failure::Kind::disk_fails &&
                failure.kind != Failure::Kind::disk_full && failure.kind != Failure::Kind::reads_fail &&
-               failure.kind != Failure::Kind::disk_loses &&
-               !(scenario.node_start == NodeStart::trainers && ends_before_it_attaches(failure));
+               failure.kind != Failure::Kind::disk_loses;
   }
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
@@ -516,6 +525,10 @@ std::vector<std::vector<Rank>> place_ranks(const Scenario& scenario) {
   return nodes;
 }
 
+storage::RetentionPolicy retention_of(const Scenario& scenario) {
+  return {.keep_last = scenario.keep_last, .keep_every = scenario.keep_every};
+}
+
 VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation,
                              std::shared_ptr<CountedRoot> root = nullptr) {
   return {.mode = scenario.mode,
@@ -524,7 +537,7 @@ VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation,
           .world_size = scenario.ranks,
           .max_direct_nodes = scenario.max_direct_nodes,
           .generation = generation,
-          .retention = {.keep_last = scenario.keep_last},
+          .retention = retention_of(scenario),
           .timeouts = timeouts_of(scenario.timeouts),
           .root = std::move(root)};
 }
@@ -654,7 +667,7 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
   job.ranks_per_host = scenario.ranks_per_host;
   job.options.mode = scenario.mode;
   job.options.unit_bytes = scenario.unit_bytes;
-  if (scenario.mode == SaveMode::rank_local) job.options.dedupe = Dedupe::none;
+  job.options.dedupe = scenario.mode == SaveMode::rank_local ? Dedupe::none : scenario.dedupe;
   job.saves = scenario.saves;
   job.interval_ns = static_cast<actors::TimeNs>(scenario.interval_ms) * actors::kMillisecond;
   job.skew_ns =
@@ -859,8 +872,12 @@ class JobRun {
     return reads_ ? reads_->check(events_.now()) : std::optional<Violation>();
   }
 
-  // When the trainers of a run that starts again have attached.
-  actors::TimeNs attached_at() const { return loads_ ? roles_began_ + kAttachedNs : 0; }
+  // When the trainers of a run have attached: one that starts again, or one whose trainers this failure ends.
+  actors::TimeNs attached_at(const Failure& failure) const {
+    if (loads_) return roles_began_ + kAttachedNs;
+    const bool is_at_once = scenario_.node_start == NodeStart::launcher || !ends_trainers(failure);
+    return is_at_once ? 0 : kAttachSkewNs + kAttachedNs;
+  }
 
   bool done() const { return trainers_->done(); }
   bool goes_on() const {
@@ -1206,6 +1223,7 @@ class JobRuns {
     if (!violation_) decide_inherited();
     if (!violation_) sweep_aborted();
     if (!violation_) delete_old();
+    if (!violation_) go_quiet();
   }
 
   // Runs on until no trainer reads any more.
@@ -1234,10 +1252,9 @@ class JobRuns {
       return leaves_sweeps_alone(failure) && failure.kind != Failure::Kind::disk_full;
     });
     // What a trainer kept open when a checkpoint was committed is deleted after the next commit.
-    if (!is_possible || scenario_.reads != 0 || scenario_.keep_last == 0 ||
-        current().checks().oracles() == nullptr)
+    const storage::RetentionPolicy policy = retention_of(scenario_);
+    if (!is_possible || scenario_.reads != 0 || !policy.any() || current().checks().oracles() == nullptr)
       return;
-    const storage::RetentionPolicy policy{.keep_last = scenario_.keep_last};
     const auto left = [&] { return current().cluster().counted_root().to_delete(policy); };
     const actors::TimeNs until = std::max(events_.now(), failures_end_) +
                                  static_cast<actors::TimeNs>(kLongestSweepMs) * actors::kMillisecond;
@@ -1245,6 +1262,20 @@ class JobRuns {
     if (left() == 0) return;
     violation_ = Violation{"deletes-in-time", events_.now(),
                            std::to_string(left()) + " checkpoints are still there that no rule keeps"};
+  }
+
+  // Runs on until nodes send nothing more, if no trainer has ended: its node repeats that as long as it
+  // lives.
+  void go_quiet() {
+    const Oracles* oracles = current().checks().oracles();
+    if (oracles == nullptr || !std::ranges::all_of(scenario_.failures, keeps_trainers)) return;
+    const actors::TimeNs began = events_.now(), until = std::max(began, failures_end_) + kLongestMessages;
+    const actors::TimeNs quiet =
+        2 * actors::TimeNs{current().cluster().timeouts().resend_most_ms} * actors::kMillisecond;
+    const auto is_quiet = [&] { return events_.now() - std::max(began, oracles->last_sent()) >= quiet; };
+    run_while([&] { return !is_quiet(); }, until);
+    if (is_quiet() || events_.empty()) return;
+    violation_ = Violation{"goes-quiet", events_.now(), "nodes still send messages, but nothing happens"};
   }
 
   // Runs on until no slab is in use any more. Trainers whose node is gone keep theirs.
@@ -1295,7 +1326,7 @@ class JobRuns {
 
   void begin(const Failure& failure) {
     // Trainers and nodes that end before they have attached are not modelled.
-    if (const actors::TimeNs attached = current().attached_at(); events_.now() < attached) {
+    if (const actors::TimeNs attached = current().attached_at(failure); events_.now() < attached) {
       return events_.schedule(attached, [this, &failure] { begin(failure); });
     }
     const bool ends_job = scenario_.max_restarts != 0 && !has_saved_all_ &&

@@ -377,6 +377,21 @@ void add_restart_options(CLI::App* command, const std::shared_ptr<SimOptions>& o
   value("--restart-mesh", "restart_mesh", "SIZES", "Mesh of each later run (the same)");
 }
 
+void add_load_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
+  const auto value = value_options(command, options);
+  value("--loads", "loads", "N",
+        "Number of loads after the last save, each by a job that starts again (0); --load: one");
+  command->add_flag_callback("--load", [options] { options->values["loads"] = "1"; })->group("");
+  value("--load-ranks", "load_ranks", "N", "Number of ranks of the job that loads (as many as saved)");
+  value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
+  value("--load-method", "load_method", "WAY",
+        "direct: each host reads everything that it needs; two-stage: hosts that need the same bytes share "
+        "the load (automatic)");
+  value("--load-fallback", "load_fallback", "WAY",
+        "previous: loads pass over a damaged checkpoint; none: they fail and name the damage (none)");
+  value("--readers", "readers", "N", "Jobs that only read the root while the job saves (0)");
+}
+
 // What is simulated: the keys of a scenario file.
 void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
   const auto value = value_options(command, options);
@@ -414,7 +429,14 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--reads", "reads", "N",
         "Trainers that read checkpoints after the begin of each save, each for itself; needs --payload full "
         "(0)");
-  value("--keep-last", "keep_last", "N", "Checkpoints that retention keeps; 0 keeps all (0)");
+  value("--keep-last", "keep_last", "N",
+        "Newest checkpoints that retention keeps; without --keep-every, 0 keeps all (0)");
+  value("--keep-every", "keep_every", "N",
+        "Retention also keeps checkpoints whose step is a multiple of N; 0: no such rule (0)");
+  value(
+      "--dedupe", "dedupe", "HOW",
+      "Which ranks write what several hold: balanced (default), lowest-rank, or none, where each does; mode "
+      "rank-local has none");
   value("--interval-ms", "interval_ms", "MS", "Time of training between two saves, in milliseconds (60000)");
   value("--arrival-skew-ms", "arrival_skew_ms", "MS",
         "Largest random delay with which a rank calls save, in milliseconds (0)");
@@ -428,17 +450,7 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
           .c_str());
   value("--profile", "profile", "NAME|FILE",
         "Costs of the cluster: lustre (default), object-store, nvme, pytorch-dcp, or a file");
-  value("--loads", "loads", "N",
-        "Number of loads after the last save, each by a job that starts again (0); --load: one");
-  command->add_flag_callback("--load", [options] { options->values["loads"] = "1"; })->group("");
-  value("--load-ranks", "load_ranks", "N", "Number of ranks of the job that loads (as many as saved)");
-  value("--load-mesh", "load_mesh", "SIZES", "Mesh of the job that loads (the same)");
-  value("--load-method", "load_method", "WAY",
-        "direct: each host reads everything that it needs; two-stage: hosts that need the same bytes share "
-        "the load (automatic)");
-  value("--load-fallback", "load_fallback", "WAY",
-        "previous: loads pass over a damaged checkpoint; none: they fail and name the damage (none)");
-  value("--readers", "readers", "N", "Jobs that only read the root while the job saves (0)");
+  add_load_options(command, options);
   value("--seed", "seed", "N", "Seed of everything random (1)");
   value("--failures", "failures", "RULE",
         "Draw failures from the seed: poisson:mtbf_node_hours=1000, weibull:k=0.78,scale_node_hours=1000, "

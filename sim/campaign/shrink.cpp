@@ -14,6 +14,16 @@ bool take_if_violated(const Scenario& smaller, const RunScenario& run, Simulatio
   return true;
 }
 
+// Gives a key its default, if the scenario then violates the same oracle.
+template <class Value>
+void drop(Value Scenario::*key, const RunScenario& run, SimulationReport& report) {
+  const Scenario plain;
+  if (report.scenario.*key == plain.*key) return;
+  Scenario smaller = report.scenario;
+  smaller.*key = plain.*key;
+  (void)take_if_violated(smaller, run, report);
+}
+
 }  // namespace
 
 SimulationReport shrink(SimulationReport report, const RunScenario& run) {
@@ -42,41 +52,15 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
     smaller.later_mesh.clear();
     (void)take_if_violated(smaller, run, report);
   }
-  if (report.scenario.replica_check != ReplicaCheck::off) {
-    Scenario smaller = report.scenario;
-    smaller.replica_check = ReplicaCheck::off;
-    (void)take_if_violated(smaller, run, report);
-  }
-  if (report.scenario.objects != 0) {
-    Scenario smaller = report.scenario;
-    smaller.objects = 0;
-    (void)take_if_violated(smaller, run, report);
-  }
-  if (report.scenario.readers != 0) {
-    Scenario smaller = report.scenario;
-    smaller.readers = 0;
-    (void)take_if_violated(smaller, run, report);
-  }
-  if (report.scenario.load_fallback != LoadFallback::none) {
-    Scenario smaller = report.scenario;
-    smaller.load_fallback = LoadFallback::none;
-    (void)take_if_violated(smaller, run, report);
-  }
-  if (report.scenario.node_start != NodeStart::launcher) {
-    Scenario smaller = report.scenario;
-    smaller.node_start = NodeStart::launcher;
-    (void)take_if_violated(smaller, run, report);
-  }
-  if (report.scenario.has_planners) {
-    Scenario smaller = report.scenario;
-    smaller.has_planners = false;
-    (void)take_if_violated(smaller, run, report);
-  }
-  if (report.scenario.reads != 0) {
-    Scenario smaller = report.scenario;
-    smaller.reads = 0;
-    (void)take_if_violated(smaller, run, report);
-  }
+  drop(&Scenario::replica_check, run, report);
+  drop(&Scenario::objects, run, report);
+  drop(&Scenario::readers, run, report);
+  drop(&Scenario::load_fallback, run, report);
+  drop(&Scenario::dedupe, run, report);
+  drop(&Scenario::keep_every, run, report);
+  drop(&Scenario::node_start, run, report);
+  drop(&Scenario::has_planners, run, report);
+  drop(&Scenario::reads, run, report);
   while (report.scenario.saves > 1) {
     Scenario smaller = report.scenario;
     --smaller.saves;

@@ -165,6 +165,14 @@ Aim draw_aim(Theme theme, Random& random) {
   return aim;
 }
 
+// As the job that saved, unless it loads already.
+void load_once(Scenario* job) {
+  if (job->loads != 0) return;
+  job->loads = 1;
+  job->load_ranks = job->ranks;
+  job->load_mesh = job->mesh;
+}
+
 // A job of its own.
 Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits& limits,
                                  const ProfileByName& profiles, AimCounts* counts) {
@@ -176,11 +184,7 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
                        random);
   if (random.below(8) == 0) theme = one_of(std::array{Theme::deletion, Theme::late}, random);
   if (theme == Theme::deletion) job.keep_last = 1;
-  if (theme == Theme::damage && job.loads == 0) {
-    job.loads = 1;
-    job.load_ranks = job.ranks;
-    job.load_mesh = job.mesh;
-  }
+  if (theme == Theme::damage) load_once(&job);
   if (job.has_planners && random.below(2) == 0) theme = Theme::harmless;  // other failures abort its saves
   if (job.replica_check != ReplicaCheck::off && random.below(2) == 0) theme = Theme::replicas;
   const uint32_t by_clock = theme == Theme::all && random.below(3) == 0 ? failures / 2 : 0;
@@ -211,6 +215,18 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
     for (Aim& act : draw_operators(random)) {
       aims.insert(aims.begin() + static_cast<ptrdiff_t>(random.below(aims.size() + 1)), std::move(act));
     }
+  }
+  // With copies, a load may read a damaged block from another file.
+  if (mode != SaveMode::rank_local && random.below(4) == 0) {
+    job.dedupe = random.below(4) == 0 ? Dedupe::lowest_rank : Dedupe::none;
+  }
+  if (theme != Theme::deletion && random.below(6) == 0) {
+    job.keep_every = static_cast<uint32_t>(2 + random.below(2));
+  }
+  // The run that starts again loads among failures. So few ranks share a load only if they are told to.
+  if (restarts != 0 && random.below(3) == 0) {
+    load_once(&job);
+    job.load_method = LoadMethod::two_stage;
   }
   if (limits.also) aims.push_back(*limits.also);
   return aim_failures(job, profiles(job.profile), aims, seed, counts);

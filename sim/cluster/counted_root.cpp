@@ -723,6 +723,7 @@ storage::RetentionPlan CountedRoot::plan_now(const storage::RetentionPolicy& pol
     if (load.first == newest_generation_ && choice.found) named.insert(choice.key);
   }
   uint32_t newer = 0, tombstones = 0;
+  std::set<uint64_t> multiples;  // steps of which keep_every keeps the newest checkpoint
   for (auto found = attempts_.rbegin(); found != attempts_.rend(); ++found) {
     const auto& [key, attempt] = *found;
     const bool is_deleted =
@@ -732,8 +733,10 @@ storage::RetentionPlan CountedRoot::plan_now(const storage::RetentionPolicy& pol
     }
     if (!attempt.decision || !attempt.decision->committed()) continue;
     if (has_damaged_manifest(key)) continue;  // left alone
-    const bool stays =
-        newer < std::max<uint32_t>(policy.keep_last, 1) || !policy.any() || named.contains(key);
+    const bool is_multiple =
+        policy.keep_every != 0 && key.step % policy.keep_every == 0 && multiples.insert(key.step).second;
+    const bool stays = newer < std::max<uint32_t>(policy.keep_last, 1) || is_multiple || !policy.any() ||
+                       named.contains(key);
     (stays ? plan.keep : plan.remove).push_back({key, ""});
     ++newer;
   }
@@ -762,7 +765,10 @@ CountedRoot::Work CountedRoot::plan_retention(const actors::operation::PlanReten
   if (plan.policy.any()) {
     for (const auto& [key, attempt] : attempts_) steps.push_back({StepKind::list, attempt.entries()});
   }
-  if (operator_keeps_ == 0) most_kept_ = std::max(most_kept_, plan.policy.keep_last);
+  if (operator_keeps_ == 0) {
+    most_kept_ = std::max(most_kept_, plan.policy.keep_last);
+    if (plan.policy.keep_every != 0) keep_every_ = plan.policy.keep_every;
+  }
   return {std::move(steps), [this, policy = plan.policy]() -> Result<actors::OperationResult> {
             return actors::OperationResult(std::make_shared<const storage::RetentionPlan>(plan_now(policy)));
           }};
@@ -796,11 +802,17 @@ CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::Delete
               result.outcome = storage::DeletionResult::Outcome::kept;
               return actors::OperationResult(result);
             }
-            const auto newer = std::ranges::count_if(attempts_, [&](const auto& other) {
+            const auto is_newer = [&](const auto& other) {
               return other.first > key && other.second.decision && other.second.decision->committed();
-            });
+            };
+            const auto newer = std::ranges::count_if(attempts_, is_newer);
+            const bool is_multiple = operator_keeps_ == 0 && keep_every_ != 0 &&
+                                     key.step % keep_every_ == 0 &&
+                                     std::ranges::none_of(attempts_, [&](const auto& other) {
+                                       return other.first.step == key.step && is_newer(other);
+                                     });
             const int64_t kept = operator_keeps_ != 0 ? operator_keeps_ : std::max<uint32_t>(most_kept_, 1);
-            if (newer < kept && !wrongly_deleted_) wrongly_deleted_ = key;
+            if ((newer < kept || is_multiple) && !wrongly_deleted_) wrongly_deleted_ = key;
             attempts_.erase(found);
             if (keeps_tombstone) attempts_[key].decision = deleted_decision(key);
             deleted_.emplace(key, clock_.now());

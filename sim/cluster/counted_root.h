@@ -242,6 +242,7 @@ class CountedRoot final : public RootView {
   uint32_t newest_generation_;                // of the runs that have claimed an epoch
   std::map<std::string, AttemptKey> marks_;   // of operators, by name
   uint32_t most_kept_ = 0;                    // the largest keep_last that a role's plan was made for
+  uint64_t keep_every_ = 0;                   // of the newest such plan that has one
   uint32_t operator_keeps_ = 0;
   std::map<AttemptKey, actors::TimeNs> deleted_;
   struct Damage {

@@ -239,7 +239,7 @@ class Drawer {
     }
     if (failure.kind == Kind::rots) {
       failure.behind /= 2;  // mostly the newest
-      failure.part = random_.below(5) / 2;
+      failure.part = random_.below(3);
       failure.permille = 1 + random_.below(kPermille);
     }
     const bool is_mark = failure.kind == Kind::pins || failure.kind == Kind::tags;

@@ -190,6 +190,7 @@ void Oracles::check_latest(actors::TimeNs now) {
 }
 
 void Oracles::sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes) {
+  last_sent_ = now;
   if (bytes <= transport::kMaxMessageBytes) return;
   violated("bounds", now,
            fmt::format("a message of {} bytes from node {} to node {} is too large", bytes, from, to));

@@ -26,8 +26,9 @@
 //   leases-end               no lease holds a checkpoint once the loads have ended, where nothing fails
 //   aborted-is-swept         the files of aborted attempts are removed, where all nodes live and no disk
 //   fails
+//   goes-quiet               nodes send nothing more when all is decided, if no trainer has ended
 //
-// sim/simulation.cpp checks replicas-are-named, slabs-come-back and the last three. The oracles do not check
+// sim/simulation.cpp checks replicas-are-named, slabs-come-back and the last four. The oracles do not check
 // that equal seeds give equal traces: sim/replay.h compares two runs.
 #pragma once
 
@@ -118,6 +119,7 @@ class Oracles {
   // The job has started again as another run. Nothing of this one must be decided in time any more.
   void superseded();
   const std::optional<Violation>& violation() const { return violation_; }
+  actors::TimeNs last_sent() const { return last_sent_; }  // when a node sent its last message
   // The attempts that some trainer was notified of as committed.
   std::vector<AttemptKey> told_committed() const;
 
@@ -147,6 +149,7 @@ class Oracles {
   std::map<AttemptKey, bool> checked_;  // manifests whose files were checked at the first notification
   std::optional<AttemptKey> latest_;
   actors::TimeNs next_due_ = 0;
+  actors::TimeNs last_sent_ = 0;
   bool is_superseded_ = false;
   std::optional<Violation> violation_;
 };

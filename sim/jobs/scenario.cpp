@@ -99,6 +99,7 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   SHOAL_RETURN_IF_ERROR(number("unit_bytes", &scenario.unit_bytes, kLeastUnitBytes, kMostUnitBytes));
   SHOAL_RETURN_IF_ERROR(number("saves", &scenario.saves, 1, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("keep_last", &scenario.keep_last, 0, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("keep_every", &scenario.keep_every, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("later_mesh_from", &scenario.later_mesh_from, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
@@ -153,6 +154,17 @@ Status set_load_fallback(std::string_view text, Scenario* scenario) {
   return ok_status();
 }
 
+constexpr std::array<std::string_view, 3> kDedupes = {"balanced", "lowest-rank", "none"};  // by Dedupe
+
+Status set_dedupe(std::string_view text, Scenario* scenario) {
+  const auto found = std::ranges::find(kDedupes, text);
+  if (found == kDedupes.end()) {
+    return bad(fmt::format("dedupe must be balanced, lowest-rank or none, not '{}'", text));
+  }
+  scenario->dedupe = static_cast<Dedupe>(found - kDedupes.begin());
+  return ok_status();
+}
+
 constexpr std::array<std::string_view, 2> kNodeStarts = {"launcher", "trainers"};  // by NodeStart
 
 Status set_node_start(std::string_view text, Scenario* scenario) {
@@ -198,6 +210,10 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
   SHOAL_ASSIGN_OR_RETURN(const std::string fallback, parsed.text("load_fallback", "none"));
   if (Status known = set_load_fallback(fallback, &scenario); !known.ok()) {
     return parsed.error(line_of(parsed, "load_fallback"), known.message());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string dedupe, parsed.text("dedupe", "balanced"));
+  if (Status known = set_dedupe(dedupe, &scenario); !known.ok()) {
+    return parsed.error(line_of(parsed, "dedupe"), known.message());
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string start, parsed.text("node_start", "launcher"));
   if (Status known = set_node_start(start, &scenario); !known.ok()) {
@@ -468,6 +484,7 @@ std::string scenario_text(const Scenario& scenario) {
     quoted("node_start", kNodeStarts[static_cast<size_t>(scenario.node_start)]);
   }
   if (scenario.unit_bytes != kDefaultUnitBytes) number("unit_bytes", scenario.unit_bytes);
+  if (scenario.dedupe != Dedupe::balanced) quoted("dedupe", kDedupes[static_cast<size_t>(scenario.dedupe)]);
   number("saves", scenario.saves);
   number("interval_ms", scenario.interval_ms);
   number("arrival_skew_ms", scenario.arrival_skew_ms);
@@ -488,6 +505,7 @@ std::string scenario_text(const Scenario& scenario) {
   quoted("restart_mesh", scenario.restart_mesh);
   if (scenario.readers != 0) number("readers", scenario.readers);
   if (scenario.keep_last != 0) number("keep_last", scenario.keep_last);
+  if (scenario.keep_every != 0) number("keep_every", scenario.keep_every);
   if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
     number("max_direct_nodes", scenario.max_direct_nodes);
   if (scenario.later_mesh_from != 0) number("later_mesh_from", scenario.later_mesh_from);
@@ -611,6 +629,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "arrival_skew_ms") return number(&scenario.arrival_skew_ms, 0, kMostMs);
   if (key == "arrival_skew_us") return number(&scenario.arrival_skew_us, 0, kMostUs);
   if (key == "keep_last") return number(&scenario.keep_last, 0, kMaxSimulatedSaves);
+  if (key == "keep_every") return number(&scenario.keep_every, 0, kMaxSimulatedSaves);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") {
     scenario.max_direct_nodes_place = {};
@@ -626,6 +645,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "objects") return number(&scenario.objects, 0, kMaxSimulatedObjects);
   if (key == "load_fallback") return set_load_fallback(text, &scenario);
   if (key == "node_start") return set_node_start(text, &scenario);
+  if (key == "dedupe") return set_dedupe(text, &scenario);
   if (key == "readers") return number(&scenario.readers, 0, kMaxSimulatedReaders);
   if (key == "reads") return number(&scenario.reads, 0, kMaxSimulatedReads);
   if (key == "load_ranks") return number(&scenario.load_ranks, 1, kMaxSimulatedRanks);
@@ -686,6 +706,8 @@ std::span<const std::string_view> scenario_keys() {
                                                "arrival_skew_us",
                                                "unit_bytes",
                                                "keep_last",
+                                               "keep_every",
+                                               "dedupe",
                                                "later_mesh",
                                                "later_mesh_from",
                                                "reads",

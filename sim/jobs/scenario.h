@@ -52,8 +52,10 @@ struct Scenario {
   NodeStart node_start = NodeStart::launcher;
   Payload payload = Payload::counted;
   uint64_t unit_bytes = kDefaultUnitBytes;  // SaveOptions::unit_bytes
+  Dedupe dedupe = Dedupe::balanced;         // SaveOptions::dedupe; mode rank-local always has none
   uint32_t saves = 2;
   uint32_t keep_last = 0;         // the coordinator's rule of retention: delete older checkpoints; 0: none
+  uint32_t keep_every = 0;        // and keep those whose step is a multiple of this; 0: none
   uint64_t interval_ms = 60'000;  // training time between two saves
   uint64_t arrival_skew_ms = 0;   // each rank calls save up to this much later, drawn again for each save
   uint64_t arrival_skew_us = 0;   // added to arrival_skew_ms
