@@ -1265,10 +1265,11 @@ class JobRuns {
   }
 
   // Runs on until nodes send nothing more, if no trainer has ended: its node repeats that as long as it
-  // lives.
+  // lives. A run without failures ends with its last save.
   void go_quiet() {
     const Oracles* oracles = current().checks().oracles();
-    if (oracles == nullptr || !std::ranges::all_of(scenario_.failures, keeps_trainers)) return;
+    if (oracles == nullptr || scenario_.failures.empty()) return;
+    if (!std::ranges::all_of(scenario_.failures, keeps_trainers)) return;
     const actors::TimeNs began = events_.now(), until = std::max(began, failures_end_) + kLongestMessages;
     const actors::TimeNs quiet =
         2 * actors::TimeNs{current().cluster().timeouts().resend_most_ms} * actors::kMillisecond;

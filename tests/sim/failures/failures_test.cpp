@@ -434,7 +434,7 @@ TEST(AStorage, ThatTakesTenMinutesLongerForOneHostAbortsNoSave) {
     const SimulationReport report = simulated(scenario);
     EXPECT_FALSE(report.violation.has_value()) << report.violation->what;
     EXPECT_EQ(report.saves[0].aborted_ranks, 0u) << report.saves[0].cause;
-    EXPECT_GT(report.saves[0].committed.greatest, seconds(600));
+    EXPECT_GT(report.saves[0].committed.greatest, seconds(500)) << "the others have written after 15 s";
   }
 }
 
