@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "shoal/hash.h"
+#include "storage/s3/connection_failure.h"
 #include "storage/s3/s3_credentials.h"
 #include "storage/s3/xml.h"
 
@@ -29,6 +30,7 @@ constexpr long kStallBytesPerSecond = 1, kStallSeconds = 30;
 constexpr long kSmallStallSeconds = 15;  // of a request with little data
 constexpr int64_t kRenewalPauseS = 10;   // between two renewals of credentials that end soon
 constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
+constexpr int kTriesUntrusted = 3;  // of a store that is not trusted; another of its hosts may be
 // A request is not begun again after this time.
 constexpr std::chrono::seconds kTryFor{300}, kTrySmallFor{60};
 
@@ -262,10 +264,10 @@ class S3Client::Connections {
 
 namespace {
 
-// Sends the request once. nullopt and `why`: no whole answer came.
+// Sends the request once. nullopt and `failure`: no whole answer came.
 std::optional<S3Answer> try_once(CURL* handle, const S3Settings& settings, const S3Credentials& credentials,
                                  const std::string& url, const S3Request& request, const Bytes& hash,
-                                 std::string* why) {
+                                 ConnectionFailure* failure) {
   Exchange exchange{request, {}, handle};
   set_body(handle, request, &exchange);
   HeaderList headers;
@@ -302,7 +304,7 @@ std::optional<S3Answer> try_once(CURL* handle, const S3Settings& settings, const
     return S3Answer{.code = "AnswerTooLong", .message = "the store sent more bytes than were asked for"};
   }
   if (code != CURLE_OK) {
-    *why = text[0] != '\0' ? text : curl_easy_strerror(code);
+    *failure = connection_failure(handle, code, text, settings.ca_file);
     return std::nullopt;
   }
   long status = 0;
@@ -359,22 +361,24 @@ Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
   const std::string address = url(request);
   const Bytes hash = sha256_of(request.body);
   SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(false));
-  std::string why;
+  ConnectionFailure failure;
   bool has_renewed = false;
   const auto end = std::chrono::steady_clock::now() + (is_small(request) ? kTrySmallFor : kTryFor);
   for (int tries = 1;; ++tries) {
-    const std::optional<S3Answer> answer = send_once(request, address, keys, hash, &why);
+    const std::optional<S3Answer> answer = send_once(request, address, keys, hash, &failure);
     if (answer && has_expired(*answer) && !has_renewed) {
       has_renewed = true;
       SHOAL_ASSIGN_OR_RETURN(keys, credentials(true));
       continue;
     }
     if (answer && !asks_to_repeat(request, *answer)) return check_kept(request, *answer, hash);
-    const bool was_last = tries >= retries_.tries_max || std::chrono::steady_clock::now() >= end;
+    const bool is_untrusted = !answer && failure.is_untrusted;
+    const int tries_max = is_untrusted ? std::min(kTriesUntrusted, retries_.tries_max) : retries_.tries_max;
+    const bool was_last = tries >= tries_max || std::chrono::steady_clock::now() >= end;
     if (answer && was_last) {
       return error(request, *answer, fmt::format("{} after {} tries", request.method, tries));
     }
-    if (was_last) return no_answer(request, why, tries);
+    if (was_last) return no_answer(request, failure.why, tries);
     const int64_t pause_ms = pause_after(retries_, tries);
     if (retries_.pause) {
       retries_.pause(pause_ms);
@@ -386,11 +390,12 @@ Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
 
 // Requests with little data do not wait for a stream: records and leases must come in time.
 std::optional<S3Answer> S3Client::send_once(const S3Request& request, const std::string& address,
-                                            const S3Credentials& keys, const Bytes& hash, std::string* why) {
+                                            const S3Credentials& keys, const Bytes& hash,
+                                            ConnectionFailure* failure) {
   std::optional<StreamLimit::Stream> stream;
   if (!is_small(request)) stream.emplace(streams_);
   Connections::Lease lease(*connections_);
-  std::optional<S3Answer> answer = try_once(lease.get(), settings_, keys, address, request, hash, why);
+  std::optional<S3Answer> answer = try_once(lease.get(), settings_, keys, address, request, hash, failure);
   if (answer && answer->date_unix_s != 0) {
     clock_ahead_s_ =
         answer->date_unix_s - std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
@@ -432,7 +437,7 @@ Result<S3Credentials> S3Client::credentials(bool renews) {
 Status S3Client::no_answer(const S3Request& request, const std::string& why, int tries) const {
   return Status(Code::unavailable,
                 fmt::format("s3://{}{}: no answer to {} from {} in {} tries: {}", settings_.bucket,
-                            shown_key(request), request.method, host_, tries, clean_line(why, 300)));
+                            shown_key(request), request.method, host_, tries, why));
 }
 
 namespace {

@@ -3,9 +3,10 @@
 // A request is repeated, with growing random pauses, if the store answers 500, 502, 503, 504 or 429, if it
 // asks to slow down, or if the connection breaks. libcurl repeats one by itself if a kept connection breaks
 // before an answer. Any request may therefore have been carried out before the one that is answered: an
-// answer of 412 to a conditional write may be caused by the same write. TLS certificates are checked.
-// Signatures (AWS Signature Version 4) cover the SHA-256 of the body, so the store rejects a body that
-// changed on its way. With S3Settings::sends_checksums the store also keeps it with the object.
+// answer of 412 to a conditional write may be caused by the same write. TLS certificates are checked: one
+// that is not trusted ends a request after a few tries. Signatures (AWS Signature Version 4) cover the
+// SHA-256 of the body, so the store rejects a body that changed on its way. With S3Settings::sends_checksums
+// the store also keeps it with the object.
 //
 // If the store asks to slow down, fewer large requests are in flight at once (StreamLimit).
 #pragma once
@@ -25,6 +26,7 @@
 #include "shoal/bytes.h"
 #include "shoal/status.h"
 #include "storage/files/call_watch.h"
+#include "storage/s3/connection_failure.h"
 #include "storage/s3/s3_settings.h"
 #include "storage/s3/stream_limit.h"
 
@@ -92,7 +94,7 @@ class S3Client {
   std::string url(const S3Request& request) const;
   Result<S3Answer> send_until_answered(const S3Request& request);
   std::optional<S3Answer> send_once(const S3Request& request, const std::string& address,
-                                    const S3Credentials& keys, const Bytes& hash, std::string* why);
+                                    const S3Credentials& keys, const Bytes& hash, ConnectionFailure* failure);
   Result<S3Answer> check_kept(const S3Request& request, const S3Answer& answer, const Bytes& hash) const;
   Status no_answer(const S3Request& request, const std::string& why, int tries) const;
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "shoal/hash.h"
+#include "storage/s3/connection_failure.h"
 #include "storage/s3/s3_client.h"
 #include "storage/s3/xml.h"
 
@@ -84,7 +85,7 @@ Result<ServiceAnswer> ask_once(const ServiceRequest& request) {
   if (!is_post) curl_easy_setopt(handle.get(), CURLOPT_CUSTOMREQUEST, request.method);
   const CURLcode code = curl_easy_perform(handle.get());
   if (code != CURLE_OK) {
-    return Status(Code::unavailable, clean_line(text[0] != '\0' ? text : curl_easy_strerror(code), 300));
+    return Status(Code::unavailable, connection_failure(handle.get(), code, text, request.ca_file).why);
   }
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &answer.status);
   return answer;

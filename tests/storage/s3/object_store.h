@@ -58,10 +58,11 @@ class ObjectStore {
   std::string fact(const char* name) const { return facts_.at(name).get<std::string>(); }
   std::string endpoint() const { return fact("endpoint"); }
   storage::Variables variables() const {
-    const std::map<std::string, std::string> values = {{"AWS_ENDPOINT_URL", endpoint()},
-                                                       {"AWS_ACCESS_KEY_ID", fact("access_key")},
-                                                       {"AWS_SECRET_ACCESS_KEY", fact("secret_key")},
-                                                       {"AWS_REGION", "us-east-1"}};
+    std::map<std::string, std::string> values = {{"AWS_ENDPOINT_URL", endpoint()},
+                                                 {"AWS_ACCESS_KEY_ID", fact("access_key")},
+                                                 {"AWS_SECRET_ACCESS_KEY", fact("secret_key")},
+                                                 {"AWS_REGION", "us-east-1"}};
+    if (facts_.contains("ca_file")) values["AWS_CA_BUNDLE"] = fact("ca_file");
     return [values](const char* name) -> std::optional<std::string> {
       auto found = values.find(name);
       return found == values.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -73,6 +74,7 @@ class ObjectStore {
          {"AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"}) {
       ::setenv(name, variables()(name)->c_str(), 1);
     }
+    ::setenv("AWS_CA_BUNDLE", variables()("AWS_CA_BUNDLE").value_or("").c_str(), 1);
   }
 
  private:

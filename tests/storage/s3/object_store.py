@@ -13,6 +13,8 @@ then.
 reset before the request, an answer that is lost after the request has succeeded, half an answer.
 --wants-checksums rejects each upload without the SHA-256 of its bytes, like a bucket with an object lock.
 --conflicts N answers the first N completions of uploads with 409, as a store may whose key is being written.
+--certificate good|expired|other-host speaks TLS with such a certificate. The line of JSON then also has
+ca_file, the certificate of the CA that issued it, and other_ca_file, that of another CA.
 """
 
 import argparse
@@ -22,8 +24,11 @@ import io
 import json
 import os
 import random
+import pathlib
 import socket
+import ssl
 import sys
+import tempfile
 import threading
 import typing
 
@@ -87,8 +92,10 @@ class Store:
 class Proxy:
     """Passes requests on, one connection a client, and breaks some of them."""
 
-    def __init__(self, store: tuple[str, int], seed: int, share: float) -> None:
-        self._store, self._share = store, share
+    def __init__(
+        self, store: tuple[str, int], seed: int, share: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._store, self._share, self._tls = store, share, tls
         self._random, self._lock = random.Random(seed), threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self._listener.getsockname()[1]
@@ -104,6 +111,11 @@ class Proxy:
             return self._random.choice(FAULTS) if self._random.random() < self._share else ""
 
     def _serve(self, client: socket.socket) -> None:
+        if self._tls is not None:
+            try:
+                client = self._tls.wrap_socket(client, server_side=True)
+            except OSError:  # the client does not trust the certificate
+                return client.close()
         reader = client.makefile("rb")
         try:
             while request := _read_message(reader):
@@ -166,6 +178,50 @@ def _read_message(reader: typing.BinaryIO, is_head: bool = False) -> bytes:
     return head + reader.read(length)
 
 
+CERTIFICATES = ("good", "expired", "other-host")
+
+
+def _make_certificate(kind: str, folder: pathlib.Path) -> tuple[ssl.SSLContext, dict[str, str]]:
+    """A server's certificate of this kind, and the files of its CA and of another one."""
+    import datetime
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+
+    def name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+    def builder(subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, ends: datetime.datetime):
+        made = x509.CertificateBuilder().subject_name(name(subject)).issuer_name(name(issuer))
+        made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        return made.not_valid_before(now - 10 * day).not_valid_after(ends)
+
+    keys = {}
+    for ca in ("ca", "other-ca"):
+        keys[ca] = ec.generate_private_key(ec.SECP256R1())
+        constraints = x509.BasicConstraints(ca=True, path_length=None)
+        made = builder(ca, ca, keys[ca], now + day).add_extension(constraints, critical=True)
+        pem = made.sign(keys[ca], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        (folder / f"{ca}.pem").write_bytes(pem)
+    key = ec.generate_private_key(ec.SECP256R1())
+    host: x509.GeneralName = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    if kind == "other-host":
+        host = x509.DNSName("store.example")
+    made = builder("store", "ca", key, now - day if kind == "expired" else now + day)
+    made = made.add_extension(x509.SubjectAlternativeName([host]), critical=False)
+    pem = made.sign(keys["ca"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    no_password = serialization.NoEncryption()
+    pem += key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_password)
+    (folder / "store.pem").write_bytes(pem)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(folder / "store.pem")
+    return tls, {"ca_file": str(folder / "ca.pem"), "other_ca_file": str(folder / "other-ca.pem")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--bucket", action="append", default=[])
@@ -175,6 +231,7 @@ def main() -> None:
     parser.add_argument("--conflicts", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=float, default=0.0)
+    parser.add_argument("--certificate", choices=CERTIFICATES)
     flags = parser.parse_args()
     # How many actions moto takes before it checks signatures; it reads this when it is imported.
     os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = str(sys.maxsize) if flags.ignores else "0"
@@ -190,10 +247,16 @@ def main() -> None:
     server = make_server("127.0.0.1", 0, store, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_port
-    if flags.faults:
-        port = Proxy(("127.0.0.1", port), flags.seed, flags.faults).port
-    print(json.dumps({"endpoint": f"http://127.0.0.1:{port}", **facts}), flush=True)
-    sys.stdin.read()
+    with tempfile.TemporaryDirectory(prefix="shoal-object-store-") as folder:
+        tls = None
+        if flags.certificate:
+            tls, files = _make_certificate(flags.certificate, pathlib.Path(folder))
+            facts |= files
+        if flags.faults or tls:
+            port = Proxy(("127.0.0.1", port), flags.seed, flags.faults, tls).port
+        scheme = "https" if tls else "http"
+        print(json.dumps({"endpoint": f"{scheme}://127.0.0.1:{port}", **facts}), flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -83,6 +83,18 @@ TEST_F(OnObjectStore, CreatesOnceAndThenKeepsTheFirst) {
   EXPECT_THAT(names(""), ElementsAre("a/"));
 }
 
+TEST_F(OnObjectStore, MayHaveTheBucketInTheHostName) {
+  START_STORE();
+  auto settings = find_s3_settings("s3://bucket/x", store_->variables());
+  ASSERT_OK(settings.status());
+  settings->is_path_style = false;
+  const std::string endpoint = store_->endpoint();
+  settings->endpoint = "http://localhost" + endpoint.substr(endpoint.rfind(':'));
+  auto storage = S3Storage::open(std::move(*settings), without_pauses());
+  ASSERT_OK(storage.status());
+  EXPECT_OK(probe_storage(**storage, random_128()));
+}
+
 TEST_F(OnObjectStore, KnowsWhichFoldersExist) {
   START_STORE();
   EXPECT_THAT(names(""), ElementsAre());
