@@ -102,8 +102,9 @@ bool asks_to_slow_down(const S3Answer& answer) {
 
 // Whether others may have renewed the credentials since they were read.
 bool has_expired(const S3Answer& answer) {
-  return answer.code == "InvalidAccessKeyId" || answer.code == "ExpiredToken" ||
-         answer.code == "ExpiredTokenException" || answer.code == "TokenRefreshRequired";
+  return answer.code == "InvalidAccessKeyId" || answer.code == "InvalidToken" ||
+         answer.code == "ExpiredToken" || answer.code == "ExpiredTokenException" ||
+         answer.code == "TokenRefreshRequired";
 }
 
 // One try: what libcurl's callbacks read and write.

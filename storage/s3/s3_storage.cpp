@@ -230,6 +230,11 @@ Result<S3Storage::Page> S3Storage::list_page(const Listing& listing) {
     return Status(Code::corrupt, fmt::format("s3://{}/{}: the store answered a listing with {}",
                                              client_.settings().bucket, prefix, why));
   };
+  if (body.name == "ListAllMyBucketsResult") {
+    return is_no_list(client_.settings().is_path_style
+                          ? "its buckets"
+                          : "its buckets: it may want the bucket in the path (addressing_style = path)");
+  }
   if (body.name != "ListBucketResult") return is_no_list("something else");
   Page page;
   for (const XmlElement& each : body.children) {
@@ -249,6 +254,15 @@ Result<S3Storage::Page> S3Storage::list_page(const Listing& listing) {
   return page;
 }
 
+namespace {
+
+// Consoles and stores with folders list a folder as an object whose name ends with '/'. It holds nothing.
+bool is_folder_object(const ObjectInfo& entry) {
+  return !entry.is_folder && (entry.name.empty() || entry.name.ends_with('/'));
+}
+
+}  // namespace
+
 Result<bool> S3Storage::has_folder(const std::string& folder) {
   if (folder.empty()) return true;
   SHOAL_ASSIGN_OR_RETURN(const Page page,
@@ -263,6 +277,7 @@ Result<std::vector<ObjectInfo>> S3Storage::list(const std::string& folder) {
   Listing listing{.prefix = folder_prefix(folder)};
   do {
     SHOAL_ASSIGN_OR_RETURN(Page page, list_page(listing));
+    std::erase_if(page.entries, is_folder_object);
     exists = exists || !page.entries.empty();
     for (ObjectInfo& entry : page.entries) {
       if (is_partial(entry.name) || validate_component(entry.name).ok()) out.push_back(std::move(entry));
@@ -293,14 +308,17 @@ std::string_view folder_of_depth(std::string_view path, size_t depth) {
 }  // namespace
 
 // With TreeDepth::names, a folder that fills the end of a page is not listed to its end: the next page begins
-// behind it. In the order of keys, '0' follows '/'.
+// behind it. No component of a path has '~', which follows all characters that one may have. The folder's
+// name and '0', which follows '/', will not do: SeaweedFS leaves out the folder of that name.
 Result<std::vector<TreeObject>> S3Storage::list_tree(const std::string& prefix, TreeDepth how,
                                                      size_t prefix_depth) {
   std::vector<TreeObject> out;
   const std::string root = folder_prefix("");
   Listing listing{.prefix = root + prefix, .is_deep = true};
+  std::string jumped_to;
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(Page page, list_page(listing));
+    std::erase_if(page.entries, is_folder_object);
     for (ObjectInfo& entry : page.entries) out.push_back({prefix + entry.name, entry.size});
     if (out.size() > kMaxListed) {
       return Status(Code::too_large,
@@ -312,8 +330,11 @@ Result<std::vector<TreeObject>> S3Storage::list_tree(const std::string& prefix, 
     if (how == TreeDepth::objects || page.entries.empty()) continue;
     const std::string_view folder = folder_of_depth(out.back().path, prefix_depth);
     if (folder.empty()) continue;
+    std::string behind = root + std::string(folder) + "/~";
+    if (behind == jumped_to) continue;  // somebody else's names lie there
+    jumped_to = behind;
     listing.token.clear();
-    listing.after = root + std::string(folder) + "0";
+    listing.after = std::move(behind);
   }
 }
 

