@@ -112,10 +112,12 @@ void print_plan(const admin::OpenRoot& root, const storage::RetentionPlan& plan)
 }
 
 int print_plan_as_json(std::string_view command, const admin::OpenRoot& root,
-                       const storage::RetentionPlan& plan) {
+                       const storage::RetentionPlan& plan, const ordered_json& more) {
   const auto planned = planned_collection(root, plan);
   if (!planned.ok()) return report_unusable(planned.status());
-  print_json(command, collected_json(root, *planned, true));
+  ordered_json out = collected_json(root, *planned, true);
+  out.update(more);
+  print_json(command, out);
   return kExitOk;
 }
 

@@ -10,6 +10,7 @@
 #include "cli/node/node_settings.h"
 #include "cli/root/collected_report.h"
 #include "storage/retention/readers.h"
+#include "storage/retention/unfinished_copies.h"
 
 namespace shoal::cli {
 
@@ -25,7 +26,7 @@ struct GcOptions {
   // How long to wait for others, from the same sources as the nodes'.
   local::Settings waiting;
   admin::CollectorOptions collector;
-  bool dry_run = false, no_wait = false, json = false;
+  bool dry_run = false, no_wait = false, unfinished_copies = false, json = false;
 };
 
 constexpr const char* kGcFooter =
@@ -86,6 +87,47 @@ bool pins_unfinished_copy(const storage::RetentionPlan& plan) {
   });
 }
 
+// Of an object store: in a folder plain leftovers hold them.
+class UnfinishedCopies {
+ public:
+  Status find(storage::Storage& storage) {
+    SHOAL_ASSIGN_OR_RETURN(copies_, storage::list_unfinished_copies(storage));
+    return ok_status();
+  }
+  void remove(storage::Storage& storage, admin::Collected* out) {
+    std::erase_if(copies_, [&](const storage::UnfinishedCopy& copy) {
+      auto bytes = storage::remove_unfinished_copy(storage, copy.key);
+      const Code code = bytes.status().code();
+      if (bytes.ok()) out->swept.push_back({copy.key, "an unfinished copy", *bytes});
+      const bool is_changing = code == Code::busy || code == Code::not_found;
+      if (!bytes.ok() && !is_changing) out->failed.emplace_back(to_string(copy.key), bytes.status());
+      return bytes.ok() || code == Code::not_found;
+    });
+  }
+  void print() const {
+    for (const storage::UnfinishedCopy& copy : copies_) {
+      fmt::print("{}: an unfinished copy, {} in {}: {}\n", to_string(copy.key), human_bytes(copy.bytes),
+                 admin::counted(copy.files, "file"),
+                 copy.is_leased ? "one runs, or has just ended"
+                                : "`shoal copy` completes it, gc --unfinished-copies removes it");
+    }
+  }
+  nlohmann::ordered_json json() const {
+    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    for (const storage::UnfinishedCopy& copy : copies_) {
+      nlohmann::ordered_json one = key_json(copy.key);
+      one["files"] = copy.files;
+      one["bytes"] = copy.bytes;
+      one["runs"] = copy.is_leased;
+      out.push_back(std::move(one));
+    }
+    return {{"unfinished_copies", std::move(out)}};
+  }
+
+ private:
+  std::vector<storage::UnfinishedCopy> copies_;
+};
+
 int run_gc(GcOptions& options) {
   auto root = admin::open_root_for_reading(options.root);
   if (!root.ok()) return report_unusable(root.status());
@@ -94,8 +136,11 @@ int run_gc(GcOptions& options) {
   const storage::RetentionPolicy policy = retention_of(options.settings);
   auto plan = storage::plan_retention(storage, policy, admin::unix_time_now_ns(), nullptr);
   if (!plan.ok()) return report_unusable(plan.status());
+  UnfinishedCopies copies;
   if (options.dry_run) {
-    if (options.json) return print_plan_as_json("gc", *root, *plan);
+    if (Status found = copies.find(storage); !found.ok()) return report_unusable(found);
+    if (options.json) return print_plan_as_json("gc", *root, *plan, copies.json());
+    copies.print();
     print_plan(*root, *plan);
     if (!policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
     return kExitOk;
@@ -118,12 +163,17 @@ int run_gc(GcOptions& options) {
   collector.remove_all(plan->remains, &collected);
   collector.delete_all(doomed, &collected);
   remove_old_readers(storage, &collected);
+  if (Status found = copies.find(storage); !found.ok()) collected.failed.emplace_back("copies", found);
+  if (options.unfinished_copies) copies.remove(storage, &collected);
   for (const auto& [key, why] : plan->damaged) collected.kept.push_back({key, why.to_string(), 0});
   if (options.json) {
     for (const auto& item : plan->keep) collected.kept.push_back({item.key, item.why, 0});
-    print_json("gc", collected_json(*root, collected, false));
+    nlohmann::ordered_json out = collected_json(*root, collected, false);
+    out.update(copies.json());
+    print_json("gc", out);
     return exit_status_of(collected);
   }
+  copies.print();
   print_collected(collected);
   if (!policy.any()) print_that_no_rule_is_given(options, plan->keep.size());
   return exit_status_of(collected);
@@ -141,6 +191,8 @@ void add_gc_command(CLI::App& app, Command* chosen) {
                     "Print what the command would do, and why; change nothing");
   command->add_flag("--no-wait", options->no_wait,
                     "Do not wait to find out whether other loads and undecided saves have ended");
+  command->add_flag("--unfinished-copies", options->unfinished_copies,
+                    "Also remove from an object store what interrupted copies have left");
   command->add_option("--jobs,-j", options->collector.jobs, "Number of parallel removals")
       ->check(CLI::Range(1u, kMaxJobs))
       ->capture_default_str();

@@ -6,6 +6,7 @@
 
 #include "admin/checkpoint_copy.h"
 #include "storage/retention/retention.h"
+#include "storage/retention/unfinished_copies.h"
 #include "storage/root/attempt_marks.h"
 #include "storage/s3/s3_storage.h"
 #include "tests/admin/copied_checkpoint.h"
@@ -153,6 +154,34 @@ TEST_F(CopyInObjectStore, KeepsWhatAnInterruptedCopyHasCompleted) {
   EXPECT_EQ(bytes_done_.load(), forecast->bytes - forecast->bytes_kept);
   EXPECT_TRUE(is_sound(*bucket_b_, kKey));
   EXPECT_EQ(files_of_copy(*bucket_b_).size(), 3u) << "mark and notes are gone";
+}
+
+TEST_F(CopyInObjectStore, ThatWasInterruptedCanBeRemovedUnlessOneRuns) {
+  START_STORES();
+  commit_copied(*folder_, kKey, kRows);
+  ASSERT_EQ(interrupted_copy(*folder_, *bucket_b_).outcome, Outcome::failed);
+  auto copies = storage::list_unfinished_copies(*bucket_b_);
+  ASSERT_TRUE(copies.ok());
+  ASSERT_EQ(copies->size(), 1u);
+  EXPECT_EQ(copies->front().key, kKey);
+  EXPECT_GE(copies->front().files, 1u);
+  EXPECT_FALSE(copies->front().is_leased);
+
+  const storage::Mark lease{
+      .name = storage::pin_name(nonce_of(7)), .key = kKey, .is_lease = true, .nonce = nonce_of(7)};
+  ASSERT_TRUE(storage::create_mark(*bucket_b_, storage::MarkKind::pin, lease).value());
+  EXPECT_TRUE(storage::list_unfinished_copies(*bucket_b_)->front().is_leased);
+  EXPECT_EQ(storage::remove_unfinished_copy(*bucket_b_, kKey).status().code(), Code::busy);
+  ASSERT_TRUE(storage::remove_mark(*bucket_b_, storage::MarkKind::pin, lease.name).ok());
+
+  EXPECT_TRUE(storage::remove_unfinished_copy(*bucket_b_, kKey).ok());
+  EXPECT_THAT(files_of_copy(*bucket_b_), IsEmpty());
+  EXPECT_EQ(storage::remove_unfinished_copy(*bucket_b_, kKey).status().code(), Code::not_found);
+  EXPECT_EQ(copy(*folder_, *bucket_b_).outcome, Outcome::copied);
+  EXPECT_EQ(storage::remove_unfinished_copy(*bucket_b_, kKey).status().code(), Code::busy)
+      << "it is complete";
+  EXPECT_TRUE(storage::list_unfinished_copies(*bucket_b_)->empty());
+  EXPECT_TRUE(is_sound(*bucket_b_, kKey));
 }
 
 TEST_F(CopyInObjectStore, WritesADamagedFileOfAnInterruptedCopyAgain) {

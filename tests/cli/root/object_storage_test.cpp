@@ -179,6 +179,33 @@ TEST_F(ObjectStorageCommands, AJobGoesOnFromWhatWasCopied) {
   EXPECT_THAT(end.out, HasSubstr("step 1 (g1a1): not copied: "));
 }
 
+TEST_F(ObjectStorageCommands, GcShowsUnfinishedCopiesAndRemovesThemIfTold) {
+  START_STORE();
+  ASSERT_EQ(copy(saved_root(), kBucketRoot, {"--create", "--latest"}).status, 0);
+  auto opened = storage::open_storage(kBucketRoot, random_128());
+  ASSERT_TRUE(opened.ok());
+  storage::Storage& storage = *opened->storage;
+  const std::string folder = "step-00000001/g1a1";
+  for (const char* name : {"copy.shoal", "rank-00000.safetensors"}) {
+    ASSERT_TRUE(storage.create_exclusive(folder + "/" + name, as_view("12345678")).value());
+  }
+  for (const char* option : {"--dry-run", "--no-wait"}) {
+    EXPECT_THAT(run_shoal({"gc", kBucketRoot, option}).out,
+                AllOf(HasSubstr("step 1 (g1a1): an unfinished copy, 16 B in 1 file"),
+                      HasSubstr("gc --unfinished-copies removes it")));
+    const json report = json::parse(run_shoal({"gc", kBucketRoot, option, "--json"}).out);
+    ASSERT_EQ(report["unfinished_copies"].size(), 1u);
+    EXPECT_EQ(report["unfinished_copies"][0]["step"], 1);
+    EXPECT_EQ(report["unfinished_copies"][0]["runs"], false);
+  }
+  EXPECT_EQ(storage.list(folder)->size(), 2u);
+  const ProcessEnd end = run_shoal({"gc", kBucketRoot, "--unfinished-copies"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("step 1 (g1a1): 16 B freed (an unfinished copy)"));
+  EXPECT_EQ(storage.list(folder).status().code(), Code::not_found);
+  EXPECT_EQ(copy(saved_root(), kBucketRoot, {"--step", "1"}).status, 0) << "it may be copied again";
+}
+
 TEST_F(ObjectStorageCommands, AJobIsDrainedToABucketAndGoesOnFromItOnAnotherMachine) {
   START_STORE({"--seed", "7", "--faults", "0.02"});
   const auto train = [&](const std::string& root, const std::string& steps) {

@@ -1,0 +1,74 @@
+#include "storage/retention/unfinished_copies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "storage/decisions/decision.h"
+#include "storage/retention/marks.h"
+#include "storage/root/attempt_listing_internal.h"
+#include "storage/root/attempt_marks.h"
+#include "storage/root/run_root.h"
+
+namespace shoal::storage {
+
+namespace {
+
+bool has_object(const std::vector<ObjectInfo>& listed, std::string_view name) {
+  return std::ranges::any_of(listed, [&](const ObjectInfo& object) { return object.name == name; });
+}
+
+Result<bool> is_leased(Storage& storage, const AttemptKey& key) {
+  SHOAL_ASSIGN_OR_RETURN(const MarkList pins, list_marks(storage, MarkKind::pin));
+  if (!pins.damaged.empty()) return pins.damaged.front().second;
+  return std::ranges::any_of(pins.marks, [&](const Mark& pin) { return pin.key == key; });
+}
+
+}  // namespace
+
+Result<std::vector<UnfinishedCopy>> list_unfinished_copies(Storage& storage) {
+  std::vector<UnfinishedCopy> out;
+  if (storage.moves_folders() || !storage.lists_trees()) return out;
+  SHOAL_ASSIGN_OR_RETURN(const ListedAttempts listed, list_tree_of_attempts(storage, TreeDepth::objects));
+  for (const auto& [key, files] : listed.files) {
+    if (!has_object(files, kCopyMarkName) || has_object(files, kDecisionName)) continue;
+    UnfinishedCopy copy{key};
+    for (const ObjectInfo& file : files) {
+      copy.files += file.name != kCopyMarkName;
+      copy.bytes += file.size;
+    }
+    SHOAL_ASSIGN_OR_RETURN(copy.is_leased, is_leased(storage, key));
+    out.push_back(copy);
+  }
+  std::ranges::sort(out, {}, &UnfinishedCopy::key);
+  return out;
+}
+
+Result<uint64_t> remove_unfinished_copy(Storage& storage, const AttemptKey& key) {
+  const std::string folder = attempt_folder(key), described = storage.describe() + "/" + folder;
+  SHOAL_ASSIGN_OR_RETURN(const bool leased, is_leased(storage, key));
+  if (leased) return Status(Code::busy, described + ": a copy of it runs, or ended less than a lease ago");
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> listed, storage.list(folder));
+  const auto why_not = [&](const std::vector<ObjectInfo>& objects) {
+    if (has_object(objects, kDecisionName))
+      return Status(Code::busy, described + ": it was completed meanwhile");
+    if (has_object(objects, kCopyMarkName)) return ok_status();
+    return Status(Code::not_found, described + " is no unfinished copy");
+  };
+  SHOAL_RETURN_IF_ERROR(why_not(listed));
+  uint64_t bytes = 0;
+  for (const ObjectInfo& object : listed) {
+    bytes += object.size;
+    if (object.name == kCopyMarkName) continue;
+    SHOAL_RETURN_IF_ERROR(storage.remove(folder + "/" + object.name));
+  }
+  // What a copy that runs after all has written meanwhile stays visible by the mark.
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> left, storage.list(folder));
+  SHOAL_RETURN_IF_ERROR(why_not(left));
+  if (left.size() > 1) return Status(Code::busy, described + ": a copy of it runs");
+  SHOAL_RETURN_IF_ERROR(storage.remove(folder + "/" + std::string(kCopyMarkName)));
+  return bytes;
+}
+
+}  // namespace shoal::storage
