@@ -129,7 +129,7 @@ bench:
 	@tools/install_deps >&2
 	@tools/install_deps libbenchmark-dev bindfs >&2
 	@$(CONFIGURE_RELEASE) >&2
-	@$(COMPILE) release --target benchmarks cli/all >&2
+	@$(COMPILE) release --target benchmarks cli/all examples/all >&2
 	@bench/run build/release
 
 # On a quiet machine it takes some five minutes.
