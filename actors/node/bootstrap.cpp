@@ -23,6 +23,10 @@ constexpr const char* kWhyNodesWrite =
     "folders probes, epochs, generations and pins (with --read-only, only in readers and pins; `shoal ls`, "
     "`show` and `verify` only read)";
 
+constexpr const char* kWhyNodesWriteToBuckets =
+    "; a node writes to its root even if the job only loads: its credentials need the rights s3:ListBucket, "
+    "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload there";
+
 constexpr const char* kWhyNoNewRoot =
     "; a node that continues a run does not create a root: check that the storage is mounted";
 
@@ -95,6 +99,16 @@ Result<storage::ReaderRecord> take_reader(storage::Storage& storage, const trans
       "a job that only reads must be able to create files in the root's folders readers and pins");
 }
 
+namespace {
+
+// After the probe of a root was refused. A store that breaks a rule says so itself.
+const char* what_a_node_needs(const storage::Storage& storage, const Status& probed) {
+  if (storage.has_files()) return kWhyNodesWrite;
+  return probed.message().find("cannot hold checkpoints") == std::string::npos ? kWhyNodesWriteToBuckets : "";
+}
+
+}  // namespace
+
 Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process, bool may_create,
                                   storage::CallWatch::Log log) {
   SHOAL_ASSIGN_OR_RETURN(OpenedRoot opened, watched_root(root, process, std::move(log)));
@@ -105,7 +119,7 @@ Result<OpenedRoot> open_node_root(const std::string& root, const Nonce& process,
   SHOAL_ASSIGN_OR_RETURN(opened.root_id, std::move(root_id));
   Status probed = storage::probe_storage(opened.storage(), random_128());
   if (probed.code() == Code::refused) {
-    return Status(Code::refused, probed.message() + kWhyNodesWrite);
+    return Status(Code::refused, probed.message() + what_a_node_needs(opened.storage(), probed));
   }
   SHOAL_RETURN_IF_ERROR(probed);
   return opened;

@@ -141,7 +141,7 @@ TEST_F(ObjectStorageCommands, DoctorTriesABucketAndLeavesNothing) {
   EXPECT_THAT(check_of(end, "root")["measured"].get<std::string>(), HasSubstr("holds no run yet"));
   auto opened = storage::open_storage("s3://bucket", random_128());
   ASSERT_TRUE(opened.ok());
-  EXPECT_TRUE(opened->storage->list("")->empty());
+  EXPECT_TRUE(opened->storage->list_tree("", storage::TreeDepth::objects, 0)->empty());
   ASSERT_EQ(copy(saved_root(), kBucketRoot, {"--create", "--latest"}).status, 0);
   end = run_shoal({"doctor", kBucketRoot, "--json"});
   EXPECT_THAT(check_of(end, "root")["measured"].get<std::string>(), HasSubstr("holds run"));

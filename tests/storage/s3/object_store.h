@@ -74,7 +74,9 @@ class ObjectStore {
          {"AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"}) {
       ::setenv(name, variables()(name)->c_str(), 1);
     }
-    ::setenv("AWS_CA_BUNDLE", variables()("AWS_CA_BUNDLE").value_or("").c_str(), 1);
+    const auto ca_file = variables()("AWS_CA_BUNDLE");
+    if (ca_file) ::setenv("AWS_CA_BUNDLE", ca_file->c_str(), 1);
+    if (!ca_file) ::unsetenv("AWS_CA_BUNDLE");
   }
 
  private:
