@@ -236,9 +236,10 @@ Result<RootId> restore_root_id(Storage& storage) {
   return create_root_id(storage, first->root_id);
 }
 
-Status probe_storage(Storage& storage, const Nonce& nonce) {
-  // A folder of its own: nodes that start together would list each other's files, as many as their square.
-  const std::string name = "probe", folder = std::string(kProbesFolder) + "/" + nonce.to_hex();
+namespace {
+
+// The object `folder`/`name` is left.
+Status probe_rules(Storage& storage, const Nonce& nonce, const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name;
   auto refuse = [&](std::string_view what) {
     return Status(Code::refused,
@@ -259,10 +260,18 @@ Status probe_storage(Storage& storage, const Nonce& nonce) {
   bool found = std::any_of(listed.begin(), listed.end(),
                            [&](const ObjectInfo& object) { return object.name == name; });
   if (!found) return refuse("a listing lacks a file that was just created");
-  SHOAL_RETURN_IF_ERROR(storage.check_rules(path));
-  SHOAL_RETURN_IF_ERROR(storage.remove(path));
+  return storage.check_rules(path);
+}
+
+}  // namespace
+
+Status probe_storage(Storage& storage, const Nonce& nonce) {
+  // A folder of its own: nodes that start together would list each other's files, as many as their square.
+  const std::string name = "probe", folder = std::string(kProbesFolder) + "/" + nonce.to_hex();
+  const Status rules = probe_rules(storage, nonce, folder, name);
+  const Status removed = storage.remove(folder + "/" + name);
   (void)storage.remove_folder(folder);  // what is left of it has no meaning
-  return ok_status();
+  return rules.ok() ? removed : rules;
 }
 
 bool is_of_run(const EpochRecord& record, const std::string& job_id, uint32_t generation) {

