@@ -238,6 +238,21 @@ bool spares_coordinator(const std::vector<Failure>& failures) {
   });
 }
 
+// A trainer may end before the coordinator has heard of its rank: if no launcher names the ranks, and another
+// failure keeps its node from reporting it.
+bool hides_a_rank(const Scenario& scenario) {
+  if (scenario.node_start == NodeStart::launcher) return false;
+  uint32_t early = 0;
+  bool has_ended = false;
+  for (const Failure& failure : scenario.failures) {
+    if (failure.at_ms > kJoinedMs || excuses_nothing(failure.kind)) continue;
+    ++early;
+    has_ended = has_ended || failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes ||
+                failure.kind == Failure::Kind::dies;
+  }
+  return has_ended && early > 1;
+}
+
 // How long a save may take beyond staging and writing. Hosts that die delay it by host_lost_ms: once, and
 // again if another coordinator begins to wait for them. The same holds for a trainer that vanishes while its
 // node lives.
@@ -253,6 +268,7 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const Profile& profile,
                failure.kind != Failure::Kind::disk_full && failure.kind != Failure::Kind::reads_fail &&
                failure.kind != Failure::Kind::disk_loses;
   }
+  is_known = is_known && !hides_a_rank(scenario);
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
 
