@@ -71,7 +71,7 @@ void ShardWriter::on_next_run(TimeNs now, EffectWriter& out) {
   next_run_starts_ = true;
   for (auto& [rank, timer] : std::exchange(awaited_, {})) {
     timers_.cancel(&timer, out);
-    base::rare_path<"shard writer: a trainer has left, and the next run starts">();
+    base::rare_path<"shard writer: a trainer has left and the next run starts">();
     on_trainer_ended(now, {rank, kLeftForNextRun}, out);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/rare_path.h"
 #include "sim/simulation.h"
 #include "tests/sim/simulated.h"
 
@@ -54,6 +55,13 @@ TEST(Paths, IncludeThoseOfLoadsAndLaterRuns) {
   job.load_ranks = 4;
   const PathsTaken paths = paths_of(job);
   EXPECT_EQ(paths.at("loader operation: PublishLoadChoice"), 4u);
+}
+
+// They are fields of paths.csv.
+TEST(RarePaths, HaveNamesWithoutCommas) {
+  const base::RarePathCounts counts;
+  EXPECT_FALSE(counts.list().empty());
+  for (const auto& [name, taken] : counts.list()) EXPECT_EQ(name.find(','), name.npos) << name;
 }
 
 }  // namespace
