@@ -195,19 +195,15 @@ bool loses_only_trainers(const Scenario& scenario) {
   });
 }
 
+// Trainers end, and their run goes on without them.
+bool loses_trainers(Failure::Kind kind) {
+  return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes || kind == Failure::Kind::dies;
+}
+
 // No trainer of the newest run ends, and no part of an earlier run goes on.
 bool keeps_trainers(const Failure& failure) {
-  switch (failure.kind) {
-    case Failure::Kind::ends:
-    case Failure::Kind::vanishes:
-    case Failure::Kind::dies:
-    case Failure::Kind::twins:
-      return false;
-    case Failure::Kind::job_restarts:
-      return failure.hosts == 0;
-    default:
-      return true;
-  }
+  if (failure.kind == Failure::Kind::job_restarts) return failure.hosts == 0;
+  return !loses_trainers(failure.kind) && failure.kind != Failure::Kind::twins;
 }
 
 constexpr uint64_t kJoinedMs = 1'000;  // by then all hosts have told the coordinator of their ranks
@@ -247,8 +243,7 @@ bool hides_a_rank(const Scenario& scenario) {
   for (const Failure& failure : scenario.failures) {
     if (failure.at_ms > kJoinedMs || excuses_nothing(failure.kind)) continue;
     ++early;
-    has_ended = has_ended || failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes ||
-                failure.kind == Failure::Kind::dies;
+    has_ended = has_ended || loses_trainers(failure.kind);
   }
   return has_ended && early > 1;
 }

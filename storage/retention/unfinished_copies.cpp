@@ -19,10 +19,14 @@ bool has_object(const std::vector<ObjectInfo>& listed, std::string_view name) {
   return std::ranges::any_of(listed, [&](const ObjectInfo& object) { return object.name == name; });
 }
 
-Result<bool> is_leased(Storage& storage, const AttemptKey& key) {
-  SHOAL_ASSIGN_OR_RETURN(const MarkList pins, list_marks(storage, MarkKind::pin));
+Result<std::vector<Mark>> readable_pins(Storage& storage) {
+  SHOAL_ASSIGN_OR_RETURN(MarkList pins, list_marks(storage, MarkKind::pin));
   if (!pins.damaged.empty()) return pins.damaged.front().second;
-  return std::ranges::any_of(pins.marks, [&](const Mark& pin) { return pin.key == key; });
+  return std::move(pins.marks);
+}
+
+bool is_leased(const std::vector<Mark>& pins, const AttemptKey& key) {
+  return std::ranges::any_of(pins, [&](const Mark& pin) { return pin.key == key; });
 }
 
 }  // namespace
@@ -38,17 +42,19 @@ Result<std::vector<UnfinishedCopy>> list_unfinished_copies(Storage& storage) {
       copy.files += file.name != kCopyMarkName;
       copy.bytes += file.size;
     }
-    SHOAL_ASSIGN_OR_RETURN(copy.is_leased, is_leased(storage, key));
     out.push_back(copy);
   }
+  if (out.empty()) return out;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Mark> pins, readable_pins(storage));
+  for (UnfinishedCopy& copy : out) copy.is_leased = is_leased(pins, copy.key);
   std::ranges::sort(out, {}, &UnfinishedCopy::key);
   return out;
 }
 
 Result<uint64_t> remove_unfinished_copy(Storage& storage, const AttemptKey& key) {
   const std::string folder = attempt_folder(key), described = storage.describe() + "/" + folder;
-  SHOAL_ASSIGN_OR_RETURN(const bool leased, is_leased(storage, key));
-  if (leased) return Status(Code::busy, described + ": a copy of it runs, or ended less than a lease ago");
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Mark> pins, readable_pins(storage));
+  if (is_leased(pins, key)) return Status(Code::busy, described + ": a copy of it runs, or ended less than a lease ago");
   SHOAL_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> listed, storage.list(folder));
   const auto why_not = [&](const std::vector<ObjectInfo>& objects) {
     if (has_object(objects, kDecisionName))
