@@ -87,8 +87,8 @@ class RankPresence {
   std::string why_lost(const std::vector<Rank>& ranks, const Roster* roster) const;
 
   // --- ranks that are gone ---
-  // Replaces what this node reported before. The node does not report these ranks any more. Ranks that
-  // another node reports are not gone.
+  // Replaces the ranks that this node has reported as gone. A rank that another node reports too is not gone:
+  // this node only stops reporting it.
   void take(TimeNs now, NodeId from, const wire::RanksEnded& message);
   const std::map<Rank, Gone>& gone() const { return gone_; }
 

@@ -83,7 +83,7 @@ struct Pending {  // Coordinator -> ShardWriter: report received, undecided; res
 // them progress, not bytes. Coordinator -> ShardWriter, after Pending: `amount` counts the news of the
 // attempt so far. Sent only about saves that take long; a loss does not matter. The coordinator moves its
 // deadline if the amount is greater than before, a ShardWriter if it is another one. In mode rank-local the
-// coordinator has no deadline: it only passes on to the other nodes that one of them has made progress.
+// coordinator has no deadline: it only passes on to all nodes that one of them has made progress.
 struct SaveProgress {
   AttemptKey key;
   uint64_t amount = 0;

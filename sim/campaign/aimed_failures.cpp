@@ -85,10 +85,6 @@ void keep_those_after(const Before& before, bool of_its_node, Moments& moments) 
 
 // Half of the failures that are aimed at an operation of a node are failures of its disk, and half of those
 // aimed at a message are failures of links.
-bool is_of_link(Failure::Kind kind) {
-  return kind >= Failure::Kind::cut && kind <= Failure::Kind::reorders;
-}
-
 std::string rules_for(const Aim& aim, const std::string& moment, Random& random) {
   std::vector<Failure::Kind> kinds = aim.kinds;
   for (size_t kind = 0; aim.kinds.empty() && kind < Failure::kMixedKinds; ++kind) {

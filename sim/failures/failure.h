@@ -102,6 +102,9 @@ inline bool is_of_rank(Failure::Kind kind) {  // of one trainer, not of hosts
          kind == Failure::Kind::reconnects || kind == Failure::Kind::reopens ||
          kind == Failure::Kind::flips || kind == Failure::Kind::twins;
 }
+inline bool is_of_link(Failure::Kind kind) {
+  return kind >= Failure::Kind::cut && kind <= Failure::Kind::reorders;
+}
 inline bool is_of_disk(Failure::Kind kind) {
   return kind >= Failure::Kind::disk_slow && kind <= Failure::Kind::disk_loses;
 }

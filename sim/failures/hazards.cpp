@@ -12,16 +12,11 @@ actors::TimeNs nanoseconds(uint64_t ms) {
   return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
 }
 
-// The others are failures of a disk.
-bool is_link_failure(Failure::Kind kind) {
-  return kind >= Failure::Kind::cut && kind <= Failure::Kind::reorders;
-}
-
 }  // namespace
 
 void Hazards::begin(const Failure& failure, actors::TimeNs now) {
   const Active active{failure, now, now + nanoseconds(failure.for_ms)};
-  const bool is_link = is_link_failure(failure.kind);
+  const bool is_link = is_of_link(failure.kind);  // the others are failures of a disk
   std::vector<Active>& list = is_link ? links_ : disks_;
   std::erase_if(list, [&](const Active& each) { return each.until <= now; });
   list.push_back(active);

@@ -54,7 +54,8 @@ Result<std::vector<UnfinishedCopy>> list_unfinished_copies(Storage& storage) {
 Result<uint64_t> remove_unfinished_copy(Storage& storage, const AttemptKey& key) {
   const std::string folder = attempt_folder(key), described = storage.describe() + "/" + folder;
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Mark> pins, readable_pins(storage));
-  if (is_leased(pins, key)) return Status(Code::busy, described + ": a copy of it runs, or ended less than a lease ago");
+  if (is_leased(pins, key))
+    return Status(Code::busy, described + ": a copy of it runs, or ended less than a lease ago");
   SHOAL_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> listed, storage.list(folder));
   const auto why_not = [&](const std::vector<ObjectInfo>& objects) {
     if (has_object(objects, kDecisionName))
