@@ -632,19 +632,28 @@ TEST_F(Load, ThatIsGivenUpEndsTheConnection) {
   EXPECT_FALSE(loading.get().ok());
 }
 
-// Answers that have arrived already need no wait, in which keep_waiting is called.
+// Answers that have arrived already need no wait, in which keep_waiting is called. So the first call, in the
+// wait for Found, lasts until all answers are sent; only the check between two answers can make the second.
 TEST_F(Load, IsInterruptedAlsoIfItNeverWaits) {
-  std::atomic<bool> goes_on = true;
-  options_.keep_waiting = [&] { return goes_on.load(); };
+  std::atomic<bool> is_loading = false;
+  std::promise<void> sent;
+  int calls = 0;
+  options_.keep_waiting = [&, all_sent = sent.get_future().share()] {
+    if (!is_loading) return true;
+    if (++calls > 1) return false;
+    all_sent.wait();
+    return true;
+  };
   checkpointer_.reset();
   checkpointer_ = attach(node_, options_);
+  is_loading = true;
   auto loading = start();
   auto load = node_.expect<local::Load>();
-  goes_on = false;
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   node_.send(local::Loaded{load.request_id, 0, {{{1, Box{{0, 0}, {2, 2}}, 0, 16, 16}, 0}}});
   node_.send(local::Loaded{load.request_id, 1, {{{0, Box{}, 0, 5, 5}, 16}}});
   node_.send(local::LoadDone{load.request_id, ok_status()});
+  sent.set_value();
   EXPECT_EQ(loading.get().status().code(), Code::busy);
 }
 
