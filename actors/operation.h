@@ -93,8 +93,8 @@ struct PublishDecision {
   // For a tombstone: if the root proves the attempt complete, commit it instead (actors/giving_up.h).
   bool looks_first = false;
   std::optional<GiveUp> give_up = std::nullopt;  // of a tombstone: why, for the metrics
-  // For a tombstone of mode rank-local: the attempt has a folder, because this node has published manifests
-  // in it. If the folder is gone, nothing is published, and the answer is is_folder_gone.
+  // For a tombstone: the attempt has a folder, because this node knows of files or manifests in it. If the
+  // folder is gone, nothing is published, and the answer is is_folder_gone.
   bool has_folder = false;
 };
 // Ends after a read-back. The executor fills in nonce, root_id, unix_time_ns.

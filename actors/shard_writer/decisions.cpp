@@ -35,7 +35,7 @@ void ShardWriter::give_up(const AttemptKey& key, GiveUp why, const std::string& 
     first = cause_of(save.failed_rank(), save.failure());
   }
   operation::PublishDecision tombstone = abort_of(key, why, first.substr(0, storage::kMaxCauseBytes));
-  tombstone.has_folder = save.has_published();
+  tombstone.has_folder = save.has_folder();
   publish_tombstone(tombstone, out);
 }
 

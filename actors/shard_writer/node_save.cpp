@@ -30,9 +30,12 @@ bool NodeSave::all_published() const {
   });
 }
 
-bool NodeSave::has_published() const {
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [](const auto& each) { return each.second.is(RankSaveState::published); });
+bool NodeSave::has_folder() const {
+  return std::any_of(ranks.begin(), ranks.end(), [](const auto& each) {
+    const RankSave& rank_save = each.second;
+    return rank_save.is(RankSaveState::published) ||
+           (rank_save.is(RankSaveState::written) && !rank_save.files.empty());
+  });
 }
 
 Status NodeSave::check_user(Rank rank) const {

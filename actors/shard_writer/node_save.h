@@ -142,7 +142,7 @@ class NodeSave {
   }
   bool has_unpublished() const;  // mode rank-local: a rank's files are durable, its manifest is not
   bool all_published() const;    // mode rank-local: every rank of this node that takes part
-  bool has_published() const;    // mode rank-local: at least one of them
+  bool has_folder() const;       // one of them has durable files or a manifest in the folder of the attempt
   // Whether the user metadata of this rank equals that of the other ranks here.
   Status check_user(Rank rank) const;
   // Either all ranks have a planner that makes a global plan, or none.

@@ -928,6 +928,25 @@ TEST_F(ARankLocalShardWriter, PublishesNoTombstoneOutsideTheFolderOfWhatItHasPub
   EXPECT_THAT(notified(0)[0].message(), HasSubstr("the folder of step 5 (g1a1) is missing"));
 }
 
+// Regression: a node started again when the save had been committed and deleted. It published the manifest of
+// a rank once more, failed, and aborted what other trainers had been told was committed.
+TEST_F(ARankLocalShardWriter, PublishesNoTombstoneOutsideTheFolderOfFilesThatItKnows) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(Status(Code::not_found, "no such folder")));
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(Status(Code::not_found, "no such folder")));
+  const auto publish = std::ranges::find_if(role_.starts, [](const effect::Start& each) {
+    return std::holds_alternative<operation::PublishDecision>(each.operation);
+  });
+  ASSERT_NE(publish, role_.starts.end());
+  EXPECT_TRUE(std::get<operation::PublishDecision>(publish->operation).has_folder);
+}
+
 TEST_F(ARankLocalShardWriter, IsToldBySomebodyThatACheckpointWasCommittedWhoseFolderHasGone) {
   publish_rank_local(5);
   ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
