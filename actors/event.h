@@ -29,6 +29,9 @@ struct FromClient {
 };
 struct ClientLost {  // the connection of a client has ended; after local::Detach it ended cleanly
   ClientId client = 0;
+  // Its process was still alive afterwards, so that it may attach again. False: it has ended, or this is not
+  // known.
+  bool process_lives = false;
 };
 struct WorldKnown {  // Planner -> ShardWriter and Loader of this node
   std::shared_ptr<const World> world;

@@ -1,5 +1,9 @@
 #include "base/process_state.h"
 
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -14,6 +18,17 @@ bool is_process_stopped(int32_t pid) {
   if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
   const char state = text[name_end + 2];
   return state == 'T' || state == 't';
+}
+
+OwnedFd watch_process(int32_t pid) {
+  return OwnedFd(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
+}
+
+bool outlives(int32_t pid, int patience_ms) {
+  const OwnedFd process = watch_process(pid);
+  if (!process.valid()) return false;
+  pollfd ends{process.get(), POLLIN, 0};
+  return ::poll(&ends, 1, patience_ms) == 0;
 }
 
 }  // namespace shoal::base

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +39,7 @@
 #include "actors/node/wiring.h"
 #include "base/clock.h"
 #include "base/owned_fd.h"
+#include "base/process_state.h"
 #include "local/socket/socket_file.h"
 #include "local/status/node_query.h"
 #include "storage/catalog/watched_catalog.h"
@@ -61,11 +61,6 @@ constexpr int kHolderAnswerTimeoutMs = 1'000;  // for the node that has the lock
 // end. Its trainers may have ended just now, and it ends after the nodes of its other hosts.
 constexpr std::chrono::milliseconds kEarlierRunPatience{30'000};
 constexpr std::chrono::milliseconds kEarlierRunPause{250};
-
-// A descriptor that becomes readable when the process ends, also if nobody collects its status.
-base::OwnedFd watch_process(int32_t pid) {
-  return base::OwnedFd(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
-}
 
 bool may_create_root(const NodeOptions& options) {
   return !options.rejoin || *options.rejoin == storage::kGenerationOfJob;
@@ -197,7 +192,7 @@ Status Node::with_job_of_holder(const Status& taken) const {
 
 // Takes the lock and opens the root.
 Status Node::open() {
-  starter_ = watch_process(options_.started_by);
+  starter_ = base::watch_process(options_.started_by);
   SHOAL_RETURN_IF_ERROR(take_descriptors());
   SHOAL_ASSIGN_OR_RETURN(paths_, local::node_paths(options_.root, options_.read_only ? options_.job_id : ""));
   auto lock = NodeLock::take(paths_.lock_file, options_.root);

@@ -193,13 +193,13 @@ std::shared_ptr<const local::JobStatus> NodeWiring::job_status() {
       job_->ask(std::chrono::milliseconds(local::kJobStatusPatienceMs)));
 }
 
-void NodeWiring::client_lost(ClientId client) {
+void NodeWiring::client_lost(ClientId client, bool process_lives) {
   activity_.client_lost(client);
   if (parts_ != nullptr) parts_->client_lost(client);
   if (staging_ != nullptr) staging_->client_lost(now(), client);
   if (first_save_ != nullptr) first_save_->client_lost(client);
   for (RoleKind role : {RoleKind::planner, RoleKind::shard_writer, RoleKind::loader}) {
-    host_.load()->post(role, event::ClientLost{client});
+    host_.load()->post(role, event::ClientLost{client, process_lives});
   }
 }
 

@@ -73,7 +73,7 @@ class NodeWiring final : public HostServices, public LocalEvents, public PeerEve
   void log(RoleKind role, const effect::Log& log) override;
 
   void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) override;
-  void client_lost(ClientId client) override;
+  void client_lost(ClientId client, bool process_lives) override;
   std::shared_ptr<const local::NodeStatus> status() override;
   std::shared_ptr<const local::JobStatus> job_status() override;
 

@@ -69,8 +69,8 @@ void ShardWriter::lose_rank(TimeNs now, Rank rank, Departure how, EffectWriter& 
 
 void ShardWriter::on_next_run(TimeNs now, EffectWriter& out) {
   next_run_starts_ = true;
-  for (auto& [rank, timer] : std::exchange(awaited_, {})) {
-    timers_.cancel(&timer, out);
+  for (auto& [rank, awaited] : std::exchange(awaited_, {})) {
+    timers_.cancel(&awaited.until, out);
     base::rare_path<"shard writer: a trainer has left and the next run starts">();
     on_trainer_ended(now, {rank, kLeftForNextRun}, out);
   }
@@ -78,9 +78,10 @@ void ShardWriter::on_next_run(TimeNs now, EffectWriter& out) {
 
 void ShardWriter::await_return(TimeNs now, Rank rank, Departure how, EffectWriter& out) {
   if (next_run_starts_) return on_trainer_ended(now, {rank, kLeftForNextRun}, out);
-  TimerId& awaited = awaited_[rank];
-  timers_.cancel(&awaited, out);
-  awaited = timers_.set(
+  Awaited& awaited = awaited_[rank];
+  timers_.cancel(&awaited.until, out);
+  awaited.how = how;
+  awaited.until = timers_.set(
       now + config_.timeouts.host_lost_ms * kMillisecond, out,
       [this, rank, how](TimeNs then_now, EffectWriter& then_out) {
         awaited_.erase(rank);
@@ -104,7 +105,7 @@ void ShardWriter::send_ended(EffectWriter& out) {
     for (Rank rank : config_.expected_ranks) gone[rank];
     for (const auto& [rank, client] : attached_) gone[rank];
     for (const auto& [rank, how] : lost_) gone[rank];
-    for (const auto& [rank, timer] : awaited_) gone[rank];
+    for (const auto& [rank, awaited] : awaited_) gone[rank];
   }
   for (const auto& [rank, how] : ended_) gone[rank] = how;
   wire::RanksEnded message;
@@ -189,11 +190,9 @@ bool ShardWriter::is_writing() const {
 void ShardWriter::end_drain(EffectWriter& out) {
   drain_.on(is_node_stopping_ ? NodeDrainTrigger::finished_to_stop : NodeDrainTrigger::finished);
   for (TimerId* timer : {&drain_timer_, &patience_timer_, &ended_timer_}) timers_.cancel(timer, out);
-  for (auto& [rank, timer] : awaited_) {
-    timers_.cancel(&timer, out);
-    const auto lost = lost_.find(rank);
-    const bool vanished = lost != lost_.end() && lost->second == Departure::disconnected;
-    if (is_node_stopping_ || !vanished) continue;
+  for (auto& [rank, awaited] : awaited_) {
+    timers_.cancel(&awaited.until, out);
+    if (is_node_stopping_ || awaited.how != Departure::disconnected || ended_.contains(rank)) continue;
     base::rare_path<"shard writer: ends while a trainer that vanished might come back">();
     ended_.try_emplace(rank, kLeftNode);
   }
@@ -211,6 +210,9 @@ std::optional<ShardWriter::Failure> ShardWriter::hopeless(const NodeSave& save) 
   }
   std::set<Rank> awaited(config_.expected_ranks.begin(), config_.expected_ranks.end());
   for (const auto& [rank, client] : attached_) awaited.insert(rank);
+  for (const auto& [rank, each] : awaited_) {
+    if (each.how == Departure::disconnected) awaited.insert(rank);
+  }
   for (Rank rank : awaited) {
     if (save.has_staged(rank) || saves_elsewhere(rank)) continue;
     return Failure{rank, Status(Code::unavailable, "it had not staged this save when its node was stopped")};

@@ -19,7 +19,7 @@ void ShardWriter::handle(TimeNs now, const Event& event, Effects& effects) {
   EffectWriter out(kind(), effects);
   std::visit(
       Overloaded{[&](const event::FromClient& from) { on_client(now, from.client, from.message, out); },
-                 [&](const event::ClientLost& lost) { on_client_lost(now, lost.client, out); },
+                 [&](const event::ClientLost& lost) { on_client_lost(now, lost, out); },
                  [&](const event::OperationDone& done) { operations_.done(now, done, out); },
                  [&](const event::TimerFired& timer) { timers_.fired(now, timer, out); },
                  [&](const event::Received& received) { on_message(now, received, out); },
@@ -126,7 +126,7 @@ void ShardWriter::on_attach(TimeNs now, ClientId client, const local::Attach& at
   if (attach.pid != 0) pids_[attach.rank] = attach.pid;
   lost_.erase(attach.rank);
   if (auto awaited = awaited_.find(attach.rank); awaited != awaited_.end()) {
-    timers_.cancel(&awaited->second, out);
+    timers_.cancel(&awaited->second.until, out);
     awaited_.erase(awaited);
   }
   if (world_size_ == 0) world_size_ = attach.world_size;
@@ -300,7 +300,8 @@ ShardWriter::Saves::iterator ShardWriter::open_save(TimeNs now, const AttemptKey
   return found;
 }
 
-void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out) {
+void ShardWriter::on_client_lost(TimeNs now, const event::ClientLost& lost, EffectWriter& out) {
+  const ClientId client = lost.client;
   auto found = clients_.find(client);
   if (found == clients_.end()) return;
   const Rank rank = found->second;
@@ -313,7 +314,9 @@ void ShardWriter::on_client_lost(TimeNs now, ClientId client, EffectWriter& out)
     attached_.erase(attached);
     const Departure how = ended_cleanly ? Departure::closed : Departure::disconnected;
     // A trainer that closed its Checkpointer may open another one, and then stage what others have staged.
-    if (how != Departure::closed || ended_.contains(rank)) lose_rank(now, rank, how, out);
+    // One that lives attaches again, and offers what it has staged.
+    const bool may_return = how == Departure::closed || lost.process_lives;
+    if (!may_return || ended_.contains(rank)) lose_rank(now, rank, how, out);
     await_return(now, rank, how, out);
   }
   forget_if_unused(client, out);

@@ -101,7 +101,7 @@ class ShardWriter final : public Role {
   // Returns the save in flight, or opens one. end(): there are too many.
   Saves::iterator find_or_open(TimeNs now, const AttemptKey& key, EffectWriter& out);
   Saves::iterator open_save(TimeNs now, const AttemptKey& key, EffectWriter& out);
-  void on_client_lost(TimeNs now, ClientId client, EffectWriter& out);
+  void on_client_lost(TimeNs now, const event::ClientLost& lost, EffectWriter& out);
   // A client that is gone keeps its slabs until they are written or dropped.
   void forget_if_unused(ClientId client, EffectWriter& out);
   void free_slab(const AttemptKey& key, RankSave& rank_save, EffectWriter& out);
@@ -340,7 +340,11 @@ class ShardWriter final : public Role {
   base::FlatMap<Rank, int32_t> pids_;  // of the trainers that attached last, as far as they are known
   std::map<Rank, Departure> lost_;     // were attached and are gone, or will never attach
   std::map<Rank, std::string> ended_;  // how their trainers ended, as the launcher or the connection shows
-  std::map<Rank, TimerId> awaited_;    // ranks that are not attached and may attach again
+  struct Awaited {
+    Departure how;
+    TimerId until;
+  };
+  std::map<Rank, Awaited> awaited_;  // ranks that are not attached and may attach again
   bool next_run_starts_ = false;
   std::set<Rank> staged_here_;    // ranks that have offered bytes to this node
   bool has_seen_commit_ = false;  // of a save of this run; each rank has staged it somewhere

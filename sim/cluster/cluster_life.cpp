@@ -150,15 +150,17 @@ void VirtualCluster::stall(size_t index, actors::TimeNs duration) {
   });
 }
 
-void VirtualCluster::lose_connection(size_t node, actors::ClientId client, actors::TimeNs later) {
-  const auto lose = [this, life = life_of(node), lost = client] {
-    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, actors::event::ClientLost{lost});
+void VirtualCluster::lose_connection(size_t node, actors::ClientId client, actors::TimeNs later,
+                                     bool process_lives) {
+  const actors::event::ClientLost lost{client, process_lives};
+  const auto lose = [this, life = life_of(node), lost] {
+    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, lost);
   };
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns + later, lose);
 }
 
 void VirtualCluster::break_connection(size_t node, Rank rank, actors::TimeNs later) {
-  lose_client(node, rank, later);
+  lose_connection(node, client(rank), later, true);
   ++broken_connections_[rank];
 }
 

@@ -366,6 +366,7 @@ void CountedTrainers::close_if_wanted(Rank rank) {
   }
   cluster_.from_client(node, cluster_.client(rank), local::Detach{});
   cluster_.break_connection(node, rank, 0);
+  trainer.has_opened = false;
   attach_later(rank, std::exchange(trainer.reopens_after, 0));
 }
 

@@ -154,7 +154,8 @@ class VirtualCluster {
   void lose_client(size_t node, Rank rank, actors::TimeNs later = 0) {
     lose_connection(node, client(rank), later);
   }
-  void lose_connection(size_t node, actors::ClientId client, actors::TimeNs later);
+  void lose_connection(size_t node, actors::ClientId client, actors::TimeNs later,
+                       bool process_lives = false);
   // The same, but the trainer lives: its next connection has another id. Messages of the node to the earlier
   // connection do not arrive. The node may notice the next connection first.
   void break_connection(size_t node, Rank rank, actors::TimeNs later);

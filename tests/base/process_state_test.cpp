@@ -24,5 +24,17 @@ TEST(ProcessState, ShowsThatAProcessIsStopped) {
   EXPECT_FALSE(is_process_stopped(child)) << "it has ended";
 }
 
+TEST(ProcessState, ShowsThatAProcessHasEndedWhoseStatusNobodyHasCollected) {
+  EXPECT_TRUE(outlives(getpid(), 0));
+  EXPECT_FALSE(outlives(0, 0)) << "unknown";
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_GT(child, 0);
+  EXPECT_FALSE(outlives(child, 10'000));
+  int how = 0;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_FALSE(outlives(child, 10'000));
+}
+
 }  // namespace
 }  // namespace shoal::base

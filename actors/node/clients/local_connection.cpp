@@ -6,6 +6,7 @@
 #include "actors/node/clients/local_connection.h"
 
 #include "base/owned_fd.h"
+#include "base/process_state.h"
 #include "base/visit.h"
 
 namespace shoal::actors {
@@ -13,6 +14,7 @@ namespace shoal::actors {
 namespace {
 
 constexpr int kReadTickMs = 100;  // how often a reader checks whether the server stops
+constexpr int kDyingMs = 200;     // longest time from the end of a connection to the end of its process
 
 }  // namespace
 
@@ -95,6 +97,7 @@ void LocalServer::Connection::fail(const Status& why) {
 
 void LocalServer::Connection::read_loop() {
   Status status = attach();
+  bool has_detached = false;
   while (status.ok()) {
     auto received = socket_.receive(kReadTickMs);
     if (!received.ok()) {
@@ -103,6 +106,7 @@ void LocalServer::Connection::read_loop() {
       if (std::holds_alternative<local::Detach>((*received)->message)) {
         server_.events_.from_client(
             id_, std::make_shared<const local::LocalMessage>(std::move((*received)->message)));
+        has_detached = true;
         break;
       }
       status = handle(std::move(**received));
@@ -114,14 +118,20 @@ void LocalServer::Connection::read_loop() {
   if (!status.ok() && status.code() != Code::unavailable) fail(status);
   finish_writing();
   if (rank_) {
-    server_.events_.client_lost(id_);
-    server_.release_rank(*rank_);
+    if (!has_detached) server_.release_rank(*rank_);  // a trainer that lives attaches again meanwhile
+    server_.events_.client_lost(id_, !has_detached && may_attach_again());
+    if (has_detached) server_.release_rank(*rank_);
   } else {
     server_.slabs_.forget(id_);
   }
   writer_.join();  // so that the client receives the last message, with the cause
   has_ended_ = true;
   server_.connection_ended();
+}
+
+// The kernel closes the connection of a process that dies shortly before that process has ended.
+bool LocalServer::Connection::may_attach_again() const {
+  return server_.is_listening_.load() && base::outlives(socket_.peer_pid(), kDyingMs);
 }
 
 Status LocalServer::Connection::attach() {

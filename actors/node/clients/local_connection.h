@@ -32,6 +32,7 @@ class LocalServer::Connection {
  private:
   void read_loop();
   void write_loop();
+  bool may_attach_again() const;
   Status attach();
   Status handle(local::ReceivedLocal received);
 

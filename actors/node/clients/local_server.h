@@ -37,7 +37,8 @@ class LocalEvents {
   // Attach comes first, after its checks. Then come all other messages, a Slab once it is mapped. May block:
   // the client then waits.
   virtual void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) = 0;
-  virtual void client_lost(ClientId client) = 0;  // the last call for a client that attached
+  // The last call for a client that attached. `process_lives`: event::ClientLost.
+  virtual void client_lost(ClientId client, bool process_lives) = 0;
   // The answer to a process that sent statusRequest. Never null. Must not wait for a role.
   virtual std::shared_ptr<const local::NodeStatus> status() = 0;
   // The answer to a process that sent jobStatusRequest. Never null. May wait for other nodes, for

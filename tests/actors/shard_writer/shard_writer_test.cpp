@@ -277,6 +277,23 @@ TEST_F(AShardWriterByItself, WaitsForARankThatOpensItsCheckpointerAnew) {
   EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
 }
 
+// Regression: a node that was stopped for a while lost its trainers, which attached again at once. Their
+// saves were aborted.
+TEST_F(AShardWriterByItself, WaitsForARankWhoseProcessLives) {
+  world_known({0, 0});
+  attach(1);
+  stage(5);
+  role_.handle(event::ClientLost{.client = kClient + 1, .process_lives = true});
+  stage(6);
+  role_.pass((config().timeouts.host_lost_ms - 1) * kMillisecond);
+  attach(1);
+  role_.pass(config().timeouts.host_lost_ms * kMillisecond);
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
+  role_.handle(event::ClientLost{.client = kClient + 1, .process_lives = true});
+  role_.pass(config().timeouts.host_lost_ms * kMillisecond);
+  EXPECT_THAT(why_failed(5), HasSubstr("did not come back within"));
+}
+
 TEST_F(AShardWriterByItself, DoesNotWaitForARankThatClosedItsCheckpointerAndEnded) {
   attach(1);
   close(1);

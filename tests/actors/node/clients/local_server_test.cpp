@@ -8,10 +8,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include <fcntl.h>
 
@@ -33,7 +35,13 @@ class HeardOfClients final : public actors::LocalEvents {
   void from_client(actors::ClientId client, std::shared_ptr<const local::LocalMessage> message) override {
     add(fmt::format("{} {}", client, message->index()));
   }
-  void client_lost(actors::ClientId client) override { add(fmt::format("{} lost", client)); }
+  void client_lost(actors::ClientId client, bool process_lives) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (process_lives) living_.insert(client);
+    }
+    add(fmt::format("{} lost", client));
+  }
   std::shared_ptr<const local::NodeStatus> status() override {
     local::NodeStatus status;
     status.host = "host-of-the-test";
@@ -47,6 +55,11 @@ class HeardOfClients final : public actors::LocalEvents {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs),
                              [&] { return std::find(lines_.begin(), lines_.end(), line) != lines_.end(); });
+  }
+  // Of a client that was lost: whether its process lived.
+  bool lives(actors::ClientId client) {
+    std::lock_guard lock(mutex_);
+    return living_.contains(client);
   }
   std::vector<std::string> lines() {
     std::lock_guard lock(mutex_);
@@ -64,6 +77,7 @@ class HeardOfClients final : public actors::LocalEvents {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> lines_;
+  std::set<actors::ClientId> living_;
 };
 
 std::string index_of(const local::LocalMessage& message) {
@@ -131,6 +145,33 @@ base::OwnedFd memory_file(uint64_t bytes, int seals) {
   return fd;
 }
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// A trainer that lives attaches again, so that its saves need not fail.
+TEST_F(Server, TellsAProcessThatLostItsConnectionFromOneThatHasEnded) {
+  serve();
+  attached().reset();
+  ASSERT_TRUE(heard_.wait_for("1 lost"));
+  EXPECT_TRUE(heard_.lives(1));
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto socket = connect();
+    _exit(socket->send(attach(1)).ok() ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  ASSERT_TRUE(heard_.wait_for("2 lost"));
+  EXPECT_FALSE(heard_.lives(2)) << "nobody has collected its status yet";
+  int how = 0;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+}
+
+TEST_F(Server, ExpectsNobodyBackWhoHasDetached) {
+  serve();
+  const auto socket = attached();
+  ASSERT_TRUE(socket->send(local::Detach{}).ok());
+  ASSERT_TRUE(heard_.wait_for("1 lost"));
+  EXPECT_FALSE(heard_.lives(1));
+}
 
 TEST_F(Server, HandsOnWhatAClientSaysInItsOrderAndThatItIsLost) {
   serve();
