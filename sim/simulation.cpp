@@ -144,6 +144,9 @@ constexpr uint64_t kMergedAtOnce = 8, kSlowestRoundTrip = 16;
 // Added to each outage: until it is detected, and until all have looked for the next coordinator.
 constexpr uint64_t kOutageMs = 8'000;
 
+// Longest time until a trainer whose connection broke attaches again, if the failure states none.
+constexpr uint64_t kReattachedMs = 2'000;
+
 // Outages with more time between them are independent: all hosts have recovered from the first one.
 constexpr uint64_t kApartMs = 20'000;
 
@@ -176,6 +179,9 @@ bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) 
       case Failure::Kind::reads_fail:
       case Failure::Kind::reopens:
         away_ms += failure.for_ms;
+        break;
+      case Failure::Kind::reconnects:
+        away_ms += failure.for_ms + kReattachedMs;
         break;
       case Failure::Kind::twins:
         break;
@@ -457,6 +463,14 @@ class RunWatch {
              creating(save) + syncing();
     };
     facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
+    if (scenario_.max_restarts == 0) {
+      facts.coordinator = [this] { return cluster_.coordinator(); };
+      facts.causes = std::make_shared<AbortCauses>(AbortCauses::Facts{
+          scenario_.failures, events_.now(),
+          static_cast<actors::TimeNs>(timeouts.host_lost_ms) * actors::kMillisecond,
+          [this](Rank rank) -> size_t { return rank / scenario_.ranks_per_host; },
+          [&trainers](Rank rank, uint32_t save) { return trainers.times()[save - 1].blocked[rank] >= 0; }});
+    }
     facts.waits_for_disk = [&trainers, until = failures_end(scenario_, timeouts)](actors::TimeNs now,
                                                                                   Rank rank) {
       const actors::TimeNs recovers = until + kSaveMarginMs * actors::kMillisecond;

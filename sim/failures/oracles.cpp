@@ -43,6 +43,7 @@ void Oracles::superseded() {
 
 void Oracles::save_begins(actors::TimeNs now, uint32_t save) {
   if (is_superseded_) return;
+  began_[save] = now;
   open_[save] = {now, std::vector<bool>(facts_.ranks)};
   const actors::TimeNs is_due = due(save, open_[save], now);
   next_due_ = next_due_ == 0 ? is_due : std::min(next_due_, is_due);
@@ -114,6 +115,7 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
              fmt::format("rank {} was notified that {}, which every rank has staged, failed: {}", rank,
                          to_string(key), outcome.to_string()));
   }
+  if (!outcome.ok()) check_cause(now, rank, key, outcome);
   const auto existing = root_.decision(key);
   const std::string who = fmt::format("rank {} was notified that {}", rank, to_string(key));
   if (outcome.ok()) {
@@ -126,6 +128,18 @@ void Oracles::notified(actors::TimeNs now, Rank rank, const AttemptKey& key, con
              fmt::format("{} is aborted ({}), but {} exists", who, outcome.message(),
                          existing ? "a manifest" : "no tombstone"));
   }
+}
+
+void Oracles::check_cause(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome) {
+  const auto began = began_.find(static_cast<uint32_t>(key.step));
+  if (!facts_.causes || began == began_.end() || outcome.code() == Code::not_found) return;
+  // Later a rank may have staged what has failed.
+  if (!checked_causes_.emplace(key, outcome.message()).second) return;
+  const std::string doubt = facts_.causes->doubt({began->first, began->second, now, outcome.message()});
+  if (doubt.empty()) return;
+  violated("cause-is-true", now,
+           fmt::format("rank {} was notified that {} failed: {}; but {}", rank, to_string(key),
+                       outcome.to_string(), doubt));
 }
 
 void Oracles::check_durable(actors::TimeNs now, const AttemptKey& key, const storage::Manifest& manifest) {
@@ -208,6 +222,7 @@ void Oracles::slab_unmapped(actors::TimeNs now, size_t node, Rank rank) {
 }
 
 bool Oracles::stops(actors::TimeNs now) {
+  if (facts_.causes) facts_.causes->coordinates(facts_.coordinator());
   if (const auto wrong = root_.wrongly_deleted(); wrong && !violation_) {
     violated("kept-by-rule", now, fmt::format("{} was deleted, but the rule keeps it", to_string(*wrong)));
   }

@@ -15,6 +15,9 @@
 //   needless-abort           no save fails if all failures are ones that a save must survive
 //   staged-is-saved          a save that every rank has staged is committed, if only trainers end and disks
 //                            are slow
+//   cause-is-true            the cause that a trainer receives for a save that failed is one that the
+//   failures
+//                            give
 //   complete-is-committed    no attempt is aborted that has long been complete: all files of all ranks exist
 //   replicas-are-named       with replica_check, a save whose ranks digested a flipped bit says that replicas
 //                            differ, and names the tensor; no other save says so
@@ -38,10 +41,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/role.h"
+#include "sim/failures/abort_causes.h"
 #include "storage/decisions/decision.h"
 
 namespace shoal::sim {
@@ -96,6 +102,9 @@ class Oracles {
     std::function<actors::TimeNs(uint32_t save)>
         notified_at;  // when the first node received one; negative: none has
     std::function<bool(Rank)> lives;
+    // What explains why saves fail. Null: cause-is-true is not checked.
+    std::shared_ptr<AbortCauses> causes;
+    std::function<size_t()> coordinator;  // its host; not null if `causes` is not
     // Whether the trainer waits for a slab that a disk that hangs may hold.
     std::function<bool(actors::TimeNs now, Rank)> waits_for_disk;
     // How long storage takes to write the staged bytes of a save; null: no time.
@@ -137,6 +146,7 @@ class Oracles {
   bool is_excused(const Save& save) const;
   void check_commits_again(actors::TimeNs now, const Save& save, const AttemptKey& key,
                            const Status& outcome);
+  void check_cause(actors::TimeNs now, Rank rank, const AttemptKey& key, const Status& outcome);
   void check_durable(actors::TimeNs now, const AttemptKey& key, const storage::Manifest& manifest);
   void check_latest(actors::TimeNs now);
   void check_deadlines(actors::TimeNs now);
@@ -144,8 +154,10 @@ class Oracles {
 
   const Facts facts_;
   const RootView& root_;
-  std::map<uint32_t, Save> open_;  // saves of which a rank has not been notified
+  std::map<uint32_t, Save> open_;             // saves of which a rank has not been notified
+  std::map<uint32_t, actors::TimeNs> began_;  // all saves
   std::map<AttemptKey, Known> known_;
+  std::set<std::pair<AttemptKey, std::string>> checked_causes_;
   std::map<AttemptKey, bool> checked_;  // manifests whose files were checked at the first notification
   std::optional<AttemptKey> latest_;
   actors::TimeNs next_due_ = 0;

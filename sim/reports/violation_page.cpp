@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kLane = 190, kLeftEdge = 120, kRowHeight = 18, kHead = 34;
 
 // docs/explanation/simulator.md has the same list.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 37> kMeanings = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kMeanings = {{
     {"one-decision", "An attempt has one decision, the same for every reader, for ever."},
     {"notified-of-what-exists",
      "A trainer that is told of a commit finds the manifest, and one that is told of an abort a tombstone."},
@@ -29,6 +29,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 37> kMeaning
     {"staged-is-saved",
      "What every rank has staged is committed, if trainers end and disks are slow at most."},
     {"needless-abort", "No save fails if all failures are ones that a save must survive."},
+    {"cause-is-true",
+     "The cause that a trainer receives for a save that failed is one that the failures give."},
     {"complete-is-committed", "An attempt all of whose files have long existed is not aborted."},
     {"replicas-are-named",
      "A save whose replicas differ says so and names the tensor. No other save says so."},
