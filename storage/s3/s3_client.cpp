@@ -100,11 +100,16 @@ bool asks_to_slow_down(const S3Answer& answer) {
   return answer.status == 429 || answer.status == 503;
 }
 
-// Whether others may have renewed the credentials since they were read.
+// Whether others may have renewed the credentials since they were read. InvalidTokenId is MinIO's.
 bool has_expired(const S3Answer& answer) {
   return answer.code == "InvalidAccessKeyId" || answer.code == "InvalidToken" ||
-         answer.code == "ExpiredToken" || answer.code == "ExpiredTokenException" ||
-         answer.code == "TokenRefreshRequired";
+         answer.code == "InvalidTokenId" || answer.code == "ExpiredToken" ||
+         answer.code == "ExpiredTokenException" || answer.code == "TokenRefreshRequired";
+}
+
+// Whether the same may be the cause of an answer without a body, which has no code.
+bool may_have_expired(const S3Request& request, const S3Answer& answer) {
+  return request.method == "HEAD" && (answer.status == 400 || answer.status == 403);
 }
 
 // One try: what libcurl's callbacks read and write.
@@ -361,18 +366,26 @@ Result<S3Answer> S3Client::send(const S3Request& request) {
 Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
   const std::string address = url(request);
   const Bytes hash = sha256_of(request.body);
-  SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(false));
+  SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(nullptr));
   ConnectionFailure failure;
-  bool has_renewed = false;
+  bool has_asked = false;
   const auto end = std::chrono::steady_clock::now() + (is_small(request) ? kTrySmallFor : kTryFor);
   for (int tries = 1;; ++tries) {
     const std::optional<S3Answer> answer = send_once(request, address, keys, hash, &failure);
-    if (answer && has_expired(*answer) && !has_renewed) {
-      has_renewed = true;
-      SHOAL_ASSIGN_OR_RETURN(keys, credentials(true));
-      continue;
+    const bool is_expired = answer && has_expired(*answer);
+    if (is_expired || (answer && may_have_expired(request, *answer) && !has_asked)) {
+      has_asked = true;
+      auto renewed = credentials(&keys);
+      const bool are_new = renewed.ok() && !renewed->has_keys_of(keys);
+      if (are_new) keys = std::move(*renewed);
+      if (are_new && tries < retries_.tries_max) continue;
+      // Another program may renew them a moment later. Those that never served are a mistake.
+      const bool may_come = is_expired && has_succeeded_ && tries < retries_.tries_max;
+      if (!may_come && !renewed.ok()) return renewed.status();
+      if (!may_come) return *answer;
+    } else if (answer && !asks_to_repeat(request, *answer)) {
+      return check_kept(request, *answer, hash);
     }
-    if (answer && !asks_to_repeat(request, *answer)) return check_kept(request, *answer, hash);
     const bool is_untrusted = !answer && failure.is_untrusted;
     const int tries_max = is_untrusted ? std::min(kTriesUntrusted, retries_.tries_max) : retries_.tries_max;
     const bool was_last = tries >= tries_max || std::chrono::steady_clock::now() >= end;
@@ -401,6 +414,7 @@ std::optional<S3Answer> S3Client::send_once(const S3Request& request, const std:
     clock_ahead_s_ =
         answer->date_unix_s - std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
   }
+  if (answer && answer->ok()) has_succeeded_ = true;
   if (stream && answer && asks_to_slow_down(*answer)) stream->was_slowed();
   if (stream && answer && answer->ok()) stream->succeeded();
   return answer;
@@ -417,15 +431,17 @@ Result<S3Answer> S3Client::check_kept(const S3Request& request, const S3Answer& 
                   settings_.bucket, shown_key(request), clean_line(answer.checksum, 64), base64_of(hash)));
 }
 
-Result<S3Credentials> S3Client::credentials(bool renews) {
+Result<S3Credentials> S3Client::credentials(const S3Credentials* rejected) {
   std::lock_guard lock(mutex_);
+  // Another request has renewed them meanwhile.
+  if (rejected != nullptr && !credentials_->has_keys_of(*rejected)) return *credentials_;
   const int64_t now_s = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
   const auto end_soon = [&] {
     return credentials_->expires_unix_s != 0 && credentials_->expires_unix_s - now_s < kRenewBeforeS;
   };
   const bool is_renewal = credentials_.has_value();
-  const bool may_wait = is_renewal && !renews && credentials_->expires_unix_s > now_s;
-  if (is_renewal && !renews && !end_soon()) return *credentials_;
+  const bool may_wait = is_renewal && rejected == nullptr && credentials_->expires_unix_s > now_s;
+  if (is_renewal && rejected == nullptr && !end_soon()) return *credentials_;
   if (may_wait && now_s < no_renewal_before_s_) return *credentials_;
   auto found = settings_.credentials();
   if (!found.ok() && !may_wait) return found.status();
@@ -446,6 +462,7 @@ namespace {
 Code code_of(const S3Answer& answer) {
   if (answer.code == "NoSuchBucket") return Code::unavailable;
   if (answer.code == "EntityTooLarge") return Code::too_large;
+  if (has_expired(answer)) return Code::refused;
   if (answer.code == "QuotaExceeded" || answer.code == "XMinioStorageFull" || answer.status == 507) {
     return Code::no_space;
   }

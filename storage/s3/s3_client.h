@@ -98,8 +98,9 @@ class S3Client {
   Result<S3Answer> check_kept(const S3Request& request, const S3Answer& answer, const Bytes& hash) const;
   Status no_answer(const S3Request& request, const std::string& why, int tries) const;
 
-  // Those of the last call, or new ones if these end soon; `renews`: the store no longer takes them.
-  Result<S3Credentials> credentials(bool renews);
+  // Those of the last call, or new ones if these end soon, or if they are those that the store has
+  // `rejected`.
+  Result<S3Credentials> credentials(const S3Credentials* rejected);
 
   const S3Settings settings_;
   const S3Retries retries_;
@@ -110,6 +111,7 @@ class S3Client {
   static constexpr int64_t kUnknownClock = std::numeric_limits<int64_t>::min();
   std::atomic<int64_t> clock_ahead_s_{kUnknownClock};
   std::atomic<uint64_t> requests_{0};
+  std::atomic<bool> has_succeeded_{false};  // a request, so the credentials were right at some time
   std::mutex mutex_;
   std::optional<S3Credentials> credentials_;
   int64_t no_renewal_before_s_ = 0;

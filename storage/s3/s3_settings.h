@@ -22,6 +22,11 @@ struct S3Credentials {
   std::string access_key, secret_key;
   std::string session_token = {};  // "": none
   int64_t expires_unix_s = 0;      // 0: not known to end
+
+  bool has_keys_of(const S3Credentials& other) const {
+    return access_key == other.access_key && secret_key == other.secret_key &&
+           session_token == other.session_token;
+  }
 };
 
 struct S3Settings {

@@ -56,6 +56,11 @@ class ObjectStore {
   ObjectStore(const ObjectStore&) = delete;
 
   std::string fact(const char* name) const { return facts_.at(name).get<std::string>(); }
+  // Of --keys-last.
+  storage::S3Credentials further_key(size_t number) const {
+    const nlohmann::json& pair = facts_.at("keys").at(number);
+    return {pair.at(0).get<std::string>(), pair.at(1).get<std::string>()};
+  }
   std::string endpoint() const { return fact("endpoint"); }
   storage::Variables variables() const {
     std::map<std::string, std::string> values = {{"AWS_ENDPOINT_URL", endpoint()},

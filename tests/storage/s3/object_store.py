@@ -13,6 +13,8 @@ then.
 reset before the request, an answer that is lost after the request has succeeded, half an answer.
 --wants-checksums rejects each upload without the SHA-256 of its bytes, like a bucket with an object lock.
 --conflicts N answers the first N completions of uploads with 409, as a store may whose key is being written.
+--keys-last N takes each access key for N requests, and answers ExpiredToken to further ones with it; an
+answer to HEAD has no body, so only the status. The line of JSON then also has "keys", further pairs.
 --certificate good|expired|other-host speaks TLS with such a certificate. The line of JSON then also has
 ca_file, the certificate of the CA that issued it, and other_ca_file, that of another CA.
 
@@ -24,6 +26,7 @@ end. Options that bend the store's rules still need moto.
 
 import argparse
 import base64
+import collections
 import contextlib
 import hashlib
 import io
@@ -41,32 +44,44 @@ import time
 import typing
 
 ACCOUNT = "123456789012"
+FURTHER_KEYS = 100
 FAULTS = ("error 500", "slow down", "reset before", "answer lost", "half an answer")
 
 
-def _make_account(buckets: list[str]) -> dict[str, str]:
+def _make_account(buckets: list[str], further_keys: int) -> dict[str, typing.Any]:
     from moto.iam.models import iam_backends
     from moto.s3.models import s3_backends
 
     for bucket in buckets:
         s3_backends[ACCOUNT]["aws"].create_bucket(bucket, "us-east-1")
     users = iam_backends[ACCOUNT]["aws"]
-    users.create_user(region_name="us-east-1", user_name="shoal")
     allow = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
-    users.put_user_policy("shoal", "all", json.dumps({"Version": "2012-10-17", "Statement": [allow]}))
-    key = users.create_access_key("shoal")
-    return {"access_key": key.access_key_id, "secret_key": key.secret_access_key}
+
+    def key_of(user: str) -> tuple[str, str]:
+        users.create_user(region_name="us-east-1", user_name=user)
+        users.put_user_policy(user, "all", json.dumps({"Version": "2012-10-17", "Statement": [allow]}))
+        key = users.create_access_key(user)
+        return key.access_key_id, key.secret_access_key
+
+    access_key, secret_key = key_of("shoal")
+    keys = [key_of(f"shoal-{i}") for i in range(further_keys)]
+    return {"access_key": access_key, "secret_key": secret_key, "keys": keys}
 
 
 class Store:
     """moto's application, one request at a time."""
 
-    def __init__(self, ignores: str, wants_checksums: bool, conflicts: int) -> None:
+    def __init__(self, flags: argparse.Namespace) -> None:
         from moto.moto_server.werkzeug_app import create_backend_app
 
         self._app = create_backend_app("s3")
         self._lock = threading.Lock()
-        self._ignores, self._wants_checksums, self._conflicts = ignores, wants_checksums, conflicts
+        self._ignores, self._wants_checksums, self._conflicts = (
+            flags.ignores,
+            flags.wants_checksums,
+            flags.conflicts,
+        )
+        self._keys_last, self._uses = flags.keys_last, collections.Counter[str]()
 
     def __call__(self, environ: dict[str, typing.Any], start_response: typing.Any) -> list[bytes]:
         # The body is read before the lock is taken: a slow client must not hold up the others.
@@ -79,11 +94,17 @@ class Store:
             if error := self._rejection(environ, body):
                 status, code = error
                 start_response(status, [("Content-Type", "application/xml")])
+                if environ["REQUEST_METHOD"] == "HEAD":
+                    return []
                 return [f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()]
             return [b"".join(self._app(environ, start_response))]
 
     def _rejection(self, environ: dict[str, typing.Any], body: bytes) -> tuple[str, str] | None:
         method, query = environ["REQUEST_METHOD"], environ["QUERY_STRING"]
+        key = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
+        self._uses[key] += 1
+        if self._keys_last and self._uses[key] > self._keys_last:
+            return "400 Bad Request", "ExpiredToken"
         if method == "PUT" and self._wants_checksums:
             expected = base64.b64encode(hashlib.sha256(body).digest()).decode()
             if environ.get("HTTP_X_AMZ_CHECKSUM_SHA256") != expected:
@@ -359,13 +380,14 @@ def main() -> None:
     parser.add_argument("--no-upload-conditions", dest="ignores", action="store_const", const="uploads")
     parser.add_argument("--wants-checksums", action="store_true")
     parser.add_argument("--conflicts", type=int, default=0)
+    parser.add_argument("--keys-last", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=float, default=0.0)
     parser.add_argument("--certificate", choices=CERTIFICATES)
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shoal-object-store-") as name:
         folder = pathlib.Path(name)
-        bends_rules = flags.ignores or flags.wants_checksums or flags.conflicts
+        bends_rules = flags.ignores or flags.wants_checksums or flags.conflicts or flags.keys_last
         kind = "moto" if bends_rules else os.environ.get("SHOAL_TEST_OBJECT_STORE", "moto")
         buckets = flags.bucket or ["bucket"]
         if kind == "moto":
@@ -383,7 +405,7 @@ def main() -> None:
             store.end()
 
 
-def start_moto(flags: argparse.Namespace) -> tuple[int, dict[str, str]]:
+def start_moto(flags: argparse.Namespace) -> tuple[int, dict[str, typing.Any]]:
     # How many actions moto takes before it checks signatures; it reads this when it is imported.
     os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = str(sys.maxsize) if flags.ignores else "0"
 
@@ -393,15 +415,15 @@ def start_moto(flags: argparse.Namespace) -> tuple[int, dict[str, str]]:
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
-    facts = _make_account(flags.bucket or ["bucket"])
-    store = Store(flags.ignores, flags.wants_checksums, flags.conflicts)
+    facts = _make_account(flags.bucket or ["bucket"], FURTHER_KEYS if flags.keys_last else 0)
+    store = Store(flags)
     server = make_server("127.0.0.1", 0, store, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_port, facts
 
 
 def serve(
-    store: tuple[str, int], facts: dict[str, str], folder: pathlib.Path, flags: argparse.Namespace
+    store: tuple[str, int], facts: dict[str, typing.Any], folder: pathlib.Path, flags: argparse.Namespace
 ) -> None:
     """Prints where the store is, and returns at the end of the standard input."""
     tls = None

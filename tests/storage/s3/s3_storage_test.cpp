@@ -483,6 +483,90 @@ TEST_F(CredentialsOfAService, ThatHaveEndedAreNotUsed) {
   EXPECT_OK(storage->replace("a", as_view("x")));
 }
 
+// Of a store that takes each key for so many requests only.
+class CredentialsThatExpire : public OnObjectStore {
+ protected:
+  std::unique_ptr<S3Storage> opened_with(std::function<Result<S3Credentials>()> credentials) {
+    auto settings = find_s3_settings("s3://bucket/x", store_->variables());
+    settings->credentials = std::move(credentials);
+    S3Retries retries;
+    retries.pause = [this](int64_t) { ++pauses_; };
+    auto storage = S3Storage::open(std::move(*settings), retries);
+    EXPECT_OK(storage.status());
+    return std::move(*storage);
+  }
+  std::atomic<int> asked_ = 0, pauses_ = 0;
+};
+
+TEST_F(CredentialsThatExpire, AreRenewedAtWhateverRequestOfASave) {
+  const Bytes header = random_bytes(4096, 1), data = random_bytes((size_t{36} << 20) + 1, 2);
+  for (int lasts = 1; lasts <= 3; ++lasts) {
+    START_STORE({"--keys-last", std::to_string(lasts)});
+    auto storage = opened_with([&] { return store_->further_key(asked_++); });
+    ASSERT_NE(storage, nullptr);
+    const auto expect_created = [&](const Result<bool>& created, bool expected) {
+      EXPECT_OK(created.status()) << "keys that last for " << lasts << " requests";
+      EXPECT_TRUE(!created.ok() || *created == expected) << lasts;
+    };
+    expect_created(write(*storage, "step/shard", header, data), true);
+    expect_created(write(*storage, "step/shard", header, header), false);
+    for (int i = 0; i < 4; ++i) {
+      const std::string path = "records/" + std::to_string(i);
+      expect_created(storage->create_exclusive(path, as_view(path)), true);
+      expect_created(storage->create_exclusive(path, as_view("another")), false);
+      EXPECT_OK(storage->list("records").status());
+      EXPECT_OK(storage->remove("records/absent"));
+    }
+    auto read = storage->read("step/shard", uint64_t{1} << 30);
+    ASSERT_OK(read.status());
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), read->begin() + header.size()));
+  }
+}
+
+// Regression: each of the requests in flight asked the service, which limits how often it may be asked.
+TEST_F(CredentialsThatExpire, AreRenewedOnceForAllRequestsInFlight) {
+  START_STORE({"--keys-last", "4"});
+  auto storage = opened_with([&] { return store_->further_key(asked_++); });
+  std::vector<std::thread> writers;
+  std::atomic<int> arrived{0}, written{0};
+  for (int i = 0; i < 8; ++i) {
+    writers.emplace_back([&, i] {
+      for (++arrived; arrived < 8;) std::this_thread::yield();
+      written += storage->replace("records/" + std::to_string(i), as_view("x")).ok();
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(written, 8);
+  EXPECT_LE(asked_, 3) << "9 requests by keys that last for 4";
+}
+
+// Regression: a save failed if the other program renewed the file a moment after their end.
+TEST_F(CredentialsThatExpire, AreWaitedForIfAnotherProgramRenewsThemLater) {
+  START_STORE({"--keys-last", "3"});
+  std::atomic<bool> is_gone = false;
+  auto storage = opened_with([&]() -> Result<S3Credentials> {
+    ++asked_;
+    if (is_gone && pauses_ == 1) return Status(Code::refused, "the file is empty");
+    return store_->further_key(pauses_ < 2 ? 0 : 1);
+  });
+  for (const char* path : {"a", "b"}) EXPECT_OK(storage->replace(path, as_view("x")));
+  is_gone = true;
+  EXPECT_OK(storage->replace("c", as_view("x")));
+  EXPECT_EQ(pauses_, 2);
+}
+
+TEST_F(CredentialsThatExpire, AreNotWaitedForIfTheyNeverServed) {
+  START_STORE({"--keys-last", "1"});
+  auto used = opened_with([&] { return store_->further_key(0); });
+  auto settings = find_s3_settings("s3://bucket/x", store_->variables());
+  settings->credentials = [&] { return store_->further_key(0); };
+  S3Retries retries;
+  retries.pause = [this](int64_t) { ++pauses_; };
+  const Status status = S3Storage::open(std::move(*settings), retries).status();
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("ExpiredToken"), HasSubstr("renew the credentials")));
+  EXPECT_EQ(pauses_, 0);
+}
+
 TEST_F(OnObjectStore, LetsExactlyOneOfTwoUploadsTakeAName) {
   START_STORE();
   constexpr int kRaces = 20;
