@@ -23,4 +23,9 @@ struct OpenedStorage {
 // storage.
 Result<OpenedStorage> open_storage(const std::string& root, const Nonce& nonce, CallWatch* watch = nullptr);
 
+// Makes the folder of a root, whose parent must exist, and syncs the parent: otherwise a power failure could
+// take the root with all that is durable in it. A folder that exists, and an object store, need no creation.
+// Code::not_found: the parent does not exist. Code::refused: it cannot be made.
+Status make_root_folder(const std::string& root);
+
 }  // namespace shoal::storage

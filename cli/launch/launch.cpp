@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -30,6 +27,7 @@
 #include "local/status/node_query.h"
 #include "shoal/hash.h"
 #include "storage/decisions/completion.h"
+#include "storage/open_storage.h"
 #include "storage/root/run_claims.h"
 
 namespace shoal::cli {
@@ -119,13 +117,6 @@ Status validate(const LaunchFlags& flags) {
   if (flags.nodes > 1 && flags.coordinator.empty()) return invalid("--nnodes needs --coordinator HOST:PORT");
   if (flags.coordinator.empty()) return ok_status();
   return base::parse_host_port(flags.coordinator).status().with_context("--coordinator");
-}
-
-Status make_root(const std::string& root) {
-  if (base::is_in_object_store(root)) return ok_status();  // it begins with its first object
-  if (mkdir(root.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
-  return Status(errno == ENOENT ? Code::not_found : Code::refused,
-                fmt::format("cannot create root {}: {}", root, std::strerror(errno)));
 }
 
 Status check_bucket_holds_run(const std::string& root, bool may_create) {
@@ -220,7 +211,7 @@ class PlanMaker {
     }
     const bool drains = !flags_.drain_to.empty();
     if (flags_.resume && !drains) SHOAL_RETURN_IF_ERROR(check_can_resume(flags_.root));
-    SHOAL_RETURN_IF_ERROR(flags_.create ? make_root(flags_.root)
+    SHOAL_RETURN_IF_ERROR(flags_.create ? storage::make_root_folder(flags_.root)
                                         : check_holds_run(flags_.root, !flags_.read_only));
     SHOAL_ASSIGN_OR_RETURN(root_, base::normal_root(flags_.root));
     if (drains) SHOAL_RETURN_IF_ERROR(prepare_drain(token));

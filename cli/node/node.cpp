@@ -3,14 +3,11 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,13 +15,13 @@
 #include <variant>
 
 #include "base/host_port.h"
-#include "base/root_name.h"
 #include "cli/commands.h"
 #include "cli/node/node_settings.h"
 #include "local/job/job_token.h"
 #include "local/socket/socket.h"
 #include "local/socket/socket_file.h"
 #include "local/status/node_query.h"
+#include "storage/open_storage.h"
 #include "storage/root/run_root.h"
 
 namespace shoal::cli {
@@ -169,11 +166,7 @@ Status complete(NodeFlags* flags) {
   if (node.coordinator.empty()) node.coordinate = true;
   if (node.coordinate && node.listen.empty()) node.listen = "127.0.0.1:0";
   if (node.coordinate) SHOAL_RETURN_IF_ERROR(narrow_listen_address(&node));
-  const bool makes_folder = flags->create_root && !base::is_in_object_store(node.root);
-  if (makes_folder && mkdir(node.root.c_str(), 0777) != 0 && errno != EEXIST) {
-    return Status(Code::refused, fmt::format("cannot create root {}: {}", node.root, std::strerror(errno)));
-  }
-  return ok_status();
+  return flags->create_root ? storage::make_root_folder(node.root) : ok_status();
 }
 
 // A node that a trainer started stays for a while after its last trainer, and holds the lock of the root.

@@ -21,6 +21,7 @@
 #include "cli/not_empty.h"
 #include "cli/progress.h"
 #include "cli/root/other_root.h"
+#include "storage/open_storage.h"
 
 namespace shoal::cli {
 
@@ -306,7 +307,7 @@ bool may_pass(Code code) {
 
 // The folder is then a root, which a drain may follow before the first job saves there.
 Status make_fast_root(const std::string& path) {
-  SHOAL_RETURN_IF_ERROR(create_folder_of_root(path));
+  SHOAL_RETURN_IF_ERROR(storage::make_root_folder(path));
   SHOAL_ASSIGN_OR_RETURN(const admin::OpenRoot root, admin::open_maybe_root(path));
   return storage::open_root(*root.storage, true, random_128()).status();
 }

@@ -1,14 +1,11 @@
 // Shoal import: saves a checkpoint of torch.distributed.checkpoint as one of a root.
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -27,6 +24,7 @@
 #include "cli/progress.h"
 #include "shoal/checkpointer.h"
 #include "shoal/hash.h"
+#include "storage/open_storage.h"
 
 namespace shoal::cli {
 
@@ -135,11 +133,7 @@ Status add_items(admin::DcpFolder& folder, bool allow_pickle, std::atomic<uint64
 }
 
 Result<std::unique_ptr<Checkpointer>> open_checkpointer(const ImportCommand& command) {
-  const bool is_folder = !base::is_in_object_store(command.root);
-  if (command.create && is_folder && mkdir(command.root.c_str(), 0777) != 0 && errno != EEXIST) {
-    return Status(Code::refused,
-                  fmt::format("cannot create root {}: {}", command.root, std::strerror(errno)));
-  }
+  if (command.create) SHOAL_RETURN_IF_ERROR(storage::make_root_folder(command.root));
   CheckpointerOptions options;
   options.root = command.root;
   options.job_id = "import-" + random_128().short_hex();

@@ -1,23 +1,20 @@
 #include "cli/root/other_root.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "admin/checkpoint_copy.h"
 #include "base/root_name.h"
+#include "storage/open_storage.h"
 
 namespace shoal::cli {
 
-Status create_folder_of_root(const std::string& path) {
-  if (base::is_in_object_store(path)) return ok_status();  // its first object makes it
-  if (mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return ok_status();
-  return Status(Code::refused, fmt::format("cannot create folder {}: {}", path, std::strerror(errno)));
-}
-
 namespace {
+
+// not_found would say that OTHER does not exist.
+Status make_folder(const std::string& path) {
+  const Status made = storage::make_root_folder(path);
+  return made.code() == Code::not_found ? Status(Code::refused, made.message()) : made;
+}
 
 // A prefix needs no creation, so a mistyped one would become a root.
 Status check_prefix(const admin::OpenRoot& root, const std::string& path) {
@@ -36,7 +33,7 @@ Result<admin::OpenRoot> open_other_root(const admin::OpenRoot& root, const std::
   if (is_bucket && !create) SHOAL_RETURN_IF_ERROR(check_prefix(root, path));
   // open_copy_target checks this too, but after the folder is made.
   SHOAL_RETURN_IF_ERROR(admin::check_lies_outside(root.storage->describe(), path));
-  if (create && changes) SHOAL_RETURN_IF_ERROR(create_folder_of_root(path));
+  if (create && changes) SHOAL_RETURN_IF_ERROR(make_folder(path));
   auto other = admin::open_copy_target(root, path, changes);
   if (other.status().code() != Code::not_found) return other;
   if (is_bucket) return Status(Code::refused, other.status().message());

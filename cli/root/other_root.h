@@ -8,9 +8,6 @@
 
 namespace shoal::cli {
 
-// Makes the folder of a root if its parent exists. A root in an object store needs none.
-Status create_folder_of_root(const std::string& path);
-
 // Opens OTHER, as admin::open_copy_target. `create`: makes the folder if its parent exists, and lets an empty
 // prefix of a bucket become a root. Without `changes` nothing is made, and a root that does not exist yet has
 // a zero id. Code::not_found: the folder does not exist, and nothing could make it.
