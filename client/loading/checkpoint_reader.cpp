@@ -97,7 +97,7 @@ Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const 
   return value;
 }
 
-Status CheckpointReader::fill(const StateDict& state) {
+Status CheckpointReader::read(const StateDict& state) {
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target,
                          client::BoundState::bind(state, client_->options.rank));
   const Result<Metadata> loaded = client_->while_open(*opened_, [&]() -> Result<Metadata> {
@@ -119,7 +119,7 @@ Status CheckpointReader::read(std::string_view fqn, const Box& box, void* data, 
   if (box.empty()) return ok_status();
   StateDict state;
   state.add_tensor_boxes(std::string(fqn), value->dtype, value->shape, {{box, data}});
-  return fill(state);
+  return read(state);
 }
 
 Status CheckpointReader::read(std::string_view fqn, void* data, uint64_t bytes) {
@@ -150,7 +150,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
   std::string object;
   StateDict state;
   state.add_object(std::string(fqn), &object, Mesh::single(client_->options.rank));
-  SHOAL_RETURN_IF_ERROR(fill(state));
+  SHOAL_RETURN_IF_ERROR(read(state));
   const ByteView bytes = as_view(object);
   return Bytes(bytes.begin(), bytes.end());
 }
@@ -190,7 +190,7 @@ Result<std::map<std::string, CheckpointReader::Value>> CheckpointReader::read_al
       return Status(Code::key_mismatch, fmt::format("{} has no key '{}' and no key below it",
                                                     to_string(opened_->metadata.key), subtree));
     }
-    if (!state.entries().empty()) SHOAL_RETURN_IF_ERROR(fill(state));
+    if (!state.entries().empty()) SHOAL_RETURN_IF_ERROR(read(state));
     for (auto& [fqn, object] : objects) {
       const ByteView bytes = as_view(object);
       values[fqn].bytes.assign(bytes.begin(), bytes.end());

@@ -53,6 +53,9 @@ class CheckpointReader {
   Status read(std::string_view fqn, void* data, uint64_t bytes);
   Result<Bytes> read(std::string_view fqn, const Box& box);
   Result<Bytes> read(std::string_view fqn);  // also reads an object
+  // Reads all values of a state by one request, which costs as much as that of one small value. In a job of
+  // several ranks this rank reads by itself, unlike load. No value may be in it that the checkpoint lacks.
+  Status read(const StateDict& state);
   // Fills a state of any sharding, like Checkpointer::load.
   Result<LoadResult> load(const StateDict& state, const KeyPolicies& policies = {});
 
@@ -68,7 +71,6 @@ class CheckpointReader {
   friend class Checkpointer;
   CheckpointReader(Checkpointer::Impl& client, std::unique_ptr<client::OpenedCheckpoint> opened);
   Result<const LayoutEntry*> tensor(std::string_view fqn, const Box* box, uint64_t* bytes) const;
-  Status fill(const StateDict& state);
 
   Checkpointer::Impl* client_;
   std::unique_ptr<client::OpenedCheckpoint> opened_;

@@ -262,6 +262,12 @@ void bind_reader(nb::module_& module) {
       .def_prop_ro("metadata", [](const Reader& it) { return it.get().metadata(); })
       .def("has", [](const Reader& it, const std::string& fqn) { return it.get().find(fqn) != nullptr; })
       .def("read", &read_all, nb::arg("fqn"))
+      .def(
+          "read_state",
+          [](const Reader& it, const State& state) {
+            check(unlocked([&] { return it.get().read(state.values()); }));
+          },
+          nb::arg("state"))
       .def("read_into", &read_into, nb::arg("fqn"), nb::arg("box").none(), nb::arg("address"),
            nb::arg("bytes"))
       .def(

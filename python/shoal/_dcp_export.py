@@ -25,7 +25,7 @@ import torch
 from torch.distributed.checkpoint import filesystem as dcp_filesystem
 from torch.distributed.checkpoint import metadata as dcp_metadata
 
-from . import _arguments, _arrays, _errors, _tree, _values
+from . import _arguments, _arrays, _client, _errors, _tree, _values
 from ._dcp_import import METADATA
 from ._errors import Aborted, AlreadyExists, Corrupt, DeadlineExceeded, InvalidArgument
 
@@ -34,7 +34,8 @@ if typing.TYPE_CHECKING:
 
 logger = logging.getLogger("shoal")
 
-CHUNK_BYTES_MAX = 64 << 20  # a rank holds one chunk at a time
+CHUNK_BYTES_MAX = 64 << 20  # a rank holds one chunk at a time, or several small ones of as much
+GROUP_PARTS_MAX = 1024  # that are read by one request
 _LIST_SUFFIX = ".shoal-export"
 _LIST = re.compile(r"__\d+\.shoal-export(\.partial)?")
 _LIST_POLL_S = 0.05
@@ -213,25 +214,71 @@ def _container_of(checkpoint: Checkpoint, value: _Value, allow_pickle: bool) -> 
     return _tree.value_of_whole(node, value.tree)
 
 
-def _write_part(checkpoint: Checkpoint, part: _Part, stream: typing.IO[bytes], allow_pickle: bool) -> None:
-    value = part.value
-    if part.offsets is not None:
+def _groups(parts: list[_Part], object_bytes: int) -> typing.Iterator[list[_Part]]:
+    """Neighbours that one request reads, because it costs as much as many small values. What an object holds
+    is known only when it is read: `object_bytes` is the most that all of them can have."""
+    group: list[_Part] = []
+    sources: set[str] = set()
+    held = 0
+    for part in parts:
+        value, is_object = part.value, part.offsets is None
+        is_alone = value.tree is not None or (is_object and object_bytes > CHUNK_BYTES_MAX)
+        is_full = len(group) == GROUP_PARTS_MAX or held + part.bytes > CHUNK_BYTES_MAX
+        if group and (is_alone or is_full or value.source in sources):
+            yield group
+            group, sources, held = [], set(), 0
+        if is_alone:
+            yield [part]
+            continue
+        group.append(part)
+        sources.add(value.source)
+        held += part.bytes
+    if group:
+        yield group
+
+
+def _read(checkpoint: Checkpoint, group: list[_Part]) -> list[typing.Any]:
+    """A tensor or the bytes of an object for each part."""
+    state = _client.State()
+    contents: list[typing.Any] = []
+    slots: list[tuple[int, int]] = []
+    for part in group:
+        value = part.value
+        if part.offsets is None:
+            slots.append((len(contents), state.add_slot(value.source, checkpoint._checkpointer._world)))
+            contents.append(None)
+            continue
         assert value.shape is not None
         chunk = torch.empty(part.sizes, dtype=value.dtype, device="cpu")
+        if chunk.nbytes:
+            dtype = _client.dtype_number(checkpoint._find(value.source)[1])
+            box = (list(part.offsets), list(part.sizes), chunk.data_ptr())
+            state.add_boxes(value.source, dtype, list(value.shape), [box], True, False)
+        contents.append(chunk)
+    if len(state):
         with checkpoint._checkpointer._lock:
-            box = (list(part.offsets), list(part.sizes))
-            checkpoint._reader.read_into(value.source, box, chunk.data_ptr(), chunk.nbytes)
-        torch.save(chunk, stream)
+            checkpoint._reader.read_state(state)
+    for at, slot in slots:
+        contents[at] = state.slot(slot)
+    return contents
+
+
+def _write(
+    checkpoint: Checkpoint, group: list[_Part], stream: typing.IO[bytes], allow_pickle: bool
+) -> typing.Iterator[_Part]:
+    """Writes the archive of each part of a group, and then returns the part."""
+    if group[0].value.tree is not None:
+        torch.save(_container_of(checkpoint, group[0].value, allow_pickle), stream)
+        yield group[0]
         return
-    if value.tree is not None:
-        torch.save(_container_of(checkpoint, value, allow_pickle), stream)
-        return
-    with checkpoint._checkpointer._lock:
-        content = checkpoint._reader.read(value.source)
-    if content[:1] == _values._TORCH:
-        stream.write(content[1:])  # torch.save has written it: its bytes stay as they are, unread
-    else:
-        torch.save(_values.decode(content, value.source, allow_pickle), stream)
+    for part, content in zip(group, _read(checkpoint, group)):
+        if part.offsets is not None:
+            torch.save(content, stream)
+        elif content[:1] == _values._TORCH:
+            stream.write(content[1:])  # torch.save has written it: its bytes stay as they are, unread
+        else:
+            torch.save(_values.decode(content, part.value.source, allow_pickle), stream)
+        yield part
 
 
 def _list_name(position: int) -> str:
@@ -239,12 +286,18 @@ def _list_name(position: int) -> str:
 
 
 def _publish(path: str, write: typing.Callable[[typing.IO[bytes]], object]) -> None:
-    """Creates or replaces a file durably, all of it at once."""
-    with open(path + ".partial", "wb") as stream:
-        write(stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.rename(path + ".partial", path)
+    """Creates or replaces a file durably, all of it at once. A failure leaves nothing: what was written
+    might fill a disk, so that there is no room for the list that says so."""
+    try:
+        with open(path + ".partial", "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(path + ".partial", path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path + ".partial")
+        raise
     _sync_folder(os.path.dirname(path))
 
 
@@ -272,10 +325,16 @@ class _Export:
         rows = []
 
         def write(stream: typing.IO[bytes]) -> None:
-            for part in _share_of(_parts(self._values.values), self._position, self._ck.world_size):
-                at = stream.tell()
-                _write_part(self._checkpoint, part, stream, allow_pickle)
-                rows.append([part.value.fqn, part.offsets, part.sizes, name, at, stream.tell() - at])
+            parts = _parts(self._values.values)
+            tensors = {(part.value.source, part.offsets): part.bytes for part in parts}
+            object_bytes = self._checkpoint.metadata.bytes - sum(tensors.values())
+            share = _share_of(parts, self._position, self._ck.world_size)
+            at = stream.tell()
+            for group in _groups(share, object_bytes):
+                for part in _write(self._checkpoint, group, stream, allow_pickle):
+                    end = stream.tell()
+                    rows.append([part.value.fqn, part.offsets, part.sizes, name, at, end - at])
+                    at = end
 
         _publish(self._path(name), write)
         self._publish_list({"checkpoint": self._key, "rows": rows})

@@ -415,14 +415,15 @@ def test_a_checkpoint_is_not_deleted_while_it_is_exported(root, tmp_path, monkey
     ck = shoal.torch.checkpointer(root, node={"keep_last": 1})
     state = {name: torch.arange(9) for name in "abc"}
     ck.save(1, state).committed()
-    write_part = _dcp_export._write_part
+    read = _dcp_export._read
     steps = iter(range(2, 100))
 
     def saves_meanwhile(*arguments):
         ck.save(next(steps), {"a": torch.zeros(1)}).committed()
-        write_part(*arguments)
+        return read(*arguments)
 
-    monkeypatch.setattr(_dcp_export, "_write_part", saves_meanwhile)
+    monkeypatch.setattr(_dcp_export, "_read", saves_meanwhile)
+    monkeypatch.setattr(_dcp_export, "GROUP_PARTS_MAX", 1)
     shoal.torch.export_dcp(root, 1, tmp_path / "new")
     assert next(steps) > 4
     same_tensors(loaded_by_dcp(state, tmp_path / "new"), state)
@@ -431,6 +432,52 @@ def test_a_checkpoint_is_not_deleted_while_it_is_exported(root, tmp_path, monkey
     while any(each.step == 1 and each.state == "committed" for each in ck.list()):  # it was the export
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("parts_max, bytes_max", [(1, 1 << 20), (3, 1 << 20), (1024, 64), (1024, 1 << 20)])
+def test_values_are_read_in_groups(parts_max, bytes_max, root, tmp_path, monkeypatch):
+    from shoal import _dcp_export
+
+    monkeypatch.setattr(_dcp_export, "GROUP_PARTS_MAX", parts_max)
+    monkeypatch.setattr(_dcp_export, "CHUNK_BYTES_MAX", bytes_max)
+    shared = torch.arange(7.0)
+    state = {
+        "tensors": every_kind_of_value()["tensors"],
+        "many": {f"w{i}": torch.full((5, 3), float(i)) for i in range(20)},
+        "texts": {f"o{i}": [i, "x" * i] for i in range(20)},
+        "twice": {"a": shared, "pair": (shared, 1)},
+        "rank": shoal.PerRank({"seed": 7}),
+        "none": torch.empty(0, 3),
+    }
+    reads = []
+    read = _dcp_export._read
+    monkeypatch.setattr(_dcp_export, "_read", lambda *given: reads.append(len(given[1])) or read(*given))
+    shoal.torch.save(state, checkpoint_id=root / "step-1")
+    shoal.torch.export_dcp(root, 1, tmp_path / "new")
+    into = {"many": {name: torch.zeros(5, 3) for name in state["many"]}, "none": torch.ones(0, 3)}
+    into["texts"] = dict.fromkeys(state["texts"])
+    into["twice"] = {"a": torch.zeros(7), "pair": None}
+    dcp.load(into, checkpoint_id=tmp_path / "new", no_dist=True)
+    same_tensors(into["many"], state["many"])
+    assert into["texts"] == state["texts"]
+    assert torch.equal(into["twice"]["a"], shared) and torch.equal(into["twice"]["pair"][0], shared)
+    assert max(reads) <= parts_max
+    assert len(reads) < 12 or parts_max < 1024 or bytes_max < 1 << 20, reads
+
+
+def test_an_export_to_a_full_disk_leaves_nothing_on_it(root, tmp_path, monkeypatch):
+    from shoal import _dcp_export
+
+    shoal.torch.save({"a": torch.arange(3)}, checkpoint_id=root / "step-1")
+
+    def is_full(value, stream):
+        stream.write(b"x" * 1000)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_dcp_export.torch, "save", is_full)
+    with pytest.raises(shoal.NoSpace, match="No space left"):
+        shoal.torch.export_dcp(root, 1, tmp_path / "new")
+    assert os.listdir(tmp_path / "new") == ["__0.shoal-export"]  # the error, for other ranks
 
 
 def test_errors_of_the_system_say_what_to_do(root, tmp_path, monkeypatch):

@@ -94,6 +94,22 @@ TEST_P(ACheckpointReader, TellsWhatACheckpointHoldsAndReadsOfItWhatIsAskedFor) {
   }
   EXPECT_EQ(as_text(reader.read("rng@rank3").value()), "rng of 3 at 5");
   EXPECT_EQ(reader.read("b", Box{{4}, {0}})->size(), 0u);
+
+  std::vector<float> bias(kColumns);
+  std::fill(part.begin(), part.end(), 0);
+  std::string rng;
+  StateDict state;
+  state.add_tensor_boxes("w", DType::f32, {kRows, kColumns}, {{Box{{rows - 1, 7}, {3, 2}}, part.data()}});
+  state.add_tensor_boxes("b", DType::f32, {kColumns}, {{Box{{0}, {kColumns}}, bias.data()}});
+  state.add_object("rng@rank3", &rng, Mesh::single(0));
+  ASSERT_TRUE(reader.read(state).ok());
+  EXPECT_EQ(part[0], value_at((rows - 1) * kColumns + 7, 5));
+  EXPECT_EQ(part[5], value_at((rows + 1) * kColumns + 8, 5));
+  EXPECT_EQ(rng, "rng of 3 at 5");
+  const Bytes read = reader.read("b").value();
+  EXPECT_EQ(std::memcmp(read.data(), bias.data(), read.size()), 0);
+  state.add_object("x", &rng, Mesh::single(0));
+  EXPECT_EQ(reader.read(state).code(), Code::key_mismatch);
 }
 
 TEST_P(ACheckpointReader, NamesWhatCannotBeRead) {
