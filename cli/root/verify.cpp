@@ -59,7 +59,7 @@ constexpr const char* kVerifyFooter =
     "  shoal verify /checkpoints/run7 --rate 200MB/s   beside a running job\n"
     "  shoal verify s3://bucket/run7 --all --dry-run   what it would read\n"
     "\n"
-    "Exit status: 0 intact; 1 damaged; 2 the checkpoint does not exist, or the root cannot be read.";
+    "Exit status: 0 intact; 1 damaged; 2 the checkpoint does not exist, or could not be read.";
 
 // Parses "200MB/s" or "200MB".
 Result<uint64_t> parse_rate(std::string_view text) {
@@ -82,6 +82,7 @@ struct Verified {
   Status recorded;                 // result of recording for retention whether it is sound
 
   bool ok() const { return deleted_meanwhile || report.ok(); }
+  bool is_damaged() const { return !ok() && !gone_meanwhile && report.is_damaged(); }
 };
 
 class Verifying {
@@ -105,14 +106,17 @@ class Verifying {
     Verified out;
     out.key = view.key;
     if (!view.damage.ok()) {
-      out.report.damage.push_back({std::string(storage::kDecisionName), "", "", {}, view.damage.message()});
+      out.report.damage.push_back(
+          {std::string(storage::kDecisionName), "", "", {}, view.damage.message(), view.damage.code()});
       out.report.damage_count = 1;
+      out.report.unread_count = out.report.damage.front().is_unread();
       return out;
     }
     Clock::time_point start = Clock::now();
     out.report = storage::verify_checkpoint(storage_, *view.decision, options_.jobs, rate_, &bytes_done_);
     out.seconds = seconds_since(start);
-    if (options_.record) out.recorded = record(view.key, out.report.ok());
+    const bool is_known = out.report.ok() || out.report.is_damaged();
+    if (options_.record && is_known) out.recorded = record(view.key, out.report.ok());
     if (out.report.ok()) return out;
     // Files may disappear during the read because the checkpoint is deleted. Then its decision is a tombstone
     // already.
@@ -122,8 +126,8 @@ class Verifying {
     return out;
   }
 
-  // Creates the mark `verified` on a sound checkpoint, and removes it from any other. A checkpoint that was
-  // deleted meanwhile keeps no mark.
+  // Creates the mark `verified` on a sound checkpoint, and removes it from a damaged one. A checkpoint that
+  // was deleted meanwhile keeps no mark.
   Status record(const AttemptKey& key, bool is_sound) {
     const std::string name = storage::verified_name(key);
     if (!is_sound) return storage::remove_mark(storage_, storage::MarkKind::verified, name);
@@ -153,6 +157,15 @@ std::string describe(const storage::Damage& damage) {
   return fmt::format("{} ({})", damage.what, where);
 }
 
+std::string result_of(const storage::VerifyReport& report) {
+  if (report.ok()) return "ok";
+  const std::string unread = admin::counted(report.unread_count, "place") + " could not be read";
+  if (!report.is_damaged()) return "NOT CHECKED: " + unread;
+  const std::string damaged =
+      "DAMAGED in " + admin::counted(report.damage_count - report.unread_count, "place");
+  return report.unread_count == 0 ? damaged : damaged + ", and " + unread;
+}
+
 void print_verified(const Verified& one) {
   const storage::VerifyReport& report = one.report;
   if (one.deleted_meanwhile) {
@@ -164,15 +177,15 @@ void print_verified(const Verified& one) {
     return;
   }
   for (const storage::Damage& damage : report.damage) {
-    fmt::print("{}: damaged: {}\n", to_string(one.key), describe(damage));
+    fmt::print("{}: {}: {}\n", to_string(one.key), damage.is_unread() ? "not checked" : "damaged",
+               describe(damage));
   }
   if (report.damage_count > report.damage.size()) {
-    fmt::print("{}: damaged: {} more\n", to_string(one.key), report.damage_count - report.damage.size());
+    fmt::print("{}: {} more\n", to_string(one.key), report.damage_count - report.damage.size());
   }
   uint64_t rate =
       one.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytes) / one.seconds) : 0;
-  fmt::print("{}: {}: {} in {} read in {} ({}/s)\n", to_string(one.key),
-             report.ok() ? "ok" : "DAMAGED in " + admin::counted(report.damage_count, "place"),
+  fmt::print("{}: {}: {} in {} read in {} ({}/s)\n", to_string(one.key), result_of(report),
              human_bytes(report.bytes), admin::counted(report.files, "file"), human_seconds(one.seconds),
              human_bytes(rate));
   if (!one.recorded.ok())
@@ -213,6 +226,7 @@ nlohmann::ordered_json verified_json(const Verified& one) {
   if (!one.recorded.ok()) out["not_recorded"] = one.recorded.to_string();
   const bool is_away = one.deleted_meanwhile || one.gone_meanwhile;
   out["damage_count"] = is_away ? 0 : one.report.damage_count;
+  out["unread_count"] = is_away ? 0 : one.report.unread_count;
   out["damage"] = nlohmann::ordered_json::array();
   if (is_away) return out;
   for (const storage::Damage& damage : one.report.damage) out["damage"].push_back(damage_json(damage));
@@ -314,8 +328,8 @@ int run_verify(const VerifyOptions& options) {
   out["ok"] = ok;
   if (options.json) print_json("verify", out);
   if (!options.json && views->empty()) fmt::print("no checkpoint yet\n");
-  const bool is_damaged = std::any_of(verified.begin(), verified.end(),
-                                      [](const Verified& one) { return !one.ok() && !one.gone_meanwhile; });
+  const bool is_damaged =
+      std::any_of(verified.begin(), verified.end(), [](const Verified& one) { return one.is_damaged(); });
   return ok ? kExitOk : is_damaged ? kExitDamaged : kExitUnusable;
 }
 

@@ -30,10 +30,12 @@ class FoundDamage {
   void add(Place place, Damage damage) {
     std::lock_guard lock(mutex_);
     ++count_;
+    unread_ += damage.is_unread();
     found_.emplace(place, std::move(damage));
     if (found_.size() > kMaxDamageReported) found_.erase(std::prev(found_.end()));
   }
   uint64_t count() const { return count_; }
+  uint64_t unread() const { return unread_; }
   std::vector<Damage> take() {
     std::vector<Damage> out;
     for (auto& [place, damage] : found_) out.push_back(std::move(damage));
@@ -43,7 +45,7 @@ class FoundDamage {
  private:
   std::mutex mutex_;
   std::multimap<Place, Damage> found_;
-  uint64_t count_ = 0;
+  uint64_t count_ = 0, unread_ = 0;
 };
 
 // The index in the whole tensor of the row-major position `element` of a box.
@@ -152,8 +154,8 @@ class CheckpointVerifier {
       std::string path = storage_.describe() + "/" + decision_path(decision_.key);
       damage_.add({0, 0, 0}, {std::string(kDecisionName), "", "", {}, path + ": " + covered.message()});
     }
-    uint64_t count = damage_.count();
-    return {bytes_.load(), files_.size(), damage_.take(), count};
+    const uint64_t count = damage_.count(), unread = damage_.unread();
+    return {bytes_.load(), files_.size(), damage_.take(), count, unread};
   }
 
  private:
@@ -322,10 +324,7 @@ void RateLimit::take(uint64_t bytes) {
 
 Status as_status(const VerifyReport& report) {
   if (report.ok()) return ok_status();
-  auto is_no_damage = [](const Damage& damage) {
-    return damage.code != Code::corrupt && damage.code != Code::not_found;
-  };
-  const auto unread = std::find_if(report.damage.begin(), report.damage.end(), is_no_damage);
+  const auto unread = std::ranges::find_if(report.damage, &Damage::is_unread);
   if (unread != report.damage.end()) return Status(unread->code, unread->what);
   const std::string others =
       report.damage_count > 1 ? fmt::format(" (and {} more)", report.damage_count - 1) : "";

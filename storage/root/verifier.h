@@ -35,6 +35,8 @@ struct Damage {
   std::string what;  // one line, with the full path
   // not_found and corrupt: the data is damaged. Any other code: it could not be read and may be intact.
   Code code = Code::corrupt;
+
+  bool is_unread() const { return code != Code::corrupt && code != Code::not_found; }
 };
 
 struct VerifyReport {
@@ -42,8 +44,10 @@ struct VerifyReport {
   uint64_t files = 0;
   std::vector<Damage> damage;  // by file, then position; the first kMaxDamageReported
   uint64_t damage_count = 0;
+  uint64_t unread_count = 0;  // of these, what could not be read
 
   bool ok() const { return damage_count == 0; }
+  bool is_damaged() const { return damage_count > unread_count; }
 };
 
 // OK: no damage. Code::corrupt: the message names the first damage; missing files count. Any other code:

@@ -136,6 +136,30 @@ TEST_F(VerifyTest, DoesNotCallDeletedWhatWasRemovedByHandWhileItRead) {
   EXPECT_FALSE(one.contains("deleted_meanwhile")) << "no tombstone says so";
 }
 
+// Regression: a store that did not answer for a while took the mark from an intact checkpoint, which
+// retention could then delete.
+TEST_F(VerifyTest, DoesNotCallDamagedWhatItCannotRead) {
+  ASSERT_EQ(run_shoal({"verify", root()}).status, 0);
+  const std::string mark = root() + "/verified/step-00000002.g1a1", away = file(1) + ".away";
+  ASSERT_TRUE(fs::exists(mark));
+  fs::rename(file(1), away);
+  fs::create_symlink(away, file(1));  // which is not followed
+  ProcessEnd end = run_shoal({"verify", root()});
+  EXPECT_EQ(end.status, 2) << end.out;
+  EXPECT_THAT(end.out, HasSubstr("NOT CHECKED: 1 place could not be read"));
+  EXPECT_THAT(end.out, Not(HasSubstr("damaged")));
+  EXPECT_TRUE(fs::exists(mark));
+  json one = json::parse(run_shoal({"verify", root(), "--json"}).out)["checkpoints"][0];
+  EXPECT_EQ(one["ok"], false);
+  EXPECT_EQ(one["damage_count"], 1);
+  EXPECT_EQ(one["unread_count"], 1);
+  flip_bit_at(file(0), -1, std::ios::end);
+  end = run_shoal({"verify", root()});
+  EXPECT_EQ(end.status, 1) << end.out;
+  EXPECT_THAT(end.out, HasSubstr("DAMAGED in 1 place, and 1 place could not be read"));
+  EXPECT_FALSE(fs::exists(mark));
+}
+
 TEST_F(VerifyTest, ShowsProgressWhereAskedTo) {
   ProcessEnd end = run_shoal({"verify", root(), "--all", "--progress"});
   EXPECT_EQ(end.status, 0);
