@@ -340,10 +340,12 @@ Result<std::vector<TreeObject>> S3Storage::list_tree(const std::string& prefix, 
 
 // --- removing ---
 
-// A note names the upload in its first line.
+// A note names the upload in its first line. What is larger is no note: a folder that was copied to the
+// bucket by another program may have had a partial file.
 Status S3Storage::remove_partial(const std::string& path) {
   auto note = read(path, kUploadNoteBytesMax);
   if (note.status().code() == Code::not_found) return ok_status();
+  if (note.status().code() == Code::too_large) return remove_key(key_of(path));
   SHOAL_RETURN_IF_ERROR(note.status());
   const std::string_view text = as_text(*note);
   const std::string upload(text.substr(0, text.find('\n')));

@@ -445,6 +445,20 @@ TEST_F(OnObjectStore, SaysThatAnUploadMustBeWrittenAgainWhoseBytesItNoLongerHas)
   EXPECT_EQ(storage_->list("step").status().code(), Code::not_found) << "nothing is left of it";
 }
 
+// Regression: what `aws s3 sync` had copied of a folder was never removed.
+TEST_F(OnObjectStore, RemovesAPartialFileThatIsNoNoteOfAnUpload) {
+  START_STORE();
+  const std::string prefix = "step-00000001/g1a1/";
+  for (const size_t bytes : {size_t{0}, size_t{100}, kUploadNoteBytesMax + 1}) {
+    const std::string path = prefix + partial_name("rank-00000.safetensors", nonce_of(bytes % 251));
+    S3Client client(*find_s3_settings("s3://bucket/x", store_->variables()));
+    const Bytes data = random_bytes(bytes, 1);
+    ASSERT_TRUE(client.send({.method = "PUT", .key = "runs/7/" + path, .body = {data}})->ok());
+    EXPECT_OK(storage_->remove(path)) << bytes;
+    EXPECT_EQ(storage_->open(path).status().code(), Code::not_found) << bytes;
+  }
+}
+
 // Credentials of a service, each for so many seconds from now; 0 for a service that does not answer.
 class CredentialsOfAService : public OnObjectStore {
  protected:
