@@ -345,8 +345,15 @@ Status CheckpointCopier::begin_in_place(Work& work) {
   const std::string mark = work.folder + "/" + std::string(storage::kCopyMarkName), text = content.to_hex();
   SHOAL_ASSIGN_OR_RETURN(const bool created, target_.create_exclusive(mark, as_view(text)));
   if (!created) {
-    SHOAL_ASSIGN_OR_RETURN(const Bytes there, target_.read(mark, text.size()));
-    if (as_text(there) != text) {
+    const Result<Bytes> there = target_.read(mark, text.size());
+    const bool is_gone = there.status().code() == Code::not_found;
+    if (!there.ok() && !is_gone) return there.status();
+    if (is_gone || as_text(*there) == storage::kRemovedCopyText) {
+      return Status(Code::busy, fmt::format("{}/{}: `shoal gc --unfinished-copies` removes what an earlier "
+                                            "copy has left there: copy again when it has ended",
+                                            target_.describe(), work.folder));
+    }
+    if (as_text(*there) != text) {
       return Status(Code::already_exists,
                     fmt::format("{}/{} is an unfinished copy of another checkpoint with this name: copy to "
                                 "another root",
@@ -498,6 +505,16 @@ bool CheckpointCopier::is_gone_at_source(const AttemptKey& key) {
   return now->state == storage::AttemptInfo::State::deleted;
 }
 
+// The nonce of the claim says which run this was: by another one, compare_newest would take the two roots for
+// those of different runs.
+Status CheckpointCopier::claim_run_of(const AttemptKey& key) {
+  const auto run = storage::read_generation_record(source_, key.generation);
+  const Code code = run.status().code();
+  const bool is_lost = code == Code::not_found || code == Code::corrupt || code == Code::too_large;
+  if (!run.ok() && !is_lost) return run.status();
+  return storage::claim_for_copies(target_, key.generation, run.ok() ? run->nonce : random_128());
+}
+
 CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* bytes_done) {
   CopyResult out;
   Work work;
@@ -533,17 +550,18 @@ CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* 
   auto target_pin = PinLease::take(target_, key, std::string(kCopyHolder));
   if (!target_pin.ok()) return end(CopyResult::Outcome::failed, target_pin.status(), true);
 
-  // The nonce of the claim says which run this was: see compare_newest.
-  const auto run = storage::read_generation_record(source_, key.generation);
-  const Nonce nonce = run.ok() ? run->nonce : random_128();
-  if (Status claimed = storage::claim_for_copies(target_, key.generation, nonce); !claimed.ok()) {
+  if (Status claimed = claim_run_of(key); !claimed.ok()) {
     return end(CopyResult::Outcome::failed, claimed.with_context(to_string(key) + " cannot be copied"));
   }
-
   work.decision = std::move(*committed);
   work.decision.root_id = target_id_;
   work.bytes_done = bytes_done;
-  if (Status begun = begin(work); !begun.ok()) return end(CopyResult::Outcome::failed, begun, true);
+  const auto ends_all = [](const Status& status) {
+    return status.code() != Code::busy && status.code() != Code::already_exists;
+  };
+  if (Status begun = begin(work); !begun.ok()) {
+    return end(CopyResult::Outcome::failed, begun, ends_all(begun));
+  }
   copy_files(work);
   out.work.files_kept = work.done.files_kept;
   out.work.bytes_kept = work.done.bytes_kept;
@@ -562,8 +580,7 @@ CopyResult CheckpointCopier::copy(const AttemptKey& key, std::atomic<uint64_t>* 
   bool was_present = false;
   if (Status published = publish(work, &was_present); !published.ok()) {
     if (published.code() == Code::not_found) return end_taken();
-    const bool may_go_on = published.code() == Code::busy || published.code() == Code::already_exists;
-    return end(CopyResult::Outcome::failed, published, !may_go_on);
+    return end(CopyResult::Outcome::failed, published, ends_all(published));
   }
   return end(was_present ? CopyResult::Outcome::present : CopyResult::Outcome::copied, ok_status());
 }

@@ -115,6 +115,7 @@ class CheckpointCopier {
   Status publish(Work& work, bool* was_present);
   Status publish_in_place(Work& work, bool* was_present);
   bool is_gone_at_source(const AttemptKey& key);
+  Status claim_run_of(const AttemptKey& key);
 
   storage::Storage& source_;
   storage::Storage& target_;

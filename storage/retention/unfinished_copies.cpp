@@ -51,30 +51,41 @@ Result<std::vector<UnfinishedCopy>> list_unfinished_copies(Storage& storage) {
   return out;
 }
 
+// A copy pins the attempt and then reads the mark. This changes the mark and then reads the pins. So one of
+// the two sees the other. The mark stays as it is then: another process may be removing the copy.
 Result<uint64_t> remove_unfinished_copy(Storage& storage, const AttemptKey& key) {
   const std::string folder = attempt_folder(key), described = storage.describe() + "/" + folder;
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Mark> pins, readable_pins(storage));
-  if (is_leased(pins, key))
+  const auto check_unpinned = [&]() -> Status {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<Mark> pins, readable_pins(storage));
+    if (!is_leased(pins, key)) return ok_status();
     return Status(Code::busy, described + ": a copy of it runs, or ended less than a lease ago");
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> listed, storage.list(folder));
+  };
   const auto why_not = [&](const std::vector<ObjectInfo>& objects) {
     if (has_object(objects, kDecisionName))
       return Status(Code::busy, described + ": it was completed meanwhile");
     if (has_object(objects, kCopyMarkName)) return ok_status();
     return Status(Code::not_found, described + " is no unfinished copy");
   };
+  SHOAL_RETURN_IF_ERROR(check_unpinned());
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ObjectInfo> listed, storage.list(folder));
   SHOAL_RETURN_IF_ERROR(why_not(listed));
   uint64_t bytes = 0;
+  for (const ObjectInfo& object : listed) bytes += object.name == kCopyMarkName ? object.size : 0;
+  const std::string mark = folder + "/" + std::string(kCopyMarkName);
+  SHOAL_RETURN_IF_ERROR(storage.replace(mark, as_view(kRemovedCopyText)));
+  SHOAL_RETURN_IF_ERROR(check_unpinned());
+  SHOAL_ASSIGN_OR_RETURN(listed, storage.list(folder));
+  SHOAL_RETURN_IF_ERROR(why_not(listed));
   for (const ObjectInfo& object : listed) {
-    bytes += object.size;
     if (object.name == kCopyMarkName) continue;
+    bytes += object.size;
     SHOAL_RETURN_IF_ERROR(storage.remove(folder + "/" + object.name));
   }
   // What a copy that runs after all has written meanwhile stays visible by the mark.
   SHOAL_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> left, storage.list(folder));
   SHOAL_RETURN_IF_ERROR(why_not(left));
   if (left.size() > 1) return Status(Code::busy, described + ": a copy of it runs");
-  SHOAL_RETURN_IF_ERROR(storage.remove(folder + "/" + std::string(kCopyMarkName)));
+  SHOAL_RETURN_IF_ERROR(storage.remove(mark));
   return bytes;
 }
 

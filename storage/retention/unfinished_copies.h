@@ -19,8 +19,9 @@ struct UnfinishedCopy {
 Result<std::vector<UnfinishedCopy>> list_unfinished_copies(Storage& storage);
 
 // Removes the objects of such a copy, its mark last, so that an interrupted removal can be repeated. Returns
-// the bytes removed. A copy that runs after all finds files missing and fails; it publishes nothing.
-// Code::busy: it is leased, or was completed meanwhile. Code::not_found: there is none.
+// the bytes removed. A copy that begins meanwhile ends with Code::busy; one that was suspended for longer
+// than its lease finds files missing. Code::busy: it is leased, or was completed meanwhile. Code::not_found:
+// there is none.
 Result<uint64_t> remove_unfinished_copy(Storage& storage, const AttemptKey& key);
 
 }  // namespace shoal::storage

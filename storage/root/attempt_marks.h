@@ -10,6 +10,8 @@ namespace shoal::storage {
 // manifest last. Without a decision, such a folder is no attempt: nobody loads, lists, completes or aborts
 // it.
 inline constexpr std::string_view kCopyMarkName = "copy.shoal";
+// What it holds while a process removes the copy; otherwise a hash of what is copied.
+inline constexpr std::string_view kRemovedCopyText = "removed";
 // The decision beside it is the tombstone of a deletion that has ended. A listing of the root shows this, so
 // that nobody needs to read the tombstone.
 inline constexpr std::string_view kDeletedMarkName = "deleted.shoal";

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "storage/retention/retention.h"
+#include "storage/root/run_claims.h"
 #include "storage/root/verifier.h"
 #include "tests/admin/copied_checkpoint.h"
 #include "tests/golden_copy.h"
@@ -54,6 +55,31 @@ class CheckpointCopy : public ::testing::Test {
   MemoryStorage source_, target_;
   std::atomic<uint64_t> bytes_done_{0};
 };
+
+// Regression: after a read error the claim had another nonce than the run, so compare_newest took the roots
+// for those of two runs, and no job with --drain-to could start there any more.
+TEST_F(CheckpointCopy, ClaimsForTheRunOfTheSourceOrNotAtAll) {
+  commit_copied(*source_, kKey, 8);
+  const Nonce run = nonce_of(77);
+  ASSERT_OK(storage::claim_for_copies(*source_, kKey.generation, run));
+  for (uint64_t call = 0;; ++call) {
+    MemoryStorage target;
+    ASSERT_OK(storage::open_root(*target, true, kTargetId).status());
+    const uint64_t failing = source_.files.operations() + call;
+    source_.files.fail_at(failing, EIO);
+    const CopyResult result =
+        CheckpointCopier(*source_, *target, kTargetId, {.jobs = 1}).copy(kKey, &bytes_done_);
+    const bool was_hit = source_.files.operations() > failing;
+    source_.files.stop_failing();
+    const auto claims = storage::list_generations(*target);
+    ASSERT_OK(claims.status());
+    for (const auto& claim : *claims) EXPECT_EQ(claim.nonce, run) << "call " << call;
+    if (was_hit) continue;
+    EXPECT_EQ(result.outcome, Outcome::copied);
+    EXPECT_EQ(claims->size(), 1u);
+    break;
+  }
+}
 
 TEST_F(CheckpointCopy, HasEveryByteAndTheIdOfItsOwnRoot) {
   const storage::Decision committed = commit_copied(*source_, kKey, kRows, {{"loss", "0.5"}});

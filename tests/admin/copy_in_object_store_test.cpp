@@ -29,6 +29,51 @@ constexpr uint64_t kLargeRows = 10'000'000;  // 20 MB a file: uploads of more th
 constexpr const char* kBucketA = "s3://bucket/a";
 constexpr const char* kBucketB = "s3://bucket/b";
 
+// Lets another process act before one of its calls.
+class HookedStorage final : public storage::Storage {
+ public:
+  HookedStorage(storage::Storage& real, int call, std::function<void()> other)
+      : real_(real), left_(call), other_(std::move(other)) {}
+  bool was_reached() const { return left_ < 0; }
+
+  std::string describe() const override { return real_.describe(); }
+  bool has_files() const override { return real_.has_files(); }
+  bool moves_folders() const override { return real_.moves_folders(); }
+  Result<bool> create_exclusive(const std::string& path, ByteView data) override {
+    return step().create_exclusive(path, data);
+  }
+  Result<bool> create_in_folder(const std::string& path, ByteView data) override {
+    return step().create_in_folder(path, data);
+  }
+  Status replace(const std::string& path, ByteView data) override { return step().replace(path, data); }
+  Result<Bytes> read(const std::string& path, uint64_t most) override { return step().read(path, most); }
+  Result<std::unique_ptr<storage::ReadFile>> open(const std::string& path) override {
+    return step().open(path);
+  }
+  Result<std::unique_ptr<storage::WriteFile>> create(const std::string& path, const Nonce& nonce,
+                                                     uint64_t bytes) override {
+    return step().create(path, nonce, bytes);
+  }
+  Result<std::vector<storage::ObjectInfo>> list(const std::string& folder) override {
+    return step().list(folder);
+  }
+  Status remove(const std::string& path) override { return step().remove(path); }
+  Status remove_folder(const std::string& path) override { return step().remove_folder(path); }
+  Status move_folder(const std::string& path, const std::string& name) override {
+    return step().move_folder(path, name);
+  }
+  Status sync_folder(const std::string& folder) override { return step().sync_folder(folder); }
+
+ private:
+  storage::Storage& step() {
+    if (left_-- == 0) other_();
+    return real_;
+  }
+  storage::Storage& real_;
+  int left_;
+  const std::function<void()> other_;
+};
+
 class CopyInObjectStore : public ::testing::Test {
  protected:
   void start(std::vector<std::string> arguments = {}) {
@@ -182,6 +227,38 @@ TEST_F(CopyInObjectStore, ThatWasInterruptedCanBeRemovedUnlessOneRuns) {
       << "it is complete";
   EXPECT_TRUE(storage::list_unfinished_copies(*bucket_b_)->empty());
   EXPECT_TRUE(is_sound(*bucket_b_, kKey));
+}
+
+// Regression: a copy that continued and ended meanwhile was committed, and then lost its files.
+TEST_F(CopyInObjectStore, LosesNoFileToTheRemovalOfWhatItContinues) {
+  START_STORES();
+  for (int call = 0;; ++call) {
+    const AttemptKey key{kKey.generation, kKey.step + static_cast<uint64_t>(call), kKey.attempt};
+    commit_copied(*folder_, key, 8);
+    const auto copied = [&](CopyOptions options) {
+      return CheckpointCopier(*folder_, *bucket_b_, kTargetId, std::move(options)).copy(key, &bytes_done_);
+    };
+    const auto has_no_file = [&] {
+      const auto listed = bucket_b_->list(storage::attempt_folder(key));
+      return !listed.ok() || std::ranges::none_of(*listed, [](const storage::ObjectInfo& object) {
+        return object.name.ends_with(".safetensors");
+      });
+    };
+    ASSERT_EQ(copied({.jobs = 1, .keeps_going = has_no_file}).outcome, Outcome::failed);
+    ASSERT_FALSE(has_no_file());
+    CopyResult result;
+    HookedStorage hooked(*bucket_b_, call, [&] { result = copied({.jobs = 1}); });
+    const auto removed = storage::remove_unfinished_copy(hooked, key);
+    if (!hooked.was_reached()) break;
+    const auto there = storage::read_decision(*bucket_b_, key);
+    EXPECT_TRUE(!there.ok() || is_sound(*bucket_b_, key)) << call;
+    EXPECT_EQ(there.ok(), result.outcome == Outcome::copied) << call << ": " << result.status.to_string();
+    EXPECT_NE(removed.ok(), there.ok()) << call << ": " << removed.status().to_string();
+    if (there.ok()) continue;
+    EXPECT_EQ(result.status.code(), Code::busy) << call << ": " << result.status.to_string();
+    EXPECT_FALSE(result.ends_all);
+    EXPECT_EQ(copied({.jobs = 1}).outcome, Outcome::copied) << call;
+  }
 }
 
 TEST_F(CopyInObjectStore, WritesADamagedFileOfAnInterruptedCopyAgain) {
