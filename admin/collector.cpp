@@ -15,13 +15,7 @@ namespace shoal::admin {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kLook{200};  // interval between two readings of a lease
-
-int64_t monotonic_ns() {
-  return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
 
 }  // namespace
 
@@ -61,12 +55,15 @@ Status Collector::end_leases(const std::vector<storage::Mark>& leases) {
   for (const storage::Mark& lease : leases) standing.emplace(lease.name, lease.counter);
   const int64_t ttl_ns = int64_t{options_.lease_ttl_ms} * 1'000'000;
   std::vector<storage::Mark> now = leases;
+  storage::LeaseWatch::Reading read = {monotonic_now_ns(), monotonic_now_ns()};
   while (!standing.empty()) {
-    for (const storage::Mark& ended : watch.ended(monotonic_ns(), ttl_ns, now)) {
+    for (const storage::Mark& ended : watch.ended(read, ttl_ns, now)) {
       SHOAL_RETURN_IF_ERROR(storage::remove_mark(*root_.storage, storage::MarkKind::pin, ended.name));
     }
+    read.began_ns = monotonic_now_ns();
     SHOAL_ASSIGN_OR_RETURN(storage::MarkList listed,
                            storage::list_marks(*root_.storage, storage::MarkKind::pin));
+    read.ended_ns = monotonic_now_ns();
     now.clear();
     for (storage::Mark& mark : listed.marks) {
       if (standing.contains({mark.name, mark.counter})) now.push_back(std::move(mark));

@@ -44,12 +44,12 @@ Status Drain::open_roots() {
   return ok_status();
 }
 
-void Drain::close_roots(int64_t now_ns) {
+void Drain::close_roots() {
   source_.reset();
   target_.reset();
   known_ = {};
   leases_ = {};
-  pause_.extend(now_ns);
+  pause_.extend(options_.now_ns());
   resumes_at_ns_ = pause_.ends_at_ns;
 }
 
@@ -83,6 +83,7 @@ Status Drain::find_new(const storage::AttemptNames& names, DrainNews* news) {
     }
     if (!read.ok()) unreadable.emplace_back(key, read);
   }
+  news->unreadable_now = unreadable.size();
   for (auto& each : unreadable) {
     if (reported_.insert(each.first).second) news->unreadable.push_back(std::move(each));
   }
@@ -112,7 +113,7 @@ void Drain::pass_over_what_no_rule_keeps(DrainNews* news) {
   }
 }
 
-Result<DrainNews> Drain::look(int64_t now_ns) {
+Result<DrainNews> Drain::look() {
   DrainNews news;
   Status looked = open_roots();
   storage::AttemptNames names;
@@ -123,7 +124,7 @@ Result<DrainNews> Drain::look(int64_t now_ns) {
   }
   if (looked.ok()) looked = find_new(names, &news);
   if (!looked.ok()) {
-    close_roots(now_ns);
+    close_roots();
     return looked;
   }
   pass_over_what_no_rule_keeps(&news);
@@ -135,15 +136,16 @@ Result<DrainNews> Drain::look(int64_t now_ns) {
   return news;
 }
 
-std::optional<AttemptKey> Drain::next(int64_t now_ns) const {
+std::optional<AttemptKey> Drain::next() const {
   if (!source_ || !target_) return std::nullopt;
+  const int64_t now_ns = options_.now_ns();
   for (auto each = wanted_.rbegin(); each != wanted_.rend(); ++each) {
     if (each->second.pause.ends_at_ns <= now_ns) return each->first;
   }
   return std::nullopt;
 }
 
-CopyResult Drain::copy(const AttemptKey& key, int64_t now_ns, std::atomic<uint64_t>* bytes_done) {
+CopyResult Drain::copy(const AttemptKey& key, std::atomic<uint64_t>* bytes_done) {
   CheckpointCopier copier(*source_->storage, *target_->storage, target_->id,
                           {options_.jobs, options_.keeps_going});
   CopyResult result = copier.copy(key, bytes_done);
@@ -156,8 +158,8 @@ CopyResult Drain::copy(const AttemptKey& key, int64_t now_ns, std::atomic<uint64
     Pause& pause = wanted_[key].pause;
     // The process that has taken the copy shall have time to end it.
     if (result.status.code() == Code::busy) pause.length_ns = kLongestDrainPauseNs;
-    pause.extend(now_ns);
-    if (result.ends_all && options_.keeps_going()) close_roots(now_ns);
+    pause.extend(options_.now_ns());
+    if (result.ends_all && options_.keeps_going()) close_roots();
     return result;
   }
   pause_ = {};
@@ -167,13 +169,15 @@ CopyResult Drain::copy(const AttemptKey& key, int64_t now_ns, std::atomic<uint64
   return result;
 }
 
-Status Drain::apply_rules(int64_t now_ns, Collected* collected) {
+Status Drain::apply_rules(Collected* collected) {
   if (!options_.retention.any()) return ok_status();
   storage::Storage& target = *target_->storage;
+  storage::LeaseWatch::Reading read{options_.now_ns()};
   auto plan = storage::plan_retention(target, options_.retention, unix_time_now_ns(), &known_);
   SHOAL_RETURN_IF_ERROR(plan.status());
+  read.ended_ns = options_.now_ns();
   const int64_t ttl_ns = int64_t{options_.lease_ttl_ms} * 1'000'000;
-  for (const storage::Mark& ended : leases_.ended(now_ns, ttl_ns, plan->leases)) {
+  for (const storage::Mark& ended : leases_.ended(read, ttl_ns, plan->leases)) {
     SHOAL_RETURN_IF_ERROR(storage::remove_mark(target, storage::MarkKind::pin, ended.name));
   }
   Collector collector(*target_, {.wait = false});

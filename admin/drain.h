@@ -35,6 +35,7 @@ struct DrainOptions {
   unsigned jobs = kDefaultCopyJobs;    // files in flight
   uint32_t lease_ttl_ms = CollectorOptions().lease_ttl_ms;
   std::function<bool()> keeps_going = [] { return true; };  // any thread; false ends a copy
+  std::function<int64_t()> now_ns = monotonic_now_ns;
 };
 
 // What a look at the source has found since the look before.
@@ -43,9 +44,10 @@ struct DrainNews {
   std::vector<AttemptKey> lost;
   uint64_t passed_over = 0;  // checkpoints that the rules of the target would not keep
   std::vector<std::pair<AttemptKey, Status>> unreadable;  // at the source; each is reported once
+  size_t unreadable_now = 0;                              // also those reported before
 };
 
-// One thread. `now_ns` is of a monotonic clock.
+// One thread.
 class Drain {
  public:
   using Open = std::function<Result<OpenRoot>()>;
@@ -56,14 +58,14 @@ class Drain {
         options_(std::move(options)) {}
 
   // Finds out what is to be copied. After an error the caller waits until resumes_at_ns().
-  Result<DrainNews> look(int64_t now_ns);
+  Result<DrainNews> look();
   // The newest checkpoint to copy now. nullopt: there is none, or the pause after its failure has not ended.
-  std::optional<AttemptKey> next(int64_t now_ns) const;
+  std::optional<AttemptKey> next() const;
   // Copies what next() returned. A failed copy is tried again after a pause.
-  CopyResult copy(const AttemptKey& key, int64_t now_ns, std::atomic<uint64_t>* bytes_done);
+  CopyResult copy(const AttemptKey& key, std::atomic<uint64_t>* bytes_done);
   // Deletes from the target what its rules do not keep, and ends the leases of processes that have ended.
   // REQUIRES: a look has succeeded, and no copy has failed with `ends_all` since.
-  Status apply_rules(int64_t now_ns, Collected* collected);
+  Status apply_rules(Collected* collected);
 
   // Until then a root that failed is left alone.
   int64_t resumes_at_ns() const { return resumes_at_ns_; }
@@ -86,7 +88,7 @@ class Drain {
   };
 
   Status open_roots();
-  void close_roots(int64_t now_ns);
+  void close_roots();
   Status find_new(const storage::AttemptNames& names, DrainNews* news);
   Status want(const AttemptKey& key);
   void pass_over_what_no_rule_keeps(DrainNews* news);

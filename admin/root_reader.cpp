@@ -120,6 +120,10 @@ int64_t unix_time_now_ns() {
   return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
+int64_t monotonic_now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
 uint64_t file_bytes_of(const storage::Manifest& manifest) {
   uint64_t bytes = 0;
   for (const storage::FileEntry& file : manifest.files) bytes += file.size;

@@ -50,6 +50,7 @@ const storage::AttemptView* newest_checkpoint(const std::vector<storage::Attempt
 Status check_reads_back(const storage::AttemptView* newest);
 
 int64_t unix_time_now_ns();
+int64_t monotonic_now_ns();
 
 uint64_t file_bytes_of(const storage::Manifest& manifest);
 // "1 file", "2 files"; `things` is the plural if it is not thing + "s".

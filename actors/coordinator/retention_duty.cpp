@@ -42,7 +42,7 @@ void RetentionDuty::start_pass(EffectWriter& out) {
 
 void RetentionDuty::planned(TimeNs now, const storage::RetentionPlan& plan, EffectWriter& out) {
   for (const storage::Mark& lease :
-       leases_.ended(now, config_.timeouts.lease_ttl_ms * kMillisecond, plan.leases)) {
+       leases_.ended({now, now}, config_.timeouts.lease_ttl_ms * kMillisecond, plan.leases)) {
     out.info("pin " + lease.name + " on " + to_string(lease.key) + " (" + lease.note + ") has ended");
     operations_.start(operation::RemovePin{lease.name, std::nullopt}, out,
                       [](TimeNs, Result<operation::Done> result, EffectWriter& then_out) {

@@ -73,10 +73,6 @@ constexpr const char* kDrainFooter =
     "could\n"
     "not begin.";
 
-int64_t drain_clock_ns() {
-  return DrainClock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
 std::string_view drained_state(admin::CopyResult::Outcome outcome) {
   switch (outcome) {
     case admin::CopyResult::Outcome::copied:
@@ -153,21 +149,20 @@ class Draining {
 
   // Returns whether it has copied, or tried to.
   bool act() {
-    const int64_t now_ns = drain_clock_ns();
-    if (now_ns < drain_.resumes_at_ns()) return false;
-    auto news = drain_.look(now_ns);
+    if (admin::monotonic_now_ns() < drain_.resumes_at_ns()) return false;
+    auto news = drain_.look();
     is_looked_ = news.ok();
     if (!news.ok()) return complain("look", news.status().to_string()), false;
     told_.erase("look");
     report_news(*news);
-    if (!std::exchange(has_begun_, true)) apply_rules(now_ns);
-    const auto key = drain_.next(now_ns);
+    if (!std::exchange(has_begun_, true)) apply_rules();
+    const auto key = drain_.next();
     if (!key) return false;
-    copy(*key, now_ns);
+    copy(*key);
     return true;
   }
 
-  void copy(const AttemptKey& key, int64_t now_ns) {
+  void copy(const AttemptKey& key) {
     std::atomic<uint64_t> bytes_done{0};
     const auto begun = DrainClock::now();
     admin::CopyResult result;
@@ -178,17 +173,17 @@ class Draining {
                                human_bytes(static_cast<uint64_t>(bytes_done / std::max(seconds, 0.001))));
           },
           command_.progress);
-      result = drain_.copy(key, now_ns, &bytes_done);
+      result = drain_.copy(key, &bytes_done);
     }
     if (result.outcome == admin::CopyResult::Outcome::failed && Interrupts::signal_number() != 0) return;
     if (result.ends_all) is_looked_ = false;  // the roots are opened again
     report_copy(key, result, std::chrono::duration<double>(DrainClock::now() - begun).count());
-    if (result.outcome == admin::CopyResult::Outcome::copied) apply_rules(now_ns);
+    if (result.outcome == admin::CopyResult::Outcome::copied) apply_rules();
   }
 
-  void apply_rules(int64_t now_ns) {
+  void apply_rules() {
     admin::Collected collected;
-    Status applied = drain_.apply_rules(now_ns, &collected);
+    Status applied = drain_.apply_rules(&collected);
     for (const auto& [what, why] : collected.failed) {
       if (applied.ok()) applied = why.with_context(what);
     }
@@ -204,8 +199,8 @@ class Draining {
 
   void report_news(const admin::DrainNews& news) {
     for (const AttemptKey& key : news.lost) report_lost(key);
+    has_unreadable_ = news.unreadable_now != 0;
     for (const auto& [key, why] : news.unreadable) {
-      has_unreadable_ = true;
       complain(to_string(key), fmt::format("{} is not copied: {}", to_string(key), why.to_string()));
       add_checkpoint(key, "failed")["cause"] = why.message();
     }

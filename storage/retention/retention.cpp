@@ -269,16 +269,16 @@ Result<RetentionPlan> plan_retention(Storage& storage, const RetentionPolicy& po
   return plan;
 }
 
-std::vector<Mark> LeaseWatch::ended(int64_t now_ns, int64_t ttl_ns, const std::vector<Mark>& leases) {
+std::vector<Mark> LeaseWatch::ended(const Reading& read, int64_t ttl_ns, const std::vector<Mark>& leases) {
   std::map<std::string, Seen> seen;
   std::vector<Mark> out;
   for (const Mark& lease : leases) {
-    Seen now = {lease.counter, now_ns};
+    Seen now = {lease.counter, read.ended_ns};
     if (auto before = seen_.find(lease.name);
         before != seen_.end() && before->second.counter == lease.counter) {
       now.since_ns = before->second.since_ns;
     }
-    if (now_ns - now.since_ns >= ttl_ns) out.push_back(lease);
+    if (read.began_ns - now.since_ns >= ttl_ns) out.push_back(lease);
     seen.emplace(lease.name, now);
   }
   seen_ = std::move(seen);

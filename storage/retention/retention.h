@@ -102,9 +102,13 @@ Status remove_remains(Storage& storage, const std::string& folder);
 // Detects expired leases by the clock of one observer.
 class LeaseWatch {
  public:
-  // Takes the leases of one listing at `now_ns` (monotonic). Returns those whose counters have not changed
-  // for `ttl_ns`.
-  std::vector<Mark> ended(int64_t now_ns, int64_t ttl_ns, const std::vector<Mark>& leases);
+  // When a listing was read, by a monotonic clock. It takes long if the storage is slow; what a lease did
+  // before it was read counts for it, and what it did afterwards nobody has seen.
+  struct Reading {
+    int64_t began_ns = 0, ended_ns = 0;
+  };
+  // Takes the leases of one listing. Returns those whose counters have not changed for `ttl_ns`.
+  std::vector<Mark> ended(const Reading& read, int64_t ttl_ns, const std::vector<Mark>& leases);
 
  private:
   struct Seen {

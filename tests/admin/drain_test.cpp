@@ -32,6 +32,7 @@ class DrainTest : public ::testing::Test {
   }
   // A process that begins.
   Drain begin(DrainOptions options = {}) {
+    options.now_ns = [this] { return now_ns_; };
     return Drain([this] { return open(source_, is_source_down_, kSourceId); },
                  [this] { return open(target_, is_target_down_, target_id_); }, std::move(options));
   }
@@ -43,18 +44,18 @@ class DrainTest : public ::testing::Test {
   std::vector<uint64_t> run(Drain& drain) {
     std::vector<uint64_t> steps;
     for (;;) {
-      auto news = drain.look(now_ns_);
+      auto news = drain.look();
       EXPECT_OK(news.status());
       if (!news.ok()) return steps;
       passed_over_ += news->passed_over;
       for (const AttemptKey& key : news->lost) lost_.push_back(key.step);
-      const auto key = drain.next(now_ns_);
+      const auto key = drain.next();
       if (!key) return steps;
-      last_ = drain.copy(*key, now_ns_, &bytes_done_);
+      last_ = drain.copy(*key, &bytes_done_);
       steps.push_back(key->step);
       if (last_.outcome == Outcome::failed) return steps;
       Collected collected;
-      EXPECT_OK(drain.apply_rules(now_ns_, &collected));
+      EXPECT_OK(drain.apply_rules(&collected));
       EXPECT_THAT(collected.failed, IsEmpty());
     }
   }
@@ -142,8 +143,8 @@ TEST_F(DrainTest, DoesNotTryAgainWhatTheTargetHasDeletedForEver) {
   const storage::Tombstone gone{storage::Tombstone::Reason::deleted, "old"};
   ASSERT_OK(storage::mark_deleted(*target_, {key_of(2), nonce_of(2), kTargetId, 1, gone}).status());
   Drain drain = begin();
-  ASSERT_OK(drain.look(now_ns_).status());
-  EXPECT_EQ(drain.copy(key_of(2), now_ns_, &bytes_done_).outcome, Outcome::deleted_there);
+  ASSERT_OK(drain.look().status());
+  EXPECT_EQ(drain.copy(key_of(2), &bytes_done_).outcome, Outcome::deleted_there);
   EXPECT_THAT(run(drain), ElementsAre(1));
   EXPECT_EQ(drain.pending(), 0u);
 }
@@ -151,8 +152,8 @@ TEST_F(DrainTest, DoesNotTryAgainWhatTheTargetHasDeletedForEver) {
 TEST_F(DrainTest, ReportsWhatTheSourceHasDeletedBeforeItWasCopied) {
   for (uint64_t step : {1, 2}) commit(step);
   Drain drain = begin();
-  ASSERT_OK(drain.look(now_ns_).status());
-  ASSERT_EQ(drain.copy(key_of(2), now_ns_, &bytes_done_).outcome, Outcome::copied);
+  ASSERT_OK(drain.look().status());
+  ASSERT_EQ(drain.copy(key_of(2), &bytes_done_).outcome, Outcome::copied);
   delete_at_source(1);
   EXPECT_THAT(run(drain), IsEmpty());
   EXPECT_THAT(lost_, ElementsAre(1));
@@ -161,7 +162,7 @@ TEST_F(DrainTest, ReportsWhatTheSourceHasDeletedBeforeItWasCopied) {
 TEST_F(DrainTest, WhatTheRulesOfTheTargetWouldNotKeepIsNotReportedAsLost) {
   commit(1);
   Drain drain = begin({.retention = {.keep_last = 1}});
-  ASSERT_OK(drain.look(now_ns_).status());
+  ASSERT_OK(drain.look().status());
   commit(2);
   delete_at_source(1);
   EXPECT_THAT(run(drain), ElementsAre(2));
@@ -174,15 +175,15 @@ TEST_F(DrainTest, TriesARootThatCannotBeReachedAgainAfterPausesThatDouble) {
   is_target_down_ = true;
   Drain drain = begin();
   for (int64_t pause : {1, 2, 4, 8, 16, 32, 60, 60}) {
-    EXPECT_EQ(drain.look(now_ns_).status().code(), Code::unavailable);
-    EXPECT_EQ(drain.next(now_ns_), std::nullopt);
+    EXPECT_EQ(drain.look().status().code(), Code::unavailable);
+    EXPECT_EQ(drain.next(), std::nullopt);
     EXPECT_EQ(drain.resumes_at_ns() - now_ns_, pause * kSecond);
     now_ns_ = drain.resumes_at_ns();
   }
   is_target_down_ = false;
   EXPECT_THAT(run(drain), ElementsAre(1));
   is_source_down_ = true;
-  EXPECT_EQ(drain.look(now_ns_).status().code(), Code::unavailable);
+  EXPECT_EQ(drain.look().status().code(), Code::unavailable);
   EXPECT_EQ(drain.resumes_at_ns() - now_ns_, kSecond) << "a copy has succeeded since";
   is_source_down_ = false;
   commit(2);
@@ -199,7 +200,7 @@ TEST_F(DrainTest, FollowsANewSourceInThePlaceOfTheOld) {
   commit(1);
   EXPECT_THAT(run(drain), ElementsAre(1));
   commit(2);
-  ASSERT_OK(drain.look(now_ns_).status());
+  ASSERT_OK(drain.look().status());
   source = &made_again;
   id = nonce_of(80);
   ASSERT_OK(storage::open_root(*made_again, true, id).status());
@@ -238,7 +239,7 @@ TEST_F(DrainTest, ADamagedCheckpointDoesNotHoldOthersUp) {
   EXPECT_EQ(drain.pending(), 1u);
   drain.forget_failures();
   EXPECT_EQ(drain.untried(), 1u);
-  EXPECT_EQ(drain.next(now_ns_), key_of(2));
+  EXPECT_EQ(drain.next(), key_of(2));
 }
 
 // An unmounted mount point is an empty folder, in which another root could be made.
@@ -250,7 +251,7 @@ TEST_F(DrainTest, DoesNotTakeAnotherRootForTheTargetAfterAFailure) {
   target_.files.set_capacity(~uint64_t{0});
   target_id_ = nonce_of(99);
   now_ns_ += kSecond;
-  const Status looked = drain.look(now_ns_).status();
+  const Status looked = drain.look().status();
   EXPECT_EQ(looked.code(), Code::refused);
   EXPECT_THAT(looked.message(), HasSubstr("is the storage mounted?"));
 }
@@ -273,6 +274,69 @@ TEST_F(DrainTest, EndsTheLeaseOfAProcessThatWasKilled) {
     EXPECT_THAT(run(drain), ElementsAre(step));
   }
   EXPECT_THAT(at_target(), ElementsAre(4));
+}
+
+// Regression: the time of the lease was that of the begin of a copy, so that a lease seen at its end was as
+// old as the copy was long.
+TEST_F(DrainTest, KeepsALeaseThatBeganDuringALongCopy) {
+  commit(1);
+  bool is_slow = false;
+  Drain drain = begin({.retention = {.keep_last = 1}, .jobs = 1, .lease_ttl_ms = 60'000, .keeps_going = [&] {
+                         if (is_slow) now_ns_ += 300 * kSecond;
+                         return true;
+                       }});
+  EXPECT_THAT(run(drain), ElementsAre(1));
+  commit(2);
+  is_slow = true;
+  ASSERT_OK(drain.look().status());
+  ASSERT_EQ(drain.copy(key_of(2), &bytes_done_).outcome, Outcome::copied);
+  is_slow = false;
+  ASSERT_TRUE(
+      storage::create_mark(*target_, storage::MarkKind::pin,
+                           {storage::pin_name(nonce_of(3)), key_of(1), true, 1, "a load", 1, nonce_of(3)})
+          .ok());
+  Collected collected;
+  EXPECT_OK(drain.apply_rules(&collected));
+  now_ns_ += kSecond;
+  commit(3);
+  EXPECT_THAT(run(drain), ElementsAre(3));
+  EXPECT_EQ(storage::list_marks(*target_, storage::MarkKind::pin)->marks.size(), 1u);
+}
+
+TEST_F(DrainTest, ThePauseAfterALongCopyThatFailedBeginsAtItsEnd) {
+  commit(1);
+  bool is_full = false;
+  Drain drain = begin({.jobs = 1, .keeps_going = [&] {
+                         if (!std::exchange(is_full, true)) now_ns_ += 300 * kSecond;
+                         target_.files.set_capacity(target_.files.used_bytes());
+                         return true;
+                       }});
+  ASSERT_OK(drain.look().status());
+  ASSERT_EQ(drain.copy(key_of(1), &bytes_done_).outcome, Outcome::failed);
+  target_.files.stop_failing();
+  EXPECT_EQ(drain.resumes_at_ns(), now_ns_ + kSecond);
+  ASSERT_OK(drain.look().status());
+  EXPECT_EQ(drain.next(), std::nullopt);
+  now_ns_ += kSecond;
+  EXPECT_EQ(drain.next(), key_of(1));
+}
+
+TEST_F(DrainTest, WhatCouldNotBeReadForAWhileIsCopiedLater) {
+  commit(1);
+  const std::string manifest = storage::decision_path(key_of(1));
+  source_.files.flip_bit(manifest, 0);
+  Drain drain = begin();
+  auto news = drain.look();
+  ASSERT_OK(news.status());
+  EXPECT_EQ(news->unreadable.size(), 1u);
+  EXPECT_EQ(news->unreadable_now, 1u);
+  news = drain.look();
+  EXPECT_EQ(news->unreadable.size(), 0u) << "it is reported once";
+  EXPECT_EQ(news->unreadable_now, 1u);
+  source_.files.flip_bit(manifest, 0);
+  news = drain.look();
+  EXPECT_EQ(news->unreadable_now, 0u);
+  EXPECT_THAT(run(drain), ElementsAre(1));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 constexpr int64_t kNowS = 1'700'100'000;
 constexpr int64_t kDueNs = kNowS * 1'000'000'000;
@@ -290,14 +291,24 @@ TEST(Leases, EndWhenTheirCounterStandsStill) {
   LeaseWatch watch;
   const int64_t ttl = 100;
   Mark moving = pin_of(1, {1, 10, 1}, true), still = pin_of(2, {1, 10, 1}, true);
-  EXPECT_THAT(watch.ended(0, ttl, {moving, still}), IsEmpty());
+  EXPECT_THAT(watch.ended({0, 0}, ttl, {moving, still}), IsEmpty());
   ++moving.counter;
-  EXPECT_THAT(watch.ended(99, ttl, {moving, still}), IsEmpty());
-  auto ended = watch.ended(100, ttl, {moving, still});
+  EXPECT_THAT(watch.ended({99, 99}, ttl, {moving, still}), IsEmpty());
+  auto ended = watch.ended({100, 100}, ttl, {moving, still});
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].name, still.name);
-  EXPECT_THAT(watch.ended(150, ttl, {}), IsEmpty());
-  EXPECT_THAT(watch.ended(500, ttl, {moving}), IsEmpty()) << "it was away: what it did meanwhile nobody saw";
+  EXPECT_THAT(watch.ended({150, 150}, ttl, {}), IsEmpty());
+  EXPECT_THAT(watch.ended({500, 500}, ttl, {moving}), IsEmpty())
+      << "it was away: what it did meanwhile nobody saw";
+}
+
+TEST(Leases, DoNotAgeWhileASlowStorageIsRead) {
+  LeaseWatch watch;
+  const int64_t ttl = 100;
+  const Mark lease = pin_of(1, {1, 10, 1}, true);
+  EXPECT_THAT(watch.ended({0, 150}, ttl, {lease}), IsEmpty());
+  EXPECT_THAT(watch.ended({160, 290}, ttl, {lease}), IsEmpty()) << "it was perhaps read at 150 and at 160";
+  EXPECT_THAT(watch.ended({250, 260}, ttl, {lease}), SizeIs(1));
 }
 
 }  // namespace
