@@ -95,10 +95,15 @@ def is_array(value: typing.Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+UNHELD = "unheld"
+
+
 def kind_of(value: typing.Any) -> str:
-    """What the structure of a checkpoint names an array: numpy, scalar (of numpy) or torch."""
+    """What the structure of a checkpoint names an array: numpy, scalar (of numpy) or torch. It is unheld if
+    this rank has no part of the array, and so does not know which of them it is; earlier versions wrote torch
+    then."""
     if isinstance(value, Boxes):
-        return kind_of(value.parts[0][1]) if value.parts else "torch"
+        return kind_of(value.parts[0][1]) if value.parts else UNHELD
     if isinstance(value, np.ndarray):
         return "numpy"
     return "scalar" if isinstance(value, np.generic) else "torch"

@@ -151,7 +151,7 @@ def _is_traversed(node: _tree.Json) -> bool:
         return False
     for child in node["list"]:
         if isinstance(child, str):
-            if child in ("torch", "numpy", "scalar"):
+            if child in ("torch", "numpy", "scalar", _arrays.UNHELD):
                 return True
         elif "alias" in child or "dict" in child or "items" in child or _is_traversed(child):
             return True

@@ -535,9 +535,12 @@ def _list_names(node: Json, path: tuple[typing.Any, ...], out: dict[str, tuple[J
 
 def _merged(a: Json, b: Json) -> Json:
     """All that either has; what both have in different ways is that of `a`, or an alias: to a rank that has
-    no element of an array, an alias may look like an array of its own."""
+    no element of an array, an alias may look like an array of its own. Of an array, the kind is that of a
+    rank that holds a part."""
     of_a, of_b = dict(_children(a)), dict(_children(b))
     if isinstance(a, str) and isinstance(b, dict) and "alias" in b:
+        return b
+    if a == _arrays.UNHELD and isinstance(b, str):
         return b
     if a == b or not of_b or not isinstance(a, dict):
         return a

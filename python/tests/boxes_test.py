@@ -106,6 +106,29 @@ def test_an_array_that_no_rank_holds_is_warned_of_once(checkpointer, caplog):
     assert len(found) == 1 and "step 1 has no value 'x'" in found[0]
 
 
+@pytest.mark.parametrize("holder", [0, 1])
+def test_a_rank_without_a_part_does_not_say_whose_array_it_is(root, holder):
+    """It said that the array is one of torch, and the load gave a tensor to a program of numpy."""
+    root.mkdir()
+    whole = np.arange(4.0)
+    names = [f"x{i}" for i in range(8)]  # the order of the structures of the ranks depends on their hashes
+    ranks = [shoal.Checkpointer(root, rank=rank, world_size=2, job_id="two") for rank in range(2)]
+    for step in range(len(names)):
+        handles = []
+        for rank, checkpointer in enumerate(ranks):
+            parts = [((0,), whole)] if rank == holder else []
+            state = {name: shoal.boxes((4,), parts) for name in names[: step + 1]}
+            handles.append(checkpointer.save(step + 1, state))
+        for handle in handles:
+            handle.committed(20)
+    for step in range(len(names)):
+        loaded = ranks[0].load(step + 1)
+        assert {type(value) for value in loaded.values()} == {np.ndarray}, step
+        np.testing.assert_array_equal(loaded["x0"], whole)
+    for checkpointer in ranks:
+        checkpointer.close()
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_flat_shards_are_loaded_as_any_other_sharding(root, python_environment, ranks):
     pytest.importorskip("torch")
