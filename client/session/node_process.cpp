@@ -235,6 +235,7 @@ Result<std::unique_ptr<local::LocalSocket>> NodeFinder::try_once(bool may_start)
   Result<std::unique_ptr<local::LocalSocket>> socket = local::LocalSocket::connect(socket_file_);
   if (socket.ok() || socket.status().code() != Code::unavailable) return socket;
   if (may_start && options_.start_node && Clock::now() >= next_candidate_) {
+    SHOAL_RETURN_IF_ERROR(local::make_runtime_folder());  // it may have been cleaned up, as /tmp is
     SHOAL_RETURN_IF_ERROR(start_node(options_, paths_.log_file, generation_));
     candidate_pause_ = std::clamp(2 * candidate_pause_, kFirstCandidatePause, kLastCandidatePause);
     next_candidate_ = Clock::now() + candidate_pause_;

@@ -11,6 +11,7 @@
 #include "client/launch/environment.h"
 #include "client/launch/own_address.h"
 #include "client/session/node_process.h"
+#include "local/status/node_query.h"
 #include "tests/client/fake_node.h"
 
 namespace shoal::client {
@@ -122,6 +123,20 @@ TEST(Open, SaysWhatTheNextNodeLoggedWhereTheOneOfAnotherRunHasEnded) {
   const Status status = opening.get().status();
   EXPECT_THAT(status.message(), HasSubstr("found no node on this host"));
   EXPECT_THAT(status.message(), HasSubstr("no space left"));
+}
+
+// Regression: a trainer whose runtime folder somebody had cleaned up, as /tmp is, got no other node.
+TEST(Open, StartsTheNextNodeInARuntimeFolderThatWasRemoved) {
+  TemporaryRoot root;
+  CheckpointerOptions options = options_in(root);
+  options.node_program = "/bin/true";
+  NodeFinder finder = NodeFinder::make(options).value();
+  const local::NodePaths paths = local::node_paths(root.path()).value();
+  std::filesystem::remove_all(local::runtime_folder());
+  EXPECT_EQ(finder.try_once(true).status().code(), Code::unavailable);
+  EXPECT_TRUE(std::filesystem::exists(paths.log_file));
+  EXPECT_EQ(std::filesystem::status(local::runtime_folder()).permissions(),
+            std::filesystem::perms::owner_all);
 }
 
 TEST(Open, NamesAProgramThatCannotRun) {
