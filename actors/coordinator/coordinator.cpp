@@ -292,10 +292,14 @@ void Coordinator::on_first_roster(FirstRosterTrigger trigger) {
 void Coordinator::consider_first_roster(EffectWriter& out) {
   if (!gathers_layouts() || !gathering_.complete() || !gathering_.take_news()) return;
   auto world = gathering_.make_world();
-  if (!world.ok()) {
+  // A rank may be further than others. A roster of layouts of different saves would be that of no save, and
+  // ranks that planned by it would lose their saves.
+  if (!world.ok() || gathering_.has_changed()) {
     on_first_roster(FirstRosterTrigger::layouts_contradict);
-    out.warning("cannot make a roster of the layouts that the ranks have declared: " +
-                world.status().message());
+    if (!world.ok()) {
+      out.warning("cannot make a roster of the layouts that the ranks have declared: " +
+                  world.status().message());
+    }
     for (auto& [key, attempt] : attempts_) consider(attempt, out);  // each has layouts of its own
     return;
   }

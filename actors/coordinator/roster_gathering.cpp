@@ -47,8 +47,8 @@ Status RosterGathering::add(const wire::JoinRanks& message) {
                     name + " is on host " + known->second.host + " and on host " + message.host);
     }
     if (known->second.layout_id == rank.layout_id) continue;
-    has_news_ = true;
-    known->second.layout_id = rank.layout_id;  // the rank has declared another layout since
+    has_news_ = has_changed_ = true;
+    known->second.layout_id = rank.layout_id;
     layouts_.try_emplace(rank.layout_id);
     forget_unnamed_layouts();
   }

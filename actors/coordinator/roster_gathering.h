@@ -27,6 +27,9 @@ class RosterGathering {
   bool complete() const;  // every rank has declared a layout, and every layout is here
   // Whether a rank has declared a layout, or one has arrived, since the last call.
   bool take_news() { return std::exchange(has_news_, false); }
+  // Whether a rank has declared another layout since its first one. The layouts of the ranks may then be
+  // those of different saves.
+  bool has_changed() const { return has_changed_; }
   const SaveOptions& options() const { return *options_; }
   uint32_t world_size() const { return world_size_; }
   size_t ranks_known() const { return ranks_.size(); }
@@ -51,6 +54,7 @@ class RosterGathering {
   base::PagedMap<Rank, Known> ranks_;
   std::map<LayoutId, LayoutPtr> layouts_;  // that ranks have declared; null: not sent yet
   bool has_news_ = false;
+  bool has_changed_ = false;
 };
 
 }  // namespace shoal::actors

@@ -42,8 +42,8 @@ using TermMachine = base::StateMachine<kTermTransitions>;
 enum class FirstRosterState : uint8_t {
   reading,       // The coordinator reads from the root whether an earlier one has published a roster.
   gathering,     // The root has none. The coordinator gathers the layouts of all ranks.
-  contradicted,  // The layouts that the ranks declared first make no roster. The first save whose layouts do
-                 // makes it, or ranks declare others.
+  contradicted,  // The layouts that the ranks declared make no roster, or may be those of different saves,
+                 // because a rank has declared another one since. The first save whose layouts fit makes it.
   publishing,    // Every rank has joined. The coordinator publishes the roster.
   known,         // The generation has a roster.
   refused,       // No roster can be made. Every node that joins is rejected.

@@ -174,6 +174,10 @@ class Planner final : public Role {
     if (attached == clients_.end()) return;
     const Rank rank = attached->second;
     LocalRank& local = ranks_[rank];
+    // The coordinator must learn that the layouts of this rank are those of different saves.
+    if (local.layout && local.layout->id() != report.layout->id() && !world_ && !local.is_named) {
+      join(now, out);
+    }
     local.layout = report.layout;
     received_before_.put(report.layout->id(), report.layout);
     local.options = report.options;

@@ -122,6 +122,27 @@ TEST_F(AJob, WithLayoutsThatMakeNoRosterAbortsByNameAtOnceAndGoesOnWhenTheyDo) {
   expect_committed(3);
 }
 
+// The first roster had the layout of a later save of one rank beside those of the first save of the others.
+TEST(AJobOneOfWhoseRanksRunsAheadOfTheFirstRoster, CommitsTheSavesBeforeItsChange) {
+  for (const TimeNs between : {TimeNs(0), 20 * kMillisecond, kSecond}) {
+    sim::ChangingJob job({kShared, kShared, kShared, kShared}, 0);
+    for (uint64_t step : {1, 2}) job.save(0, step, kShared);
+    job.run_for(between);
+    job.save(0, 3, kPlain);
+    job.run_for(kSecond);
+    for (uint64_t step : {1, 2}) {
+      for (Rank rank : {1u, 2u, 3u}) job.save(rank, step, kShared);
+    }
+    job.run_for(3 * kSecond);
+    for (Rank rank : {1u, 2u, 3u}) job.save(rank, 3, kPlain);
+    job.run_for(3 * kSecond);
+    for (uint64_t step : {1, 2, 3}) {
+      EXPECT_EQ(job.outcome(step), Code::ok) << between << ": " << job.cause(step);
+    }
+    for (uint64_t step : {1, 2, 3}) job.expect_loadable(step);
+  }
+}
+
 // All saves of such a run were refused, also those whose layouts fit.
 TEST(AJobWhoseFirstLayoutsMakeNoRoster, AbortsByNameAtOnceAndGoesOnWhenTheyDo) {
   sim::ChangingJob job({kMomentum, kMomentum, kPlain, kMomentum});

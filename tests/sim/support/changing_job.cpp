@@ -1,6 +1,7 @@
 #include "tests/sim/support/changing_job.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace shoal::sim {
 namespace {
@@ -35,13 +36,15 @@ actors::NodeConfig ChangingJob::facts(uint32_t generation) const {
   return facts;
 }
 
-ChangingJob::ChangingJob(const std::array<Holding, kRanks>& holdings) : holding_(holdings) {
+ChangingJob::ChangingJob(const std::array<Holding, kRanks>& holdings, uint32_t declaring)
+    : holding_(holdings) {
   start_coordinator();
   for (uint32_t of_host : {0u, 1u}) nodes_[of_host] = add_node(of_host);
   for (Rank rank = 0; rank < kRanks; ++rank) {
     trainers_[rank] = std::make_unique<VirtualTrainer>(host, nodes_[rank / 2], rank, kRanks,
                                                        layout_of(rank, holding_[rank]));
-    trainers_[rank]->declare();
+    has_declared_[rank] = rank < declaring;
+    if (has_declared_[rank]) trainers_[rank]->declare();
   }
   run_for(kPatience);
 }
@@ -73,6 +76,7 @@ void ChangingJob::kill_node_of(Rank rank) {
 void ChangingJob::save(Rank rank, uint64_t step, const Holding& holding) {
   VirtualTrainer& trainer = *trainers_[rank];
   trainer.listen();
+  if (!std::exchange(has_declared_[rank], true)) trainer.declare();
   if (!(holding_[rank] == holding)) trainer.change(layout_of(rank, holding));
   holding_[rank] = saved_[step][rank] = holding;
   trainer.save(step);

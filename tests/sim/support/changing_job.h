@@ -26,8 +26,9 @@ class ChangingJob {
   static constexpr uint32_t kRanks = 4;
   static constexpr actors::TimeNs kPatience = 2'000 * actors::kMillisecond;
 
-  // Node 0 only coordinates; nodes 1 and 2 have two ranks each. `holdings`: what the ranks declare at first.
-  explicit ChangingJob(const std::array<Holding, kRanks>& holdings = {});
+  // Node 0 only coordinates; nodes 1 and 2 have two ranks each. `holdings`: what the ranks declare at first,
+  // those below `declaring` at once, the others with their first save.
+  explicit ChangingJob(const std::array<Holding, kRanks>& holdings = {}, uint32_t declaring = kRanks);
 
   VirtualTrainer& trainer(Rank rank) { return *trainers_[rank]; }
   // Stages these values, and remembers what is saved at a step for expect_loadable.
@@ -55,6 +56,7 @@ class ChangingJob {
   std::array<size_t, 2> nodes_{};
   std::array<std::unique_ptr<VirtualTrainer>, kRanks> trainers_;
   std::array<Holding, kRanks> holding_{};
+  std::array<bool, kRanks> has_declared_{};
   std::map<uint64_t, std::array<Holding, kRanks>> saved_;
   uint32_t generation_ = 1;
 };
