@@ -93,11 +93,12 @@ class Reader {
     for (const local::LoadTarget& target : targets_) {
       if (target.kind == LayoutEntry::Kind::object) continue;
       const Bytes& bytes = bytes_.at(target.fqn);
-      const std::vector<bool>& came = came_.at(target.fqn);
+      const std::vector<char>& came = came_.at(target.fqn);
+      const ElementValues values(target.fqn, step);
       for (const Box& box : target.boxes) {
         for (uint64_t at = box.offsets[0]; at < box.offsets[0] + box.sizes[0]; ++at) {
-          if (!came[at]) return target.fqn + " lacks " + std::to_string(at);
-          if (std::to_integer<uint64_t>(bytes[at]) != (element_value(target.fqn, at, step) & 0xff)) {
+          if (came[at] == 0) return target.fqn + " lacks " + std::to_string(at);
+          if (std::to_integer<uint64_t>(bytes[at]) != (values[at] & 0xff)) {
             return target.fqn + " is wrong at " + std::to_string(at);
           }
         }
@@ -112,11 +113,11 @@ class Reader {
     if (target.kind == LayoutEntry::Kind::object) return;
     const uint64_t at = piece.box.offsets[0] + piece.piece_offset;
     Bytes& bytes = bytes_[target.fqn];
-    std::vector<bool>& came = came_[target.fqn];
+    std::vector<char>& came = came_[target.fqn];
     bytes.resize(target.shape[0]);
     came.resize(target.shape[0]);
     std::memcpy(bytes.data() + at, window_.data() + piece.slab_offset, piece.bytes);
-    std::fill_n(came.begin() + static_cast<std::ptrdiff_t>(at), piece.bytes, true);
+    std::memset(came.data() + at, 1, piece.bytes);
   }
 
   VirtualHost& host_;
@@ -129,7 +130,7 @@ class Reader {
   MutableByteView window_;
   std::vector<local::LoadTarget> targets_;
   std::map<std::string, Bytes> bytes_;
-  std::map<std::string, std::vector<bool>> came_;
+  std::map<std::string, std::vector<char>> came_;  // by byte: 1 if it has come
   std::optional<local::LoadDone> done_;
 };
 

@@ -45,12 +45,6 @@ const std::string& named(const Copies& copies, const std::string& fqn) {
 
 }  // namespace
 
-uint64_t element_value(const std::string& fqn, uint64_t index, uint64_t step) {
-  uint64_t mixed = xxh3_64(fqn) ^ (index * 0x9e3779b97f4a7c15ull) ^ (step * 0xc2b2ae3d27d4eb4full);
-  mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull;  // as SplitMix64 ends, so that each byte tells
-  return mixed ^ (mixed >> 32);
-}
-
 std::string object_value(const std::string& fqn, uint64_t step) {
   if (step == 0) return "";
   std::string value = fqn + " at step " + std::to_string(step);
@@ -74,9 +68,10 @@ Bytes VirtualTrainer::local_bytes(const LayoutEntry& entry, const Box& box, uint
   }
   const uint64_t element_bytes = dtype_bytes(entry.dtype).value();
   const std::string& name = named(copies_, entry.fqn);
+  const ElementValues values(name, step);
   Bytes bytes(box.elements() * element_bytes);
   for (uint64_t i = 0; i < box.elements(); ++i) {
-    const uint64_t value = element_value(name, global_index(box, entry.shape, i), step);
+    const uint64_t value = values[global_index(box, entry.shape, i)];
     for (uint64_t b = 0; b < element_bytes; ++b) {
       bytes[i * element_bytes + b] = static_cast<std::byte>(value >> (8 * b));
     }

@@ -10,12 +10,29 @@
 #include <string>
 #include <vector>
 
+#include "shoal/hash.h"
 #include "sim/bytes/virtual_host.h"
 
 namespace shoal::sim {
 
-// The value of an element. Its lowest bytes, as many as the dtype has, are the bytes of the element.
-uint64_t element_value(const std::string& fqn, uint64_t global_index, uint64_t step);
+// The value of each element of a tensor. Its lowest bytes, as many as the dtype has, are the bytes of the
+// element.
+class ElementValues {
+ public:
+  ElementValues(const std::string& fqn, uint64_t step)
+      : mixed_(xxh3_64(fqn) ^ (step * 0xc2b2ae3d27d4eb4full)) {}
+  uint64_t operator[](uint64_t global_index) const {
+    uint64_t mixed = mixed_ ^ (global_index * 0x9e3779b97f4a7c15ull);
+    mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull;  // as SplitMix64 ends, so that each byte tells
+    return mixed ^ (mixed >> 32);
+  }
+
+ private:
+  const uint64_t mixed_;
+};
+inline uint64_t element_value(const std::string& fqn, uint64_t global_index, uint64_t step) {
+  return ElementValues(fqn, step)[global_index];
+}
 std::string object_value(const std::string& fqn, uint64_t step);
 
 // By fqn: the name whose elements the value has. Other values have the elements of their own name.
