@@ -242,7 +242,7 @@ void Loader::on_roster(TimeNs now, const std::shared_ptr<const wire::LoadRoster>
         fail(now, load, roster.outcome, out);
       }
     }
-    return;
+    return consider_exchange(now, roster.id, out);
   }
   round.chosen = LoadChooser::Chosen{roster.key, roster.passed_over};
   round.roster = answer;
@@ -257,6 +257,7 @@ void Loader::on_roster(TimeNs now, const std::shared_ptr<const wire::LoadRoster>
     }
     hold(now, load, key, out);
   }
+  consider_exchange(now, roster.id, out);  // loads of an open checkpoint are planned already
 }
 
 void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter& out) {
@@ -276,7 +277,8 @@ void Loader::leave_round(TimeNs now, const LoadKey& id, Load& load, EffectWriter
 // Runs when every load of the round is planned.
 void Loader::consider_exchange(TimeNs now, const wire::LoadId& id, EffectWriter& out) {
   Round& round = rounds_.at(id);
-  if (!round.is(RoundState::planning) || round.loads.empty()) return;
+  if (!round.is(RoundState::planning)) return;
+  if (round.loads.empty()) return refuse_early(round, out);  // only loads that read directly are left
   if (round.planned.size() < round.loads.size()) return;
   request_gathering(now, id, out);
 }

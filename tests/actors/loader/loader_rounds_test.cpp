@@ -19,9 +19,9 @@ ChunkPtr chunk_of(uint64_t bytes) {
   return chunk;
 }
 
-LayoutPtr both_want() {
+LayoutPtr all_want(uint32_t ranks) {
   LayoutBuilder builder;
-  builder.add_tensor("weight", DType::f32, {8, 3}, Mesh::contiguous({2}), {Placement::replicate()});
+  builder.add_tensor("weight", DType::f32, {8, 3}, Mesh::contiguous({ranks}), {Placement::replicate()});
   return std::move(builder).build().value();
 }
 
@@ -36,7 +36,7 @@ class ALoader : public LoaderByItself {
     load.step = kLoadedKey.step;
     load.slab_id = 1;
     load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
-    load.sharing = local::Load::Sharing{LoadMethod::two_stage, rank, 2, 0, both_want(), {}};
+    load.sharing = local::Load::Sharing{LoadMethod::two_stage, rank, 2, 0, all_want(2), {}};
     from_client(kClient, load);
     pass(1000 * kMillisecond);
     EXPECT_TRUE(answer<operation::ListenToPeers>(OperationResult(address_of(rank))));
@@ -104,6 +104,27 @@ TEST(ALoaderThatIsAskedBeforeItBegins, SaysThatTheChunksCome) {
   EXPECT_LE(all, 12u * 5 / 2 + 1) << "it may never begin";
   loader.pass(4 * kDeadline);
   EXPECT_EQ(loader.sent<wire::ChunksPending>(kPeer).size(), all);
+}
+
+// Regression: it went on to announce the chunks for a minute, while another rank of its host still loaded.
+TEST(ALoaderThatIsAskedBeforeItBegins, SaysThatTheChunksDoNotComeOnceTheRankThatSharesHasLeft) {
+  ALoader loader(0);
+  local::Load other;  // begins after the coordinator has answered
+  other.request_id = 1;
+  other.latest = false;
+  other.step = kLoadedKey.step;
+  other.sharing = local::Load::Sharing{LoadMethod::two_stage, 1, 2, 0, all_want(2), {}};
+  other.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
+  other.slab_id = 1;
+  loader.from_client(kClient + 1, local::Slab{1, kMinWindowBytes});
+  loader.from_client(kClient + 1, other);
+  loader.receive(kPeer, RoleKind::loader, wire::ChunkRequest{kLoadOfStep, {5, 7}});
+  ASSERT_TRUE(loader.sent<wire::ChunksUnavailable>(kPeer).empty());
+  loader.handle(event::ClientLost{kClient});
+  ASSERT_EQ(loader.sent<wire::ChunksUnavailable>(kPeer).size(), 1u);
+  EXPECT_EQ(loader.sent<wire::ChunksUnavailable>(kPeer)[0].chunks, (std::vector<uint64_t>{5, 7}));
+  loader.pass(3 * kDeadline);
+  EXPECT_TRUE(loader.sent<wire::ChunksPending>(kPeer).empty());
 }
 
 // Regression: such a message was lost, and the sender kept chunks for a node that had read them itself.
@@ -211,7 +232,7 @@ TEST(ALoaderOfFewBytes, AsksAlsoIfItReadsNothing) {
   load.request_id = 1;
   load.step = kLoadedKey.step;
   load.latest = false;
-  load.sharing = local::Load::Sharing{LoadMethod::automatic, 0, 512, 0, both_want(), {}};
+  load.sharing = local::Load::Sharing{LoadMethod::automatic, 0, 512, 0, all_want(2), {}};
   host.from_client(kClient, load);
   host.pass(200 * kMillisecond);
   ASSERT_GE(host.sent<wire::JoinLoad>(kCoordinatorNode).size(), 1u);
@@ -222,6 +243,70 @@ TEST(ALoaderOfFewBytes, AsksAlsoIfItReadsNothing) {
       storage::Decision{kLoadedKey, storage::nonce_of(1), storage::nonce_of(77), 0,
                         storage::sample_manifest(kLoadedKey).manifest()}))));
   EXPECT_EQ(host.notified<local::LoadDone>(kClient).size(), 1u);
+}
+
+storage::Decision loaded_checkpoint() {
+  storage::Manifest manifest = storage::sample_manifest(kLoadedKey).manifest();
+  manifest.files.back() = {shard_file_name(3, 0), 4126, storage::nonce_of(103), 3, 0u};
+  return {kLoadedKey, storage::nonce_of(1), storage::nonce_of(77), 0, std::move(manifest)};
+}
+
+// Of a host with ranks 0 and 1 of three, that load one weight from a checkpoint that they keep open.
+class ALoaderOfTwoRanks : public LoaderByItself {
+ public:
+  ALoaderOfTwoRanks() {
+    for (Rank rank : {0u, 1u}) {
+      local::Load open;
+      open.request_id = 1;
+      open.latest = false;
+      open.step = kLoadedKey.step;
+      open.keeps_open = true;
+      from_client(kClient + rank, open);
+    }
+    storage::AttemptList list;
+    list.attempts.emplace_back();
+    list.attempts.back().key = kLoadedKey;
+    list.attempts.back().state = storage::AttemptInfo::State::committed;
+    while (answer<operation::ListAttemptsOfStep>(OperationResult(list))) {
+    }
+    EXPECT_TRUE(answer<operation::PinAttempt>(OperationResult(
+        std::make_shared<const storage::Mark>(storage::Mark{"a pin", kLoadedKey, true, 0, "", 0, {}}))));
+    while (answer<operation::ReadDecision>(
+        OperationResult(std::make_shared<const storage::Decision>(loaded_checkpoint())))) {
+    }
+  }
+  void load(Rank rank) {
+    const ClientId client = kClient + rank;
+    from_client(client, local::Slab{1, kMinWindowBytes});
+    local::Load load;
+    load.request_id = 2;
+    load.of = 1;
+    load.latest = false;
+    load.step = kLoadedKey.step;
+    load.slab_id = 1;
+    load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
+    load.sharing = local::Load::Sharing{LoadMethod::two_stage, rank, 3, 0, all_want(3), {}};
+    from_client(client, load);
+  }
+  // `members`: ranks that the coordinator knew of when it answered.
+  void receive_roster(const std::vector<wire::LoadMembers>& members) {
+    pass(1'000 * kMillisecond);
+    EXPECT_TRUE(answer<operation::ListenToPeers>(OperationResult(std::string("a:1"))));
+    const LayoutId group = sent<wire::JoinLoad>(kCoordinatorNode).at(0).ranks.at(0).layout_id;
+    receive(kCoordinatorNode, RoleKind::coordinator,
+            wire::LoadRoster{kLoadOfStep, {}, kLoadedKey, {group}, {"a:1", "b:1"}, members});
+  }
+};
+
+// Regression: the other rank waited until that one had loaded everything.
+TEST(ALoaderOfOpenCheckpoints, SharesThoughTheLastRankOfItsHostIsUnknownToItsPeers) {
+  ALoaderOfTwoRanks host;
+  host.load(0);
+  host.load(1);
+  host.receive_roster({{0, 1, 0, 0}, {2, 1, 1, 0}});
+  EXPECT_EQ(host.started<operation::ReadBatch>(), 1u) << "of the rank that reads directly";
+  EXPECT_EQ(host.taken("round", "awaiting_memory", "memory_granted"), 1u);
+  EXPECT_FALSE(host.sent_to.empty()) << "requests to the other host";
 }
 
 TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowOf) {
