@@ -237,7 +237,7 @@ void ShardWriter::obey(const AttemptKey& key, const storage::Decision& decision,
 }
 
 void ShardWriter::settle(const AttemptKey& key, bool committed, const std::string& cause, EffectWriter& out) {
-  has_seen_commit_ = has_seen_commit_ || committed;
+  has_seen_commit_ = has_seen_commit_ || (committed && saves_.at(key).began_here());
   const Others others = committed ? others_of_committed(saves_.at(key)) : Others();
   const Status late(Code::aborted, committed ? "what this rank staged before is committed" : cause);
   const std::string warning = committed ? cause : "";
@@ -300,6 +300,11 @@ std::vector<ClientId> ShardWriter::close_save(const AttemptKey& key, NodeSaveTri
   }
   std::erase_if(clients, [&](ClientId client) { return save.notified_undecided.contains(client); });
   return clients;
+}
+
+bool ShardWriter::is_closed_by_abort(const AttemptKey& key) const {
+  const auto outcome = decided_.find(key);
+  return outcome != decided_.end() && outcome->second.fate == NodeSaveState::aborted;
 }
 
 void ShardWriter::close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out) {

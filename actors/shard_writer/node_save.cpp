@@ -13,6 +13,11 @@ bool NodeSave::fail(std::optional<Rank> rank, Status why) {
   return true;
 }
 
+bool NodeSave::began_here() const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const auto& each) { return each.second.has_staged() && !each.second.offered_again; });
+}
+
 bool NodeSave::is_writing() const {
   return std::any_of(ranks.begin(), ranks.end(),
                      [](const auto& each) { return each.second.files_writing != 0; });

@@ -140,6 +140,9 @@ class NodeSave {
     auto found = ranks.find(rank);
     return found != ranks.end() && found->second.has_staged();
   }
+  // Whether a rank has staged here what it had offered to no node before. All ranks of this host that had not
+  // been told of a decision by then have staged here too, if the save is committed.
+  bool began_here() const;
   bool has_unpublished() const;  // mode rank-local: a rank's files are durable, its manifest is not
   bool all_published() const;    // mode rank-local: every rank of this node that takes part
   bool has_folder() const;       // one of them has durable files or a manifest in the folder of the attempt

@@ -29,25 +29,29 @@ constexpr uint64_t kListedInTurn = 4096;
 
 }  // namespace
 
-void ShardWriter::publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out) {
-  const NodeSave& save = saves_.at(key);
-  const RankSave& rank_save = save.ranks.at(rank);
-  if (save.has_failed() || save.is_deciding()) return;
-  const KnownWorlds::Known* known = rank_local_worlds_[rank].find(rank_save.roster_id);
-  SHOAL_CHECK(known != nullptr);  // the rank_save was planned by it
+std::shared_ptr<storage::RankManifest> ShardWriter::begin_manifest(const AttemptKey& key, Rank rank,
+                                                                   const KnownWorlds::Known& planned_by) {
   auto manifest = std::make_shared<storage::RankManifest>();
   manifest->key = key;
   manifest->rank = rank;
-  manifest->world_size = known->world->roster.world_size();
-  manifest->layout = known->world->layouts.front();
-  manifest->options = known->options;
+  manifest->world_size = planned_by.world->roster.world_size();
+  manifest->layout = planned_by.world->layouts.front();
+  manifest->options = planned_by.options;
+  return manifest;
+}
+
+void ShardWriter::publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out) {
+  NodeSave& save = saves_.at(key);
+  RankSave& rank_save = save.ranks.at(rank);
+  if (save.has_failed() || save.is_deciding()) return;
+  const std::shared_ptr<storage::RankManifest> manifest = std::exchange(rank_save.manifest, nullptr);
   manifest->user = or_none(rank_save.user);
   for (const wire::WrittenFile& file : rank_save.files) {
     manifest->files.push_back(
         {shard_file_name(rank, file.index), file.size, file.header_digest, rank, file.index});
     manifest->payload_bytes += file.payload_bytes;
   }
-  operations_.start(operation::PublishRankManifest{std::move(manifest)}, out,
+  operations_.start(operation::PublishRankManifest{manifest}, out,
                     [this, key, rank](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
                       published_rank_local(now, key, rank, result.status(), then_out);
                     });
@@ -211,8 +215,7 @@ void ShardWriter::look_at_set_again(TimeNs now, const AttemptKey& key, NodeSave&
 }
 
 void ShardWriter::sweep_rank_local(const AttemptKey& key, EffectWriter& out) {
-  auto outcome = decided_.find(key);
-  if (outcome == decided_.end() || outcome->second.fate != NodeSaveState::aborted) return;
+  if (!is_closed_by_abort(key)) return;
   operations_.start(operation::SweepAttempt{key}, out,
                     [key](TimeNs, Result<uint64_t> result, EffectWriter& then_out) {
                       const Code code = result.status().code();

@@ -16,6 +16,10 @@
 #include "local/messages/messages.h"
 #include "shoal/save_plan.h"
 
+namespace shoal::storage {
+struct RankManifest;
+}
+
 namespace shoal::actors {
 
 enum class RankSaveState : uint8_t {
@@ -119,12 +123,12 @@ class RankSave {
              UserMetadataPtr metadata, plan::ReplicaDigestsPtr digests);
 
   ClientId client = 0;  // the client whose slab holds the bytes
-  uint32_t slab_id = 0;
   bool slab_in_use = false;
   // The client that receives SlabFree and Decided: a later connection of the rank, if that offered the save
   // again.
   ClientId listener = 0;
-  uint32_t listener_slab_id = 0;
+  std::optional<uint32_t>
+      listener_slab_id;        // nullopt: it offered no slab, so that none of its slabs is freed
   bool offered_again = false;  // an earlier node may have reported it
   // Staged or Written. Null before it is staged, and after the slab is free.
   std::shared_ptr<const local::LocalMessage> message;
@@ -138,6 +142,10 @@ class RankSave {
   plan::PlannerPlan offer;     // in gathering: what the planner of the rank offers
   bool is_offer_sent = false;  // the node has sent the offer to the coordinator
   bool follows_planner = false;
+
+  // Mode rank-local, in writing: the manifest of the rank, without its files. The node may forget the world
+  // by which the rank was planned before it has written.
+  std::shared_ptr<storage::RankManifest> manifest;
 
   // From writing on.
   RosterId roster_id;

@@ -195,7 +195,7 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
     const Outcome known = closed->second;
     if (auto late = late_.find({key, rank}); late != late_.end() && late->second.slab_in_use) {
       late->second.listener = offered.client;  // the slab is still read, and is free afterwards
-      late->second.listener_slab_id = offered.slab_id.value_or(0);
+      late->second.listener_slab_id = offered.slab_id;
       if (late->second.is(RankSaveState::writing_committed)) return;  // notify_late_writer answers
     } else if (offered.slab_id) {
       out.to_client(offered.client, local::SlabFree{*offered.slab_id, key.step, key.attempt, std::nullopt});
@@ -218,14 +218,14 @@ void ShardWriter::on_offered_again(TimeNs now, const AttemptKey& key, Rank rank,
   }
   base::rare_path<"shard writer: a rank offers again what this node has">();
   RankSave& known = save.ranks.at(rank);
-  replace_listener(key, save, known, offered.client, offered.slab_id.value_or(0), out);
+  replace_listener(key, save, known, offered.client, offered.slab_id, out);
   if (!known.slab_in_use && offered.slab_id) notify_free(key, known, *offered.slab_id, out);
 }
 
 // The trainer has another connection now. It hears what the earlier one would have heard, and what that one
 // may have missed.
 void ShardWriter::replace_listener(const AttemptKey& key, NodeSave& save, RankSave& rank_save,
-                                   ClientId client, uint32_t slab_id, EffectWriter& out) {
+                                   ClientId client, std::optional<uint32_t> slab_id, EffectWriter& out) {
   rank_save.listener = client;
   rank_save.listener_slab_id = slab_id;
   if (!save.is_undecidable()) return;
@@ -271,7 +271,10 @@ void ShardWriter::on_not_staged(TimeNs now, ClientId client, const local::NotSta
   }
   NodeSave& save = found->second;
   if (auto known = save.ranks.find(rank); known != save.ranks.end()) {
-    replace_listener(key, save, known->second, client, 0, out);
+    // The connection that staged it may still give it up: then its slab is freed as before.
+    const bool is_same = known->second.listener == client;
+    const std::optional<uint32_t> slab_id = is_same ? known->second.listener_slab_id : std::nullopt;
+    replace_listener(key, save, known->second, client, slab_id, out);
   } else {
     save.without_part.insert(client);
   }
@@ -341,7 +344,7 @@ void ShardWriter::free_slab(const AttemptKey& key, RankSave& rank_save, EffectWr
   if (!rank_save.slab_in_use || rank_save.files_writing != 0) return;
   rank_save.slab_in_use = false;
   rank_save.message.reset();
-  notify_free(key, rank_save, rank_save.listener_slab_id, out);
+  if (rank_save.listener_slab_id) notify_free(key, rank_save, *rank_save.listener_slab_id, out);
   if (!clients_.contains(rank_save.client)) forget_if_unused(rank_save.client, out);
 }
 

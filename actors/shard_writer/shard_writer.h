@@ -92,9 +92,9 @@ class ShardWriter final : public Role {
   };
   void on_offered_again(TimeNs now, const AttemptKey& key, Rank rank, Offered offered, EffectWriter& out);
   void on_not_staged(TimeNs now, ClientId client, const local::NotStaged& message, EffectWriter& out);
-  // For a rank that is offered again: reads whether the attempt has a decision.
   void replace_listener(const AttemptKey& key, NodeSave& save, RankSave& rank_save, ClientId client,
-                        uint32_t slab_id, EffectWriter& out);
+                        std::optional<uint32_t> slab_id, EffectWriter& out);
+  // For a rank that is offered again: reads whether the attempt has a decision.
   void ask_root(const AttemptKey& key, Rank rank, EffectWriter& out);
   static Status too_many_saves();
   static Status staged_before(const AttemptKey& key, Rank rank);
@@ -234,6 +234,7 @@ class ShardWriter final : public Role {
   // the outcome.
   std::vector<ClientId> close_save(const AttemptKey& key, NodeSaveTrigger trigger, const Status& late,
                                    EffectWriter& out, const std::string& warning = "");
+  bool is_closed_by_abort(const AttemptKey& key) const;
   // Closes the save here without a decision, and sends its clients `why`.
   void close_unknown(const AttemptKey& key, const Status& why, EffectWriter& out);
   void notify_outcome(ClientId client, const AttemptKey& key, const Status& outcome, EffectWriter& out);
@@ -248,6 +249,9 @@ class ShardWriter final : public Role {
   // the client what the root then has.
   void abort_unopened(const AttemptKey& key, Rank rank, ClientId client, const Status& why,
                       EffectWriter& out);
+  // The manifest of a rank that will write, without its files.
+  static std::shared_ptr<storage::RankManifest> begin_manifest(const AttemptKey& key, Rank rank,
+                                                               const KnownWorlds::Known& planned_by);
   // After the files of a rank are durable: publishes its manifest, then polls for the complete set.
   void publish_rank_local(const AttemptKey& key, Rank rank, EffectWriter& out);
   void published_rank_local(TimeNs now, const AttemptKey& key, Rank rank, const Status& outcome,

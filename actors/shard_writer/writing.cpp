@@ -134,6 +134,7 @@ void ShardWriter::plan_rank(TimeNs now, const AttemptKey& key, Rank rank, Effect
   if (rank >= known->world->roster.world_size()) return beyond(*known->world);
   auto plan = plan_of(*known, rank);
   if (!plan.ok()) return fail_planning(now, key, rank, plan.status(), out);
+  if (rank_local_) rank_save.manifest = begin_manifest(key, rank, *known);
   write_rank(now, key, rank, **plan, known->world->layout_of(rank), out);
 }
 
@@ -264,8 +265,11 @@ void ShardWriter::rank_written(TimeNs now, const AttemptKey& key, Rank rank, Eff
   // Though another rank may have failed: a coordinator may find the save complete before it aborts it.
   rank_save.on(rank_save.write_failed ? RankSaveTrigger::not_all_durable : RankSaveTrigger::all_durable);
   free_slab(key, rank_save, out);
-  if (rank_local_) return publish_rank_local(key, rank, out);
-  report_soon(now, key, save, out);
+  if (!rank_local_) return report_soon(now, key, save, out);
+  if (rank_save.manifest) return publish_rank_local(key, rank, out);
+  fail(now, key, rank,
+       Status(Code::invalid_argument, "its host has changed to mode rank-local while it wrote this save"),
+       out);
 }
 
 // --- writes that end after the decision ---
@@ -284,6 +288,7 @@ void ShardWriter::release_late(const AttemptKey& key, Rank rank, bool failed, Ef
   }
   auto others = late_.lower_bound({key, 0});
   if (others != late_.end() && others->first.first == key) return;
+  if (!is_closed_by_abort(key)) return;
   if (rank_local_) return sweep_rank_local(key, out);
   // The sweep after the abort may have missed these files. This message makes the coordinator sweep again.
   out.send(kCoordinatorNode, RoleKind::coordinator,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "actors/planner/known_worlds.h"
 #include "storage/decisions/rank_manifest_set.h"
 #include "tests/actors/role_by_itself.h"
 #include "tests/actors/test_ids.h"
@@ -622,6 +623,23 @@ TEST_F(AShardWriterByItself, SaysForWhomItSpeaksOnceItsRanksSaveCollectively) {
   EXPECT_TRUE(role_.sent<wire::RanksEnded>(kCoordinatorNode).empty());
 }
 
+// Regression: the node took rank 1 for a rank of another host, and the coordinator counted it as lost. Its
+// trainer had received the decision from the node before, and that of rank 0 had not.
+TEST_F(AShardWriterByItself, SaysForWhomItSpeaksIfOnlyOneOfItsRanksHasYetToLearnOfACommit) {
+  SaveOptions options;
+  options.mode = SaveMode::collective;
+  role_.from_client(kClient, local::LayoutUpdate{sim::flat_job(2, 0)[0], options});
+  stage(5, 0, true);
+  root_answers(deleted({1, 5, 1}));  // it was committed
+  ASSERT_EQ(notified(0).size(), 1u);
+  attach(1);
+  role_.from_client(kClient + 1, local::LayoutUpdate{sim::flat_job(2, 0)[0], options});
+  role_.pass(60'000 * kMillisecond);
+  const auto received = role_.sent<wire::RanksEnded>(kCoordinatorNode);
+  ASSERT_FALSE(received.empty());
+  EXPECT_THAT(received.back().here, ElementsAre(0u, 1u));
+}
+
 TEST(AShardWriterOfALaunchedNode, SaysWhichRanksItExpects) {
   NodeConfig config;
   config.host = "host0";
@@ -723,6 +741,23 @@ TEST_F(AShardWriterByItself, SaysWhenFilesOfAnAbortedSaveWereWrittenAfterItsSwee
   EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).size(), 1u);
   EXPECT_EQ(role_.notified<local::SlabFree>(kClient).size(), 1u);
   EXPECT_TRUE(role_.drained);
+}
+
+// Regression: this message aborts an attempt that is undecided, and names an abort that nobody has published.
+TEST_F(AShardWriterByItself, RequestsNoSweepOfASaveThatIsNotAborted) {
+  world_known();
+  attach(1);
+  stage(5, 0, true);
+  root_answers(Status(Code::not_found, "undecided"));
+  stage(6, 1);
+  ASSERT_EQ(role_.started<operation::WriteShard>(), 2u);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 6, 1}, read_only_root()});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(read_only_root()));
+  ASSERT_EQ(notified(1).size(), 1u) << "it is not known whether step 6 will be committed";
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
 }
 
 TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNobodyWrote) {
@@ -878,6 +913,44 @@ TEST_F(AShardWriterByItself, FreesTheSlabOfADecidedSaveOnlyWhenItIsWritten) {
 }
 
 // The connection before may have missed that the save could not be decided.
+// Regression: it freed slab 0. A trainer that stages in parts may fail to copy one.
+TEST_F(AShardWriterByItself, FreesTheSlabThatATrainerStagedThoughTheTrainerGivesTheSaveUp) {
+  world_known();
+  stage(5);
+  role_.from_client(kClient, local::NotStaged{5, 1, Status(Code::invalid_argument, "its copy failed")});
+  while (role_.answer<operation::WriteShard>(Status(Code::aborted, "its copy failed"))) {
+  }
+  const auto freed = role_.notified<local::SlabFree>(kClient);
+  ASSERT_EQ(freed.size(), 1u);
+  EXPECT_EQ(freed[0].slab_id, 5u);
+}
+
+// Regression: it freed slab 0 of the new connection, which may hold a later save.
+TEST_F(AShardWriterByItself, FreesNoSlabOfATrainerThatHasAttachedAgainAndGivesTheSaveUp) {
+  world_known();
+  stage(5);
+  role_.handle(event::ClientLost{kClient});
+  attach_again();
+  role_.from_client(kAgain, local::NotStaged{5, 1, Status(Code::invalid_argument, "its node was stopped")});
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  EXPECT_TRUE(role_.notified<local::SlabFree>(kAgain).empty());
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
+  EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
+}
+
+TEST_F(AShardWriterByItself, FreesNoSlabOfATrainerThatOffersFilesOfAnAbortedSaveThatAreStillWritten) {
+  world_known();
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
+  role_.handle(event::ClientLost{kClient});
+  attach_again();
+  role_.from_client(kAgain, local::Written{5, 1, {}, nullptr, nullptr});
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  EXPECT_TRUE(role_.notified<local::SlabFree>(kAgain).empty());
+}
+
 TEST_F(AShardWriterByItself, TellsATrainerThatHasAttachedAgainThatItsSaveCannotBeDecided) {
   const Status full(Code::no_space, "the disk is full");
   world_known();
@@ -896,6 +969,12 @@ TEST_F(AShardWriterByItself, TellsATrainerThatHasAttachedAgainThatItsSaveCannotB
 
 class ARankLocalShardWriter : public AShardWriterByItself {
  protected:
+  static std::shared_ptr<const World> world_of_one_layout(const LayoutPtr& layout) {
+    auto world = std::make_shared<World>();
+    world->roster = *Roster::make(std::vector<LayoutId>(2, layout->id()), std::vector<uint32_t>{0, 0});
+    world->layouts = {layout};
+    return world;
+  }
   void publish_rank_local(uint64_t step) {
     world_known();
     options_.mode = SaveMode::rank_local;
@@ -907,6 +986,41 @@ class ARankLocalShardWriter : public AShardWriterByItself {
     ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
   }
 };
+
+// Regression: the node crashed. A save may be declined after its layout was declared.
+TEST_F(ARankLocalShardWriter, PublishesWhatItWritesWhileItsRankDeclaresManyLayouts) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  stage(5);
+  for (uint64_t rows = 1; rows <= 2 * KnownWorlds::kMost; ++rows) {
+    LayoutBuilder builder;
+    builder.add_tensor("other", DType::f32, {rows}, Mesh::contiguous({2}), {Placement::replicate()});
+    role_.handle(
+        event::WorldKnown{world_of_one_layout(std::move(builder).build().value()), options_, Rank{0}});
+  }
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  OperationId id = 0;
+  const auto publish = role_.take_start<operation::PublishRankManifest>(&id);
+  ASSERT_TRUE(publish);
+  EXPECT_EQ(publish->manifest->layout->id(), world_->layouts[0]->id());
+  EXPECT_EQ(publish->manifest->world_size, 2u);
+}
+
+// Regression: the node crashed. A trainer may open another Checkpointer while a save of the first is written.
+TEST_F(ARankLocalShardWriter, FailsASaveOfAnotherModeThatItStillWrites) {
+  world_known();
+  stage(5);
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  OperationId id = 0;
+  EXPECT_THAT(tombstone_cause(&id), HasSubstr("changed to mode rank-local"));
+}
 
 TEST_F(ARankLocalShardWriter, ClaimsNothingOfARankLocalSaveWhoseFolderHasGone) {
   publish_rank_local(5);
