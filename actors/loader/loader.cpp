@@ -312,7 +312,9 @@ void Loader::pin_lost(const AttemptKey& key, const Status& why, EffectWriter& ou
   }
   open_.forget(key);
   for (const LoadKey& id : lost) {
-    fail(loads_.at(id).chosen, id,
+    const auto load = loads_.find(id);
+    if (load == loads_.end()) continue;  // it had nothing to read, and waited for one that has failed
+    fail(load->second.chosen, id,
          Status(Code::unavailable, "this node was suspended for so long that its pin lease on " +
                                        to_string(key) + " has ended; load again (" + why.message() + ")"),
          out);

@@ -309,6 +309,45 @@ TEST(ALoaderOfOpenCheckpoints, SharesThoughTheLastRankOfItsHostIsUnknownToItsPee
   EXPECT_FALSE(host.sent_to.empty()) << "requests to the other host";
 }
 
+// Regression: the node crashed. The first rank leaves the round, and too little memory is left to share: the
+// others end at once, because they have nothing to read.
+TEST(ALoaderOfManyRanks, FailsWhatIsLeftOfTheirLoadsWhenTheirPinIsLost) {
+  constexpr Rank kRanks = 24;  // more than windows fit into the memory
+  NodeConfig config;
+  config.generation = 2;
+  config.load_memory_bytes = kMinLoadMemoryBytes;
+  RoleByItself host(make_loader(config));
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    local::Load load;
+    load.request_id = 1;
+    load.latest = false;
+    load.step = kLoadedKey.step;
+    load.slab_id = 1;
+    if (rank == 0) load.targets = {{"loader", LayoutEntry::Kind::object, DType::u8, {}, {}}};
+    if (rank != 0) {
+      load.targets = {{"empty", LayoutEntry::Kind::tensor, DType::f16, {0, 4}, {whole(Dims{0, 4})}}};
+    }
+    load.sharing = local::Load::Sharing{LoadMethod::two_stage, rank, kRanks, 0, all_want(kRanks), {}};
+    host.from_client(kClient + rank, local::Slab{1, kMinWindowBytes});
+    host.from_client(kClient + rank, load);
+  }
+  ASSERT_TRUE(host.answer<operation::ListenToPeers>(OperationResult(std::string("a:1"))));
+  host.receive(kCoordinatorNode, RoleKind::coordinator, wire::LoadRoster{kLoadOfStep, {}, kLoadedKey});
+  ASSERT_TRUE(host.answer<operation::PinAttempt>(OperationResult(
+      std::make_shared<const storage::Mark>(storage::Mark{"a pin", kLoadedKey, true, 0, "", 0, {}}))));
+  while (host.answer<operation::ReadDecision>(
+      OperationResult(std::make_shared<const storage::Decision>(loaded_checkpoint())))) {
+  }
+  ASSERT_EQ(host.started<operation::MeasureObjects>(), 1u);
+  host.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(host.answer<operation::RenewPin>(Status(Code::not_found, "somebody ended it")));
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    const auto done = host.notified<local::LoadDone>(kClient + rank);
+    ASSERT_EQ(done.size(), 1u) << rank;
+    EXPECT_EQ(done[0].outcome.ok(), rank != 0) << done[0].outcome.to_string();
+  }
+}
+
 TEST(ALoaderThatAsksWhoSharesWithIt, ReadsDirectlyForARankThatItsPeersDoNotKnowOf) {
   ManyRanks host;
   host.load(0, LoadMethod::two_stage);
