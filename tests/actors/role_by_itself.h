@@ -32,6 +32,7 @@ class RoleByItself {
   std::vector<effect::ToRole> to_roles;
   std::vector<effect::EndSession> ended;
   std::vector<std::pair<ClientId, local::LocalMessage>> received;
+  std::vector<ClientId> forgotten;    // clients whose slabs are unmapped
   std::vector<std::string> log;       // all lines
   std::vector<std::string> warnings;  // those that are warnings
   std::vector<effect::Redirect> redirects;
@@ -160,6 +161,7 @@ class RoleByItself {
     if (const auto* line = std::get_if<effect::Log>(&each)) note(*line);
     if (const auto* redirect = std::get_if<effect::Redirect>(&each)) redirects.push_back(*redirect);
     if (const auto* retire = std::get_if<effect::Retire>(&each)) retired_by = retire->by;
+    if (const auto* forget = std::get_if<effect::ForgetClient>(&each)) forgotten.push_back(forget->client);
     if (std::holds_alternative<effect::Drained>(each)) drained = true;
   }
 

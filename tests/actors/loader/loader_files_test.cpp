@@ -109,6 +109,53 @@ TEST_F(LoaderOfAnObjectStore, ReadsIntoTheWindowWhatTheClientOffersToRead) {
   EXPECT_TRUE(ends()[0].outcome.ok()) << ends()[0].outcome.to_string();
 }
 
+// The client may use the window for another load as soon as it has the error.
+TEST_F(LoaderOfAnObjectStore, ReportsAFailureOnlyWhenNothingFillsTheWindowAnyMore) {
+  OperationId reading = 0;
+  ASSERT_TRUE(loader_.take_start<operation::ReadBatch>(&reading));
+  loader_.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(loader_.answer<operation::RenewPin>(Status(Code::not_found, "somebody ended it")));
+  EXPECT_TRUE(ends().empty());
+  loader_.handle(event::OperationDone{reading, OperationResult(DamageList{})});
+  ASSERT_EQ(ends().size(), 1u);
+  EXPECT_EQ(ends()[0].outcome.code(), Code::unavailable);
+  EXPECT_TRUE(loader_.notified<local::Loaded>(kClient).empty());
+}
+
+TEST_F(LoaderOfAnObjectStore, RejectsALoadIntoAWindowThatAnotherOneFills) {
+  local::Load load;
+  load.request_id = 2;
+  load.latest = false;
+  load.step = kLoadedKey.step;
+  load.slab_id = kSlab;
+  load.targets = {{"weight", LayoutEntry::Kind::tensor, DType::f32, {8, 3}, {whole(Dims{8, 3})}}};
+  loader_.from_client(kClient, load);
+  ASSERT_EQ(loader_.notified<local::Found>(kClient).size(), 2u);
+  EXPECT_EQ(loader_.notified<local::Found>(kClient)[1].outcome.code(), Code::busy);
+}
+
+// A batch that is being read is not the client's yet.
+TEST_F(LoaderOfAnObjectStore, TakesNoBatchBackThatTheClientDoesNotHave) {
+  loader_.from_client(kClient, local::Placed{1, 0});
+  EXPECT_TRUE(ends().empty());
+  EXPECT_EQ(read_into_window().size(), 4u);
+  EXPECT_EQ(ends().size(), 1u);
+}
+
+TEST_F(LoaderOfAnObjectStore, RemovesAPinAgainThatARenewalMayHaveMadeAgain) {
+  loader_.pass(5'000 * kMillisecond);
+  ASSERT_EQ(loader_.started<operation::RenewPin>(), 1u);
+  EXPECT_EQ(read_into_window().size(), 4u);
+  ASSERT_TRUE(loader_.answer<operation::RemovePin>(OperationResult(operation::Done{})));
+  ASSERT_TRUE(loader_.answer<operation::RenewPin>(OperationResult(operation::Done{})));
+  OperationId id = 0;
+  const auto again = loader_.take_start<operation::RemovePin>(&id);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->name, "a pin");
+  loader_.pass(60'000 * kMillisecond);
+  EXPECT_EQ(loader_.started<operation::RenewPin>(), 0u);
+}
+
 TEST_F(LoaderFiles, AreToldWithTheirDigestsAndThatIsAll) {
   locate();
   const auto notified = loader_.notified<local::FilesToRead>(kClient);

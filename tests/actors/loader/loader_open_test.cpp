@@ -98,6 +98,13 @@ TEST_F(LoaderOpen, OneThatThereIsNoRoomToPinIsReadAllTheSame) {
   EXPECT_EQ(carry_out(), Names{"RemovePin"});  // closes its shards
 }
 
+TEST_F(LoaderOpen, OneWhoseClientLeftWhileItWasPinnedIsPinnedNoLonger) {
+  load(7, 1);
+  loader_.finish(answer(loader_.starts.front().operation));  // the listing
+  loader_.handle(event::ClientLost{7});
+  EXPECT_EQ(carry_out(), (Names{"PinAttempt", "RemovePin"}));
+}
+
 TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
   load(7, 1);
   EXPECT_EQ(carry_out(), (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision"}));

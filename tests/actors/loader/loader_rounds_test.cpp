@@ -288,6 +288,7 @@ class ALoaderOfTwoRanks : public LoaderByItself {
     load.sharing = local::Load::Sharing{LoadMethod::two_stage, rank, 3, 0, all_want(3), {}};
     from_client(client, load);
   }
+  size_t pinned_again() const { return started<operation::PinAttempt>(); }
   // `members`: ranks that the coordinator knew of when it answered.
   void receive_roster(const std::vector<wire::LoadMembers>& members) {
     pass(1'000 * kMillisecond);
@@ -307,6 +308,22 @@ TEST(ALoaderOfOpenCheckpoints, SharesThoughTheLastRankOfItsHostIsUnknownToItsPee
   EXPECT_EQ(host.started<operation::ReadBatch>(), 1u) << "of the rank that reads directly";
   EXPECT_EQ(host.taken("round", "awaiting_memory", "memory_granted"), 1u);
   EXPECT_FALSE(host.sent_to.empty()) << "requests to the other host";
+}
+
+// The coordinator has chosen another attempt at the step than the one that the client keeps open.
+TEST(ALoaderOfOpenCheckpoints, ReadsTheOneThatIsOpenThoughOthersLoadAnotherAttempt) {
+  ALoaderOfTwoRanks host;
+  host.load(0);
+  host.pass(1'000 * kMillisecond);
+  ASSERT_TRUE(host.answer<operation::ListenToPeers>(OperationResult(std::string("a:1"))));
+  const AttemptKey other{kLoadedKey.generation, kLoadedKey.step, kLoadedKey.attempt + 1};
+  const LayoutId group = host.sent<wire::JoinLoad>(kCoordinatorNode).at(0).ranks.at(0).layout_id;
+  host.receive(
+      kCoordinatorNode, RoleKind::coordinator,
+      wire::LoadRoster{kLoadOfStep, {}, other, {group}, {"a:1", "b:1"}, {{0, 1, 0, 0}, {2, 1, 1, 0}}});
+  EXPECT_EQ(host.pinned_again(), 0u);
+  EXPECT_EQ(host.taken("round", "planning", "all_planned"), 0u) << "its peers have other bytes";
+  EXPECT_EQ(host.started<operation::ReadBatch>(), 1u);
 }
 
 // Regression: the node crashed. The first rank leaves the round, and too little memory is left to share: the

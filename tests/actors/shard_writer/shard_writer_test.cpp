@@ -760,6 +760,95 @@ TEST_F(AShardWriterByItself, RequestsNoSweepOfASaveThatIsNotAborted) {
   EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
 }
 
+TEST_F(AShardWriterByItself, RequestsASweepOfAnAbortedSaveOnceTheLastOfItsRanksHasWritten) {
+  world_known({0, 0});
+  attach(1);
+  stage(5, 0);
+  stage(5, 1);
+  ASSERT_EQ(role_.started<operation::WriteShard>(), 2u);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
+  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
+  EXPECT_TRUE(role_.sent<wire::SaveFailed>(kCoordinatorNode).empty());
+  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
+  EXPECT_EQ(role_.sent<wire::SaveFailed>(kCoordinatorNode).size(), 1u);
+}
+
+TEST_F(AShardWriterByItself, KeepsTheSlabsOfATrainerThatDiedUntilTheyAreWritten) {
+  world_known();
+  for (bool is_aborted_first : {false, true}) {
+    const uint64_t step = is_aborted_first ? 6 : 5;
+    attach(0);
+    stage(step);
+    role_.forgotten.clear();
+    if (is_aborted_first) {
+      role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, step, 1}, false, "lost"});
+    }
+    role_.handle(event::ClientLost{kClient});
+    EXPECT_THAT(role_.forgotten, ElementsAre()) << "the node reads them";
+    ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
+    EXPECT_THAT(role_.forgotten, ElementsAre(kClient));
+  }
+}
+
+TEST_F(AShardWriterByItself, FreesNoSlabThatItReadsThoughTheSaveCannotBeDecided) {
+  world_known();
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Undecided{{1, 5, 1}, Status(Code::io, "EIO")});
+  ASSERT_TRUE(role_.answer<operation::PublishDecision>(Status(Code::io, "EIO")));
+  ASSERT_EQ(notified(0).size(), 1u);
+  EXPECT_TRUE(role_.notified<local::SlabFree>(kClient).empty());
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, true, ""});
+  EXPECT_TRUE(role_.notified<local::SlabFree>(kClient).empty());
+  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_EQ(role_.notified<local::SlabFree>(kClient).size(), 1u);
+  EXPECT_EQ(notified(0).size(), 1u) << "the save has ended for this trainer";
+}
+
+// Rank 0 writes two files, because it holds two pieces of one tensor.
+TEST_F(AShardWriterByItself, CallsNoFilesDurableOfARankOneOfWhoseFilesCouldNotBeWritten) {
+  for (bool is_aborted_first : {false, true}) {
+    role_ = RoleByItself(make_shard_writer(config()));
+    attach(0);
+    LayoutBuilder builder;
+    builder.add_tensor_boxes("weight", DType::f32, {8},
+                             {{0, {{{0}, {2}}, {{4}, {2}}}}, {1, {{{2}, {2}}, {{6}, {2}}}}});
+    world_known({0, 1}, std::vector<LayoutPtr>(2, std::move(builder).build().value()));
+    stage(5);
+    ASSERT_EQ(role_.started<operation::WriteShard>(), 2u);
+    const wire::Decided committed{{1, 5, 1}, true, ""};
+    if (is_aborted_first) role_.receive(kCoordinatorNode, RoleKind::coordinator, committed);
+    ASSERT_TRUE(role_.answer<operation::WriteShard>(Status(Code::already_exists, "another file")));
+    ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
+    const auto freed = role_.notified<local::SlabFree>(kClient);
+    ASSERT_EQ(freed.size(), 1u);
+    EXPECT_FALSE(freed[0].durable);
+    if (!is_aborted_first) continue;
+    ASSERT_EQ(notified(0).size(), 1u);
+    EXPECT_EQ(notified(0)[0].code(), Code::aborted) << "another process has saved this rank";
+  }
+}
+
+TEST_F(AShardWriterByItself, WritesNothingOnceAnotherRunHasTheRoot) {
+  world_known();
+  role_.handle(event::CoordinatorSuperseded{Status(Code::superseded, "another job")});
+  stage(5);
+  EXPECT_EQ(role_.started<operation::WriteShard>(), 0u);
+  OperationId id = 0;
+  EXPECT_EQ(tombstone_cause(&id), "another job");
+}
+
+TEST_F(AShardWriterByItself, ThatIsStoppedFinishesAlsoWhatItWritesOfADecidedSave) {
+  world_known();
+  stage(5);
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
+  role_.handle(event::Drain{});
+  role_.pass(60'000 * kMillisecond);
+  EXPECT_FALSE(role_.drained) << "the trainer is attached, and the next node would sweep too early";
+  ASSERT_TRUE(role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{})));
+  EXPECT_TRUE(role_.drained);
+}
+
 TEST_F(AShardWriterByItself, DoesNotCallCommittedWhatItsClientHasJustStagedAndNobodyWrote) {
   world_known();
   stage(5);
@@ -935,6 +1024,7 @@ TEST_F(AShardWriterByItself, FreesNoSlabOfATrainerThatHasAttachedAgainAndGivesTh
   while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
   }
   EXPECT_TRUE(role_.notified<local::SlabFree>(kAgain).empty());
+  EXPECT_TRUE(why_failed(5).find("its node was stopped") == std::string::npos) << "the node has its bytes";
   role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Decided{{1, 5, 1}, false, "lost"});
   EXPECT_EQ(role_.notified<local::Decided>(kAgain).size(), 1u);
 }
@@ -1086,6 +1176,20 @@ TEST_F(ARankLocalShardWriter, IsToldBySomebodyThatACheckpointWasCommittedWhoseFo
   ASSERT_TRUE(role_.answer<operation::ReadDecision>(deleted({1, 5, 1})));
   ASSERT_EQ(notified(0).size(), 1u);
   EXPECT_TRUE(notified(0)[0].ok()) << notified(0)[0].to_string();
+}
+
+TEST_F(ARankLocalShardWriter, TellsTheCauseOfAnotherNodesAbortThatHasSweptItsFolder) {
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{0}});
+  stage(5);
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(Status(Code::not_found, "no such folder")));
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(aborted({1, 5, 1}, "rank 1: the disk is full")));
+  EXPECT_THAT(notified(0), ElementsAre(Status(Code::aborted, "rank 1: the disk is full")));
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
 }
 
 TEST_F(ARankLocalShardWriter, ReportsTheManifestsOfItsRanks) {
