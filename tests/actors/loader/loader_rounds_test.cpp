@@ -142,6 +142,29 @@ TEST(ALoaderThatIsAskedBeforeItBegins, KeepsNothingForAPeerThatReadsItItself) {
   }
 }
 
+// The client may use the window for another load as soon as it has the error.
+TEST(ALoaderWhoseSharedLoadFails, ReportsItOnlyWhenNothingIsCopiedToTheWindowAnyMore) {
+  ALoader loader(0);
+  loader.begin();
+  for (uint64_t number : loader.wanted_of_its_peer()) {
+    loader.receive(kPeer, RoleKind::loader, wire::ChunkData{kLoadOfStep, number, chunk_of(24)});
+  }
+  const OperationResult done{operation::Done{}};
+  while (loader.answer<operation::ReadHeader>(OperationResult(chunk_of(4096))) ||
+         loader.answer<operation::CheckHeader>(done) ||
+         loader.answer<operation::ReadChunk>(OperationResult(chunk_of(96))) ||
+         loader.answer<operation::CheckChunk>(done)) {
+  }
+  ASSERT_GE(loader.started<operation::CopyChunk>(), 1u);
+  loader.pass(5'000 * kMillisecond);
+  ASSERT_TRUE(loader.answer<operation::RenewPin>(Status(Code::not_found, "somebody ended it")));
+  EXPECT_FALSE(loader.has_ended());
+  while (loader.answer<operation::CopyChunk>(done)) {
+  }
+  EXPECT_TRUE(loader.has_ended());
+  EXPECT_TRUE(loader.notified<local::Loaded>(kClient).empty());
+}
+
 // Of a weight that all of four ranks want.
 class ManyRanks : public LoaderByItself {
  public:
