@@ -85,13 +85,15 @@ Status Attempt::take(TimeNs now, const wire::ShardsWritten& report,
   for (const wire::RankPlan& plan : report.plans) {
     auto [reported, fresh] = reported_.try_emplace(plan.rank, Reported{under, {}});
     waits_no_more(plan.rank);
-    if (fresh) on_news(now);
-    if (fresh) replicas_.take(plan.rank, plan.replicas);
-    if (fresh || !roster_) continue;
-    SHOAL_RETURN_IF_ERROR(check_same_pieces(reported->second, plan.rank));
+    if (!fresh) continue;
+    on_news(now);
+    replicas_.take(plan.rank, plan.replicas);
+    // The next node of a rank may have written by the newest roster, which is that of a later save.
+    if (roster_) SHOAL_RETURN_IF_ERROR(check_same_pieces(reported->second, plan.rank));
   }
   for (const wire::WrittenFile& file : report.files) {
-    auto& files = reported_[file.rank].files;
+    auto& [reported_under, files] = reported_[file.rank];
+    if (reported_under != under) continue;  // the first report of a rank counts
     if (files.size() == file.index) files.push_back(file);
   }
   return ok_status();

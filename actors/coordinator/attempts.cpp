@@ -248,7 +248,10 @@ void Coordinator::consider(Attempt& attempt, EffectWriter& out) {
       base::rare_path<"coordinator: commits under the roster of the reports">();
       const std::shared_ptr<ExpectedPlans> under = attempt.first_reported_under();
       // A coordinator that began after the first save does not know it as the newest.
-      make_newest(under, out);
+      if (attempt.id().number >= newest_made_by_) {
+        newest_made_by_ = attempt.id().number;
+        make_newest(under, out);
+      }
       return commit(attempt, *under, out);
     }
   }
@@ -481,15 +484,20 @@ void Coordinator::on_layouts_staged(TimeNs now, NodeId from, const wire::Layouts
   send_pending(now, from, *attempt, out);
   if (!attempt->is_open()) return;
   layouts_.request_again(from);
-  std::shared_ptr<ExpectedPlans> answer = attempt->roster();
+  std::set<std::shared_ptr<ExpectedPlans>> reported_under;  // null: not reported
   for (const wire::RankLayout& rank : staged.ranks) {
-    if (auto under = attempt->reported_under(rank.rank)) {
+    auto under = attempt->reported_under(rank.rank);
+    if (under) {
       base::rare_path<"coordinator: an earlier node of a rank has reported">();
-      if (!answer) answer = under;  // an earlier node of this rank reported under this roster
     } else {
       attempt->wait_for_roster(now, rank.rank, {from, rank.layout_id});
     }
+    reported_under.insert(std::move(under));
   }
+  std::shared_ptr<ExpectedPlans> answer = attempt->roster();
+  // An earlier node reported all these ranks under one roster. If it did not report one of them, that rank
+  // may have a layout that is not in this roster.
+  if (!answer && reported_under.size() == 1) answer = *reported_under.begin();
   if (answer) {
     return out.send(from, RoleKind::shard_writer,
                     wire::AttemptRoster{staged.key, answer->world().roster.id()});
@@ -640,6 +648,7 @@ void Coordinator::roster_published(TimeNs now, Attempt& attempt, const operation
 void Coordinator::adopt_roster(Attempt& attempt, const std::shared_ptr<ExpectedPlans>& roster,
                                EffectWriter& out) {
   make_newest(roster, out);
+  newest_made_by_ = attempt.id().number;
   if (!attempt.may(AttemptTrigger::roster_known)) return;  // given up meanwhile
   if (Status fits = attempt.adopt_roster(roster); !fits.ok()) {
     return abort(attempt, GiveUp::contradiction, fits.message(), out);

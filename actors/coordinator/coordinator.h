@@ -350,7 +350,8 @@ class Coordinator final : public Role {
 
   std::map<AttemptKey, Attempt> attempts_;  // in flight
   uint64_t attempts_opened_ = 0;
-  size_t early_bytes_ = 0;  // of the early reports of all attempts
+  uint64_t newest_made_by_ = 0;  // the number of the attempt whose layouts made the newest roster; 0: none
+  size_t early_bytes_ = 0;       // of the early reports of all attempts
   RecentMap<AttemptKey, Outcome> decided_{kMaxDecisionsRemembered};
   size_t outcomes_to_send_ = 0;  // decided, and the decision is not sent yet
   RecentMap<AttemptKey, Overdue> overdue_{kMaxOverdueRemembered};  // attempts aborted at their deadline
