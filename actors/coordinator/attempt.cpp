@@ -116,6 +116,11 @@ bool Attempt::has_reported(Rank rank) const {
   });
 }
 
+bool Attempt::has_staged(Rank rank) const {
+  const auto waiting = waiting_.find(rank);
+  return waiting == waiting_.end() ? has_reported(rank) : waiting->second.has_staged;
+}
+
 std::shared_ptr<ExpectedPlans> Attempt::reported_under(Rank rank) const {
   auto found = reported_.find(rank);
   return found == reported_.end() ? nullptr : found->second.under;

@@ -172,6 +172,10 @@ class Attempt {
   Status take(TimeNs now, const wire::ShardsWritten& report, const std::shared_ptr<ExpectedPlans>& under);
   bool has_reported(Rank rank) const;  // its files are durable, as its node reported
   bool has_sent(Rank rank) const { return waiting_.contains(rank) || has_reported(rank); }
+  bool has_staged(Rank rank) const;  // as its node reported; a rank that waits for its plan has not
+  bool is_unheard_of() const {       // no node has sent a message about it
+    return reported_.empty() && waiting_.empty() && early_.empty() && progress_.empty();
+  }
   // The roster under which the rank has reported; null: it has not.
   std::shared_ptr<ExpectedPlans> reported_under(Rank rank) const;
   const base::PagedMap<Rank, Reported>& reported() const { return reported_; }

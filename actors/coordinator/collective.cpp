@@ -156,12 +156,14 @@ void Coordinator::on_plan_gather(TimeNs now, NodeId from, const wire::PlanGather
                      std::to_string(gather.coordinator_rank()),
                  out);
   }
+  const size_t known = gather.plans_taken();
   Result<PlanGather::Answer> answer = PlanGather::Answer{};
   if (message.stage == plan::GatherStage::offered) {
     answer = gather.take_offers(from, message);
   } else if (message.stage == plan::GatherStage::made) {
     answer = gather.take_made(from, message);
   }
+  if (gather.plans_taken() != known) attempt->on_news(now);
   if (!answer.ok()) {
     abort(*attempt, GiveUp::contradiction, answer.status().message(), out);
   } else {

@@ -363,7 +363,9 @@ class Coordinator final : public Role {
   event::RanksLost lost_sent_;   // rank-local: last sent to the ShardWriter here
   TimerId lost_timer_ = 0;
   TimerId return_timer_ = 0;
+  TimeNs return_at_ = 0;  // when it fires
   TimerId shutdown_timer_ = 0;
+  TimeNs shutdown_at_ = 0;  // when it fires
   std::set<Rank> may_ask_;  // ranks for which a draining coordinator stays
 };
 

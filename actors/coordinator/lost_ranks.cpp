@@ -141,7 +141,7 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
 
 std::optional<std::string> Coordinator::why_rank_never_stages(TimeNs now, const Attempt& attempt, Rank rank,
                                                               const RankPresence::Gone& gone) const {
-  if (!attempt.is_open() || gone.staged->contains(attempt.key()) || attempt.has_sent(rank)) {
+  if (!attempt.is_open() || gone.staged->contains(attempt.key()) || attempt.has_staged(rank)) {
     return std::nullopt;
   }
   if (world_size() != 0 && rank >= world_size()) return std::nullopt;
@@ -182,14 +182,15 @@ TimeNs Coordinator::return_patience(const RankPresence::Gone& gone) const {
 }
 
 void Coordinator::await_return(TimeNs now, EffectWriter& out) {
-  if (return_timer_ != 0) return;
   std::optional<TimeNs> first;
   for (const auto& [rank, gone] : presence_.gone()) {
     const TimeNs until = gone.since + return_patience(gone);
     if (!gone.end.empty() || until <= now || (shutdown_.is_requested() && !gone.may_return)) continue;
     if (!first || until < *first) first = until;
   }
-  if (!first) return;
+  if (!first || (return_timer_ != 0 && return_at_ <= *first)) return;
+  timers_.cancel(&return_timer_, out);
+  return_at_ = *first;
   return_timer_ = timers_.set(*first, out, [this](TimeNs then_now, EffectWriter& then_out) {
     return_timer_ = 0;
     base::rare_path<"coordinator: ranks of a stopped node have not returned in time">();

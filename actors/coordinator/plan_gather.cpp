@@ -9,7 +9,9 @@ Result<PlanGather::Answer> PlanGather::take_offers(NodeId from, const wire::Plan
   for (const wire::PlanOfRank& plan : message.plans) {
     nodes_[plan.rank] = from;
     is_of_planner = is_of_planner || plan.rank == coordinator_rank_;
-    if (!is_made() && offers_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
+    if (is_made() || !offers_.emplace(plan.rank, plan.bytes).second) continue;
+    bytes_ += plan.bytes->size();
+    ++plans_taken_;
   }
   if (is_made()) return Answer{plan::GatherStage::delivered, {from}};
   if (bytes_ > plan::kMaxPlanGatherBytes) {
@@ -31,7 +33,9 @@ Result<PlanGather::Answer> PlanGather::take_made(NodeId from, const wire::PlanGa
   nodes_[coordinator_rank_] = from;
   if (is_made()) return Answer{plan::GatherStage::delivered, {from}};  // it has not received the answer yet
   for (const wire::PlanOfRank& plan : message.plans) {
-    if (made_.emplace(plan.rank, plan.bytes).second) bytes_ += plan.bytes->size();
+    if (!made_.emplace(plan.rank, plan.bytes).second) continue;
+    bytes_ += plan.bytes->size();
+    ++plans_taken_;
   }
   if (bytes_ > 2 * plan::kMaxPlanGatherBytes) {
     return Status(Code::too_large,

@@ -43,7 +43,8 @@ class PlanGather {
 
   bool is_made() const { return state_.is(PlanGatherState::made); }
   Rank coordinator_rank() const { return coordinator_rank_; }
-  uint64_t bytes() const { return bytes_; }  // of offers and plans
+  uint64_t bytes() const { return bytes_; }            // of offers and plans
+  size_t plans_taken() const { return plans_taken_; }  // number of them; a repetition does not count
 
   // What a node must be sent after its message, if anything.
   struct Answer {
@@ -76,6 +77,7 @@ class PlanGather {
   std::map<Rank, NodeId> nodes_;            // that sent the offers
   std::map<Rank, plan::PlannerPlan> made_;  // by the planner of coordinator_rank
   size_t bytes_ = 0;
+  size_t plans_taken_ = 0;
 };
 
 }  // namespace shoal::actors

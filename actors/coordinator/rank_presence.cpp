@@ -108,7 +108,8 @@ void RankPresence::expected(NodeId node, const std::vector<Rank>& ranks, const s
 }
 
 std::vector<Rank> RankPresence::ranks_to_lose(NodeId node) const {
-  if (const std::vector<Rank>* known = ranks_of(node)) return *known;
+  const std::vector<Rank>* known = ranks_of(node);
+  if (known != nullptr && !known->empty()) return *known;
   const auto expected = expected_by_.find(node);
   return expected == expected_by_.end() ? std::vector<Rank>() : expected->second;
 }

@@ -41,10 +41,7 @@ bool Coordinator::is_hopeless(const Attempt& attempt) const {
                                      [&](NodeId node) { return presence_.ranks_of(node) != nullptr; });
   const auto& lost = presence_.lost();
   return all_known && std::any_of(lost.begin(), lost.end(), [&](const auto& each) {
-           const Rank rank = each.first;
-           auto waiting = attempt.waiting().find(rank);
-           const bool has_staged = waiting == attempt.waiting().end() || waiting->second.has_staged;
-           return rank < world_size() && !(attempt.has_sent(rank) && has_staged);
+           return each.first < world_size() && !attempt.has_staged(each.first);
          });
 }
 
@@ -132,7 +129,9 @@ std::optional<TimeNs> Coordinator::abort_hopeless(TimeNs now, EffectWriter& out)
 }
 
 void Coordinator::await_shutdown(TimeNs until, EffectWriter& out) {
-  if (shutdown_timer_ != 0) return;  // a timer that fires too early sets the next one
+  if (shutdown_timer_ != 0 && shutdown_at_ <= until) return;  // it sets the next one
+  timers_.cancel(&shutdown_timer_, out);
+  shutdown_at_ = until;
   // consider_shutdown runs after every event, and so after this one.
   shutdown_timer_ = timers_.set(until, out, [this](TimeNs, EffectWriter&) { shutdown_timer_ = 0; });
 }

@@ -128,5 +128,103 @@ TEST_F(SavesWhoseLayoutsChange, DoNotMakeTheRosterOfAnEarlierSaveTheNewestAgain)
   EXPECT_NE(updates.back().world->roster.id(), before);
 }
 
+// --- hosts and trainers that come late or never ---
+
+// The trainers of one host call save; those of the other one are still starting when it is lost.
+TEST_F(ACoordinatorByItself, AbortsASaveInFlightSoonAfterAHostIsLostWhoseTrainersNeverCame) {
+  role_.receive(kNode, RoleKind::planner, join(0));
+  wire::RanksEnded started;
+  started.host = "host1";
+  started.expected = {1};
+  role_.receive(kOther, RoleKind::shard_writer, started);
+  role_.receive(kNode, RoleKind::shard_writer, wire::LayoutsStaged{{1, 5, 1}, {{0, layouts()[0]->id()}}});
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "closed by the peer")});
+  role_.pass(16'000 * kMillisecond);
+  no_later_epoch();
+  OperationId id = 0;
+  const auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("host host1 (rank 1) is lost"));
+}
+
+// A host stops without trainers while the coordinator waits longer for one whose trainers live.
+TEST_F(ACoordinatorByItself, GivesEachHostThatStopsItsOwnTime) {
+  roster_exists();
+  role_.receive(kThisNode, RoleKind::shard_writer, wire::SaveProgress{{1, 5, 1}, 1});
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  wire::RanksEnded returns{{{0, ""}}, {}, "host0", {}}, ends{{{1, ""}}, {}, "host1", {}};
+  returns.may_return = true;
+  role_.receive(kNode, RoleKind::shard_writer, returns);
+  role_.receive(kOther, RoleKind::shard_writer, ends);
+  role_.pass(6'000 * kMillisecond);
+  no_later_epoch();
+  OperationId id = 0;
+  const auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value()) << "drain_patience_ms are over";
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("rank 1 (host host1)"));
+}
+
+// Mode collective. The rank asked for its plan through a node that was killed; the launcher reports its end
+// to the next one, which does not know the save.
+TEST_F(ACoordinatorByItself, AbortsAtOnceIfARankEndsThatHasOnlyAskedForItsPlan) {
+  SaveOptions options;
+  options.mode = SaveMode::collective;
+  const wire::LocalPlans plans{{1, 5, 1}, "host1", 2, options, {{1, layouts()[1]->id()}}, {PlanId{}}};
+  role_.receive(kOther, RoleKind::shard_writer, plans);
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "killed")});
+  role_.receive(kNext, RoleKind::shard_writer, wire::RanksEnded{{{1, "signal 9"}}, {}, "host1", {}});
+  no_later_epoch();
+  OperationId id = 0;
+  const auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value());
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause, HasSubstr("signal 9"));
+}
+
+// The offer of a further rank is news, like its layout in a save without such planners.
+TEST_F(ACoordinatorByItself, WaitsForPlannersThatOfferTheirPlansOneAfterTheOther) {
+  auto offers = [&](NodeId node, Rank rank) {
+    wire::PlanGathering message;
+    message.key = {1, 5, 1};
+    message.stage = plan::GatherStage::offered;
+    message.host = "host" + std::to_string(rank);
+    message.world_size = 3;
+    message.options.mode = SaveMode::collective;
+    message.plans = {{rank, std::make_shared<const std::string>("offer")}};
+    role_.receive(node, RoleKind::shard_writer, message);
+  };
+  offers(kNode, 0);
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.pass(100'000 * kMillisecond);
+  offers(kOther, 1);
+  role_.pass(100'000 * kMillisecond);
+  no_later_epoch();
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u) << "the second offer is 100 s old";
+  offers(kOther, 1);
+  offers(kNode, 0);
+  role_.pass(30'000 * kMillisecond);
+  no_later_epoch();
+  OperationId id = 0;
+  const auto publish = role_.take_start<operation::PublishDecision>(&id);
+  ASSERT_TRUE(publish.has_value()) << "a repetition is no news";
+  EXPECT_THAT(std::get<storage::Tombstone>(*publish->body).cause,
+              HasSubstr("rank 2 did not send its local plan"));
+}
+
+// The root hangs, so no check of the epoch wakes the coordinator. It waits for the ranks of other hosts,
+// which may continue without it, and meanwhile one of their hosts is lost.
+TEST_F(ACoordinatorByItself, GivesUpInTimeWhileItWaitsLongerForSomethingElse) {
+  roster_exists();
+  role_.receive(kNode, RoleKind::shard_writer, report({1, 5, 1}, 0));
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.handle(event::Stopping{});
+  role_.handle(event::Drain{});
+  role_.pass(1'000 * kMillisecond);
+  role_.handle(event::PeerLost{kOther, Status(Code::unavailable, "killed")});
+  role_.pass(6'000 * kMillisecond);
+  EXPECT_EQ(taken("attempt", "gathering", "given_up"), 1u);
+}
+
 }  // namespace
 }  // namespace shoal::actors
