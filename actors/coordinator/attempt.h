@@ -38,7 +38,7 @@ enum class AttemptState : uint8_t {
   committed,          // The root has the manifest. The attempt is closed.
   aborted,            // The root has a tombstone. The attempt is closed.
   undecided,  // The coordinator could publish no decision. The attempt is closed, and nodes decide it.
-  left,       // Another coordinator decides it. The attempt is closed here.
+  left,       // Another coordinator decides it, or in mode rank-local its nodes. The attempt is closed here.
 };
 enum class AttemptTrigger : uint8_t {
   no_decision_found,       // the root has no decision yet, or could not be read
@@ -54,7 +54,7 @@ enum class AttemptTrigger : uint8_t {
   aborted,                 // the root has a tombstone, from this or another node
   publishing_failed,       // no decision could be published, for good
   superseded,              // a later epoch exists
-  handed_over,             // this coordinator stops, and another one replaces it
+  handed_over,             // this coordinator stops, and another one replaces it; or leave_to_nodes()
 };
 
 inline constexpr auto kAttemptTransitions = [] {

@@ -134,6 +134,7 @@ void Coordinator::recover(EffectWriter& out) {
 void Coordinator::list_attempts(EffectWriter& out) {
   operations_.start(operation::ListAttempts{}, out,
                     [this](TimeNs now, Result<storage::AttemptList> list, EffectWriter& then_out) {
+                      if (is_superseded()) return;  // it could decide no attempt that it opened
                       if (list.ok()) return clean_up(now, *list, then_out);
                       then_out.warning("cannot list the attempts: " + list.status().to_string());
                       if (!is_permanent(list.status())) {
@@ -165,9 +166,10 @@ void Coordinator::clean_up(TimeNs now, const storage::AttemptList& list, EffectW
       sweeps_.sweep(info.key, out);
     } else if (is_undecided && info.key.generation < config_.generation) {
       decide_earlier(now, info.key, out);
-    } else if (is_undecided && info.key.generation == config_.generation && info.rank_manifests == 0) {
+    } else if (is_undecided && info.key.generation == config_.generation && info.rank_manifests == 0 &&
+               !rank_local_) {
       base::rare_path<"coordinator: takes over an undecided attempt">();
-      // If there are rank manifests, the ranks of the attempt decide it.
+      // If there are rank manifests, the nodes decide it. If there are none yet, see leave_to_nodes.
       const Opened opened = open(now, info.key, out);
       if (opened.is_new) look_for_ended(now, *opened.attempt, out);
     }

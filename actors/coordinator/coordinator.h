@@ -259,6 +259,9 @@ class Coordinator final : public Role {
   void send_gathered_plans(Attempt& attempt, plan::GatherStage stage, NodeId to, EffectWriter& out);
 
   // --- rank-local: hints, which spare nodes their polls, and progress (rank_local.cpp) ---
+  // Of a coordinator that replaces another: closes the attempts that it found in the root before it knew the
+  // mode. Nodes decide them, and send nothing that would move their deadlines here.
+  void leave_to_nodes(EffectWriter& out);
   // Answers the node whose report completes the set: it merges the set at once.
   void on_manifests_published(NodeId from, const wire::ManifestsPublished& published, EffectWriter& out);
   // A node has made progress with its writes: all nodes hear of it, and move their deadlines.

@@ -114,7 +114,7 @@ void Coordinator::on_ranks_ended(TimeNs now, NodeId from, const wire::RanksEnded
   presence_.expected(from, message.expected, message.host);
   presence_.take(now, from, message);
   if (message.rank_local) {
-    rank_local_ = true;
+    if (!std::exchange(rank_local_, true)) leave_to_nodes(out);
     if (rank_local_host_.empty() && !message.here.empty()) rank_local_host_ = message.host;
     refuse_mixed_modes(out);
     send_lost(now, out);

@@ -22,6 +22,15 @@ void Coordinator::on_manifests_published(NodeId from, const wire::ManifestsPubli
            wire::ManifestsPublished{published.key, published.world_size, published.world_size});
 }
 
+void Coordinator::leave_to_nodes(EffectWriter& out) {
+  for (auto each = attempts_.begin(); each != attempts_.end();) {
+    Attempt& attempt = (each++)->second;  // close() destroys it
+    if (!attempt.is_unheard_of() || !attempt.may(AttemptTrigger::handed_over)) continue;
+    base::rare_path<"coordinator: leaves a rank-local save to its nodes">();
+    close(attempt, AttemptTrigger::handed_over, out);
+  }
+}
+
 // One message to each node covers the progress of all of them.
 void Coordinator::pass_progress(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   const uint32_t shorter = std::min(config_.timeouts.node_deadline_ms, config_.timeouts.attempt_deadline_ms);

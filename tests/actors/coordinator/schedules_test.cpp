@@ -226,5 +226,76 @@ TEST_F(ACoordinatorByItself, GivesUpInTimeWhileItWaitsLongerForSomethingElse) {
   EXPECT_EQ(taken("attempt", "gathering", "given_up"), 1u);
 }
 
+// --- answers of the root that come late ---
+
+class ACoordinatorWhoseRootAnswersLate : public ACoordinatorByItself {
+ protected:
+  ACoordinatorWhoseRootAnswersLate() : ACoordinatorByItself(make_coordinator(facts_of_one())) {
+    role_.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
+  }
+  void the_list_comes() {
+    storage::AttemptInfo left;
+    left.key = kLeft;
+    ASSERT_TRUE(role_.answer<operation::ListAttempts>(OperationResult(storage::AttemptList{{left}, {}})));
+  }
+  void superseded() {
+    role_.receive(kNode, RoleKind::coordinator, wire::Superseded{2, "host9:7070"});
+    ASSERT_TRUE(role_.answer<operation::ReadEpoch>(OperationResult(
+        std::make_shared<const storage::EpochRecord>(storage::EpochRecord{2, "host9:7070", "job-1", {}}))));
+    ASSERT_TRUE(role_.retired_by.has_value());
+  }
+  void a_rank_local_node_comes() {
+    wire::RanksEnded message;
+    message.host = "host1";
+    message.here = {1};
+    message.rank_local = true;
+    role_.receive(kOther, RoleKind::shard_writer, message);
+  }
+  static constexpr AttemptKey kLeft{1, 5, 1};
+};
+
+// Regression: it opened the attempts of the list, could not decide them, and its node did not end.
+TEST_F(ACoordinatorWhoseRootAnswersLate, OpensNothingOnceALaterOneExists) {
+  superseded();
+  role_.starts.erase(std::remove_if(role_.starts.begin(), role_.starts.end(),
+                                    [](const effect::Start& each) {
+                                      return !std::holds_alternative<operation::ListAttempts>(each.operation);
+                                    }),
+                     role_.starts.end());
+  the_list_comes();
+  EXPECT_TRUE(role_.starts.empty());
+  role_.handle(event::Drain{});
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(ACoordinatorWhoseRootAnswersLate, DecidesASaveThatTheCoordinatorBeforeLeft) {
+  the_list_comes();
+  role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+  role_.pass(130'000 * kMillisecond);
+  no_later_epoch();
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 1u);
+}
+
+// Mode rank-local. Nodes decide such a save, and report nothing of it to this coordinator. It may take long.
+TEST_F(ACoordinatorWhoseRootAnswersLate, LeavesARankLocalSaveOfTheCoordinatorBeforeToTheNodes) {
+  for (bool list_is_first : {true, false}) {
+    RoleByItself role{make_coordinator(facts_of_one())};
+    std::swap(role, role_);
+    role_.answer<operation::ReadRoster>(Status(Code::not_found, "no roster"));
+    if (list_is_first) the_list_comes();
+    a_rank_local_node_comes();
+    if (!list_is_first) the_list_comes();
+    role_.answer<operation::ReadDecision>(Status(Code::not_found, "undecided"));
+    for (uint64_t amount = 1; amount <= 10; ++amount) {
+      role_.pass(40'000 * kMillisecond);
+      role_.receive(kOther, RoleKind::shard_writer, wire::SaveProgress{kLeft, amount, true});
+      no_later_epoch();
+    }
+    EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u) << "list first: " << list_is_first;
+    role_.handle(event::Drain{});
+    EXPECT_TRUE(role_.drained);
+  }
+}
+
 }  // namespace
 }  // namespace shoal::actors
