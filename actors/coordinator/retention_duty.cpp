@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "actors/publishing.h"
 #include "base/rare_path.h"
 
 namespace shoal::actors {
@@ -36,6 +37,7 @@ void RetentionDuty::start_pass(EffectWriter& out) {
         if (state_.is(RetentionState::ended)) return;
         if (plan.ok()) return planned(now, **plan, then_out);
         then_out.warning("retention: " + plan.status().to_string());
+        look_again_after(plan.status());
         end_pass(now, RetentionTrigger::could_not_plan, then_out);
       });
 }
@@ -76,6 +78,7 @@ void RetentionDuty::start_deletion(EffectWriter& out) {
         if (!deleted.ok()) {
           base::rare_path<"coordinator: cannot delete a checkpoint">();
           then_out.warning(to_string(item.key) + ": " + deleted.status().to_string());
+          look_again_after(deleted.status());
         } else if (deleted->outcome == storage::DeletionResult::Outcome::held) {
           must_look_again_ = true;
           then_out.info(to_string(item.key) + " is deleted, but its files stay for now: " + deleted->why);
@@ -93,9 +96,17 @@ void RetentionDuty::start_removal(EffectWriter& out) {
   ++in_flight_;
   operations_.start(operation::RemoveRemains{folder}, out,
                     [this](TimeNs now, Result<operation::Done> result, EffectWriter& then_out) {
-                      if (!result.ok()) then_out.warning("retention: " + result.status().to_string());
+                      if (!result.ok()) {
+                        then_out.warning("retention: " + result.status().to_string());
+                        look_again_after(result.status());
+                      }
                       finished(now, then_out);
                     });
+}
+
+// After an error of the storage, which may be better then. There may be no further commit.
+void RetentionDuty::look_again_after(const Status& why) {
+  must_look_again_ = must_look_again_ || !is_permanent(why);
 }
 
 void RetentionDuty::finished(TimeNs now, EffectWriter& out) {

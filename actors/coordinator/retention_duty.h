@@ -87,6 +87,7 @@ class RetentionDuty {
   void pump(TimeNs now, EffectWriter& out);
   void start_deletion(EffectWriter& out);
   void start_removal(EffectWriter& out);
+  void look_again_after(const Status& why);
   void finished(TimeNs now, EffectWriter& out);
   void end_pass(TimeNs now, RetentionTrigger trigger, EffectWriter& out);
 
@@ -97,8 +98,9 @@ class RetentionDuty {
   storage::LeaseWatch leases_;
   RetentionMachine state_{RetentionState::idle};
   RetentionMachine::Counts counts_;
-  bool applies_rules_ = false;    // a checkpoint was committed in this coordinator's term
-  bool must_look_again_ = false;  // files of a deleted checkpoint are still in use, or a lease is watched
+  bool applies_rules_ = false;  // a checkpoint was committed in this coordinator's term
+  // Files of a deleted checkpoint are still in use, a lease is watched, or the root failed.
+  bool must_look_again_ = false;
   TimerId next_look_ = 0;
   struct Doomed {
     AttemptKey key;

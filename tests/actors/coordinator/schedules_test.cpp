@@ -297,5 +297,31 @@ TEST_F(ACoordinatorWhoseRootAnswersLate, LeavesARankLocalSaveOfTheCoordinatorBef
   }
 }
 
+// --- retention ---
+
+// Leases that nobody renews, and deletions that were interrupted, would stay until the next coordinator.
+TEST_F(ACoordinatorByItself, PlansItsRetentionAgainIfTheRootCouldNotBeRead) {
+  ASSERT_TRUE(role_.answer<operation::PlanRetention>(Status(Code::io, "Input/output error")));
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u) << "it waits";
+  role_.pass(31'000 * kMillisecond);
+  no_later_epoch();
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 1u);
+  ASSERT_TRUE(role_.answer<operation::PlanRetention>(read_only_root()));
+  role_.pass(100'000 * kMillisecond);
+  no_later_epoch();
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 0u) << "another try would fail likewise";
+}
+
+TEST_F(ACoordinatorByItself, DeletesAgainWhatCouldNotBeDeleted) {
+  storage::RetentionPlan plan;
+  plan.finish.push_back({1, 1, 1});
+  ASSERT_TRUE(role_.answer<operation::PlanRetention>(
+      OperationResult(std::make_shared<const storage::RetentionPlan>(plan))));
+  ASSERT_TRUE(role_.answer<operation::DeleteCheckpoint>(Status(Code::io, "Input/output error")));
+  role_.pass(31'000 * kMillisecond);
+  no_later_epoch();
+  EXPECT_EQ(role_.started<operation::PlanRetention>(), 1u);
+}
+
 }  // namespace
 }  // namespace shoal::actors
