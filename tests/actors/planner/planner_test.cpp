@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "actors/coordinator/roster_gathering.h"
 #include "tests/actors/role_by_itself.h"
 #include "tests/sim/support/job_layouts.h"
@@ -169,6 +174,116 @@ TEST_F(ThePlanner, KeepsItsRosterIfTheCoordinatorRejectsLateRanks) {
   planner_.receive(kCoordinatorNode, RoleKind::coordinator, wire::JoinRejected{"another world"});
   EXPECT_THAT(joined_within(kLong), IsEmpty());
   EXPECT_THAT(planner_.notified<local::Failed>(client_of(0)), IsEmpty());
+}
+
+// --- the coordinator that it follows ---
+
+OperationResult epoch(uint32_t number, const std::string& job = "job-1") {
+  return std::make_shared<const storage::EpochRecord>(
+      storage::EpochRecord{number, "node" + std::to_string(number) + ":7000", job, {}, 1});
+}
+
+TEST_F(ThePlanner, FollowsNoEarlierCoordinatorThatTheRootStillNames) {
+  planner_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Superseded{3, "node3:7000"});
+  ASSERT_TRUE(planner_.answer<operation::ReadEpoch>(epoch(3)));
+  ASSERT_FALSE(planner_.redirects.empty());
+  planner_.redirects.clear();
+  planner_.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "closed")});
+  ASSERT_TRUE(planner_.answer<operation::ReadEpoch>(epoch(2)));  // of a root that answers late
+  EXPECT_TRUE(planner_.redirects.empty());
+}
+
+TEST_F(ThePlanner, BelievesTheCoordinatorIfTheRootCannotBeRead) {
+  planner_.receive(kCoordinatorNode, RoleKind::coordinator, wire::Superseded{3, "node3:7000"});
+  ASSERT_TRUE(planner_.answer<operation::ReadEpoch>(Status(Code::io, "Input/output error")));
+  ASSERT_EQ(planner_.redirects.size(), 1u);
+  EXPECT_EQ(planner_.redirects[0].epoch, 3u);
+}
+
+TEST_F(ThePlanner, RejectsItsClientsOnceAnotherJobHasTheRootAndThereIsNoRoster) {
+  comes(0);
+  planner_.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "closed")});
+  ASSERT_TRUE(planner_.answer<operation::ReadEpoch>(epoch(2, "job-2")));
+  planner_.pass(1'000 * kMillisecond);
+  while (planner_.answer<operation::ReadEpoch>(epoch(2, "job-2"))) {
+  }
+  EXPECT_EQ(planner_.notified<local::Failed>(client_of(0)).size(), 1u);
+  comes(1);
+  EXPECT_EQ(planner_.notified<local::Failed>(client_of(1)).size(), 1u) << "it comes later";
+  EXPECT_EQ(std::count_if(planner_.to_roles.begin(), planner_.to_roles.end(),
+                          [](const effect::ToRole& each) {
+                            return std::holds_alternative<event::CoordinatorSuperseded>(each.event);
+                          }),
+            1);
+}
+
+TEST_F(ThePlanner, KeepsItsRosterWhenAnotherJobHasTheRoot) {
+  two_join();
+  planner_.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "closed")});
+  ASSERT_TRUE(planner_.answer<operation::ReadEpoch>(epoch(2, "job-2")));
+  EXPECT_THAT(planner_.notified<local::Failed>(client_of(0)), IsEmpty()) << "it may load";
+}
+
+TEST(ThePlannerOfAJobThatOnlyReads, LooksForNoCoordinatorInTheRoot) {
+  NodeConfig config;
+  config.read_only = true;
+  RoleByItself planner{make_planner(config)};
+  planner.handle(event::PeerLost{kCoordinatorNode, Status(Code::unavailable, "closed")});
+  planner.pass(kLong);
+  EXPECT_EQ(planner.started<operation::ReadEpoch>(), 0u);
+}
+
+// --- rosters and clients ---
+
+TEST_F(ThePlanner, PassesTheRosterToTheRolesOfItsNode) {
+  comes(0);
+  planner_.to_roles.clear();
+  roster_arrives();
+  ASSERT_EQ(planner_.to_roles.size(), 2u);
+  EXPECT_EQ(planner_.to_roles[0].to, RoleKind::shard_writer);
+  EXPECT_EQ(planner_.to_roles[1].to, RoleKind::loader);
+}
+
+TEST_F(ThePlanner, RejectsARosterOfAnotherRuleVersion) {
+  comes(0);
+  roster_arrives();
+  ASSERT_EQ(planner_.notified<local::RosterUpdate>(client_of(0)).size(), 1u);
+  RoleByItself other{make_planner(one_host())};
+  local::Attach attach;
+  attach.world_size = kRanks;
+  other.from_client(client_of(0), attach);
+  other.from_client(client_of(0), local::LayoutUpdate{layouts_[0], {}});
+  const auto world = planner_.notified<local::RosterUpdate>(client_of(0))[0].world;
+  other.receive(kCoordinatorNode, RoleKind::coordinator, wire::RosterUpdate{world, {}, kRuleVersion + 1});
+  EXPECT_TRUE(other.notified<local::RosterUpdate>(client_of(0)).empty());
+  ASSERT_EQ(other.notified<local::Failed>(client_of(0)).size(), 1u);
+  EXPECT_EQ(other.notified<local::Failed>(client_of(0))[0].why.code(), Code::version);
+}
+
+// A trainer that was started again attaches before the node has noticed the end of the one before.
+TEST_F(ThePlanner, AnswersTheLaterProcessOfARankWhenTheEarlierOneEnds) {
+  comes(0);
+  local::Attach attach;
+  attach.rank = 0;
+  attach.world_size = kRanks;
+  planner_.from_client(99, attach);
+  planner_.from_client(99, local::LayoutUpdate{layouts_[0], {}});
+  goes(0);
+  roster_arrives();
+  EXPECT_EQ(planner_.notified<local::RosterUpdate>(99).size(), 1u);
+}
+
+TEST_F(ThePlanner, RejectsItsClientsIfALayoutFitsIntoNoMessage) {
+  NodeConfig config = one_host();
+  config.message_bytes_max = 100;
+  RoleByItself planner{make_planner(config)};
+  local::Attach attach;
+  attach.world_size = kRanks;
+  planner.from_client(client_of(0), attach);
+  planner.from_client(client_of(0), local::LayoutUpdate{layouts_[0], {}});
+  planner.receive(kCoordinatorNode, RoleKind::coordinator, wire::LayoutRequest{{layouts_[0]->id()}});
+  ASSERT_EQ(planner.notified<local::Failed>(client_of(0)).size(), 1u);
+  EXPECT_EQ(planner.notified<local::Failed>(client_of(0))[0].why.code(), Code::too_large);
 }
 
 }  // namespace
