@@ -686,6 +686,7 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
     SHOAL_ASSIGN_OR_RETURN(const MeshShape later, resolve_mesh(with_later_mesh(scenario), model));
     SHOAL_ASSIGN_OR_RETURN(job.later_layouts, layouts_of_stages(model, later));
     job.later_from = scenario.later_mesh_from;
+    job.later_stages = scenario.later_mesh_stages;
   }
   job.world = model.world;
   job.ranks = scenario.ranks;

@@ -420,6 +420,8 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--later-mesh", "later_mesh", "SIZES", "Mesh from a later save on (the model's usual one)");
   value("--later-mesh-from", "later_mesh_from", "N",
         "The save from which on --later-mesh counts; 0: none (0)");
+  value("--later-mesh-stages", "later_mesh_stages", "N",
+        "Only the ranks of the first N pipeline stages change to --later-mesh; 0: all (0)");
   value("--planners", "planners", "KIND",
         "none (default), or global: one rank's planner makes a global plan of each save; needs --mode "
         "collective");

@@ -48,7 +48,7 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
   }
   if (report.scenario.later_mesh_from != 0) {
     Scenario smaller = report.scenario;
-    smaller.later_mesh_from = 0;
+    smaller.later_mesh_from = smaller.later_mesh_stages = 0;
     smaller.later_mesh.clear();
     (void)take_if_violated(smaller, run, report);
   }

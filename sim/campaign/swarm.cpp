@@ -30,6 +30,10 @@ std::string draw_mesh(uint32_t ranks, Random& random) {
   return mesh;
 }
 
+bool has_two_stages(const std::string& mesh) {
+  return mesh.find("pp=2") != std::string::npos;
+}
+
 // Shorter timeouts, so that what they bound happens in a run of seconds. Leases end while a checkpoint is
 // kept open, hosts are lost while others still save, and saves are given up while a disk hangs.
 void draw_timeouts(Random& random, Scenario* job) {
@@ -94,6 +98,10 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   if (random.below(5) == 0) {
     job.later_mesh_from = static_cast<uint32_t>(2 + random.below(job.saves - 1));
     job.later_mesh = draw_mesh(job.ranks, random);
+    if (has_two_stages(job.mesh) && random.below(2) == 0) {
+      job.later_mesh_stages = 1;
+      while (!has_two_stages(job.later_mesh)) job.later_mesh = draw_mesh(job.ranks, random);
+    }
   }
   return job;
 }

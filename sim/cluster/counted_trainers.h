@@ -66,6 +66,7 @@ class CountedTrainers {
     // From this save on, ranks hold their parts by these layouts, one per pipeline stage; 0: never.
     uint32_t later_from = 0;
     std::vector<LayoutPtr> later_layouts;
+    uint32_t later_stages = 0;  // only the ranks of the first so many stages do so; 0: all
     // Mode collective: the planner of this rank makes a global plan, before each rank asks for its own.
     std::optional<Rank> planner_rank;
   };
@@ -203,7 +204,9 @@ class CountedTrainers {
   void lay_out(const SavePlan& plan, const Layout& layout, Assignment& assignment);
   Assignment whole_assignment(Rank rank);
   const LayoutPtr& layout_in(Rank rank, uint32_t save) const {
-    const bool is_later = job_.later_from != 0 && save >= job_.later_from;
+    const auto stages = job_.later_layouts.size();
+    const bool changes = job_.later_stages == 0 || uint64_t{rank} * stages / job_.ranks < job_.later_stages;
+    const bool is_later = job_.later_from != 0 && save >= job_.later_from && changes;
     const std::vector<LayoutPtr>& all = is_later ? job_.later_layouts : job_.layouts;
     return all[job_.world ? job_.world->roster.layout_of(rank) : uint64_t{rank} * all.size() / job_.ranks];
   }

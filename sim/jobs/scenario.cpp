@@ -101,6 +101,7 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   SHOAL_RETURN_IF_ERROR(number("keep_last", &scenario.keep_last, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("keep_every", &scenario.keep_every, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("later_mesh_from", &scenario.later_mesh_from, 0, kMaxSimulatedSaves));
+  SHOAL_RETURN_IF_ERROR(number("later_mesh_stages", &scenario.later_mesh_stages, 0, kMaxSimulatedRanks));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
     scenario.max_direct_nodes_place = parsed.place(entry->line);
@@ -289,7 +290,7 @@ Scenario restarted_job(const Scenario& scenario, uint32_t ranks) {
   if (ranks != scenario.ranks) {
     job.mesh.clear();
     job.later_mesh.clear();
-    job.later_mesh_from = 0;
+    job.later_mesh_from = job.later_mesh_stages = 0;
   }
   return job;
 }
@@ -300,7 +301,7 @@ Scenario relaunched_job(const Scenario& scenario) {
   if (scenario.restart_mesh.empty()) return job;
   job.mesh = scenario.restart_mesh;
   job.later_mesh.clear();
-  job.later_mesh_from = 0;
+  job.later_mesh_from = job.later_mesh_stages = 0;
   return job;
 }
 
@@ -354,11 +355,24 @@ Status check_restarts(const Scenario& scenario, const Model& model) {
 
 Status check_later_mesh(const Scenario& scenario, const Model& model) {
   if (scenario.later_mesh_from == 0) {
+    if (scenario.later_mesh_stages != 0) return bad("later_mesh_stages is set without later_mesh_from");
     return scenario.later_mesh.empty() ? ok_status() : bad("later_mesh is set without later_mesh_from");
   }
   if (model.world != nullptr)
     return bad("later_mesh_from is set, but the checkpoint states each rank's layout");
-  return resolve_mesh(with_later_mesh(scenario), model).status().with_context("later_mesh");
+  const auto later = resolve_mesh(with_later_mesh(scenario), model);
+  if (!later.ok()) return later.status().with_context("later_mesh");
+  SHOAL_ASSIGN_OR_RETURN(const MeshShape mesh, resolve_mesh(scenario, model));
+  if (scenario.later_mesh_stages == 0) return ok_status();
+  if (mesh.pp != later->pp) {
+    return bad(fmt::format("later_mesh_stages is set, but later_mesh has {} pipeline stages and mesh has {}",
+                           later->pp, mesh.pp));
+  }
+  if (scenario.later_mesh_stages > mesh.pp) {
+    return bad(fmt::format("later_mesh_stages is {}, but there are {} pipeline stages",
+                           scenario.later_mesh_stages, mesh.pp));
+  }
+  return ok_status();
 }
 
 }  // namespace
@@ -509,6 +523,7 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.max_direct_nodes != actors::kDefaultDirectNodes)
     number("max_direct_nodes", scenario.max_direct_nodes);
   if (scenario.later_mesh_from != 0) number("later_mesh_from", scenario.later_mesh_from);
+  if (scenario.later_mesh_stages != 0) number("later_mesh_stages", scenario.later_mesh_stages);
   quoted("later_mesh", scenario.later_mesh);
   if (scenario.reads != 0) number("reads", scenario.reads);
   if (scenario.has_planners) quoted("planners", kGlobalPlanners);
@@ -658,6 +673,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "load_mesh") return scenario.load_mesh = text, ok_status();
   if (key == "later_mesh") return scenario.later_mesh = text, ok_status();
   if (key == "later_mesh_from") return number(&scenario.later_mesh_from, 0, kMaxSimulatedSaves);
+  if (key == "later_mesh_stages") return number(&scenario.later_mesh_stages, 0, kMaxSimulatedRanks);
   if (key == "mesh") return scenario.mesh = text, ok_status();
   if (key == "failures") return scenario.failure_draws = text, parse_failure_rules(text).status();
   if (key == "profile") return scenario.profile = text, ok_status();
@@ -710,6 +726,7 @@ std::span<const std::string_view> scenario_keys() {
                                                "dedupe",
                                                "later_mesh",
                                                "later_mesh_from",
+                                               "later_mesh_stages",
                                                "reads",
                                                "readers",
                                                "load_fallback",

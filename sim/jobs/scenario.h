@@ -79,6 +79,9 @@ struct Scenario {
   // From this save on, the same ranks hold the state by another mesh; 0: never. Counted from 1.
   uint32_t later_mesh_from = 0;
   std::string later_mesh;  // as `mesh`
+  // Only the ranks of so many pipeline stages, from the first one, change to it; 0: all. Needs equally many
+  // stages in both meshes.
+  uint32_t later_mesh_stages = 0;
   // Mode collective: the planner of a random rank makes a global plan of each save.
   bool has_planners = false;
   ReplicaCheck replica_check = ReplicaCheck::off;  // SaveOptions::replica_check
