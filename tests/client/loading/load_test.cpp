@@ -636,11 +636,12 @@ TEST_F(Load, ThatIsGivenUpEndsTheConnection) {
 // wait for Found, lasts until all answers are sent; only the check between two answers can make the second.
 TEST_F(Load, IsInterruptedAlsoIfItNeverWaits) {
   std::atomic<bool> is_loading = false;
-  std::promise<void> sent;
+  std::promise<void> waits, sent;
   int calls = 0;
   options_.keep_waiting = [&, all_sent = sent.get_future().share()] {
     if (!is_loading) return true;
     if (++calls > 1) return false;
+    waits.set_value();
     all_sent.wait();
     return true;
   };
@@ -649,6 +650,7 @@ TEST_F(Load, IsInterruptedAlsoIfItNeverWaits) {
   is_loading = true;
   auto loading = start();
   auto load = node_.expect<local::Load>();
+  waits.get_future().wait();
   node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
   node_.send(local::Loaded{load.request_id, 0, {{{1, Box{{0, 0}, {2, 2}}, 0, 16, 16}, 0}}});
   node_.send(local::Loaded{load.request_id, 1, {{{0, Box{}, 0, 5, 5}, 16}}});
