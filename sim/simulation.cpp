@@ -1,6 +1,7 @@
 #include "sim/simulation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -273,6 +274,8 @@ actors::TimeNs longest_wait_ms(const Scenario& scenario, const Profile& profile,
   return is_known ? 2 * actors::TimeNs{timeouts.host_lost_ms} : actors::TimeNs{timeouts.node_deadline_ms};
 }
 
+constexpr double kUsualTail = 0.3;  // so much the factor two below allows for
+
 // The longest time that storage may take to write `bytes`, the bytes of all hosts in one save, while other
 // saves are in flight. It is twice what the rates of the profile give, because hosts do not write equally
 // much.
@@ -281,7 +284,10 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
   if (rate == 0 || (storage.total_bytes_per_s != 0 && storage.total_bytes_per_s < rate)) {
     rate = storage.total_bytes_per_s;
   }
-  const uint64_t slowness = std::max<uint64_t>(scenario.stragglers.storage_permille, 1000);
+  // Of streams whose times differ much, as `shoal calibrate` may measure, one takes e^4σ times as long.
+  const double sigma = storage.stream_tail_permille / 1e3;
+  const auto tail = static_cast<uint64_t>(sigma > kUsualTail ? std::exp(4 * sigma) : 1);
+  const uint64_t slowness = std::max<uint64_t>(scenario.stragglers.storage_permille, 1000) * tail;
   const auto single = static_cast<uint64_t>(transfer_ns(bytes, rate));
   return static_cast<actors::TimeNs>(multiply_divide(single, 2 * kSimulatedSlabs * slowness, 1000));
 }

@@ -438,6 +438,23 @@ TEST(AStorage, ThatTakesTenMinutesLongerForOneHostAbortsNoSave) {
   }
 }
 
+// Regression: with a profile that `shoal calibrate` had measured on a busy machine, a save was said to end
+// too late.
+TEST(AStorage, WhoseStreamsDifferMuchIsGivenTime) {
+  Scenario scenario;
+  scenario.ranks = 16;
+  scenario.model = "gpt2";
+  Profile profile = profile_named("nvme");
+  profile.storage.client_bytes_per_s = profile.storage.total_bytes_per_s = 2'000'000'000;
+  profile.storage.stream_tail_permille = 1'900;
+  for (scenario.seed = 1; scenario.seed <= 10; ++scenario.seed) {
+    const auto report = simulate(scenario, profile);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_FALSE(report->violation.has_value())
+        << "seed " << scenario.seed << ": " << report->violation->what;
+  }
+}
+
 TEST(ANode, ThatCannotBeginAgainIsSaidByTheClientsOfItsHost) {
   const SaveReport save =
       simulated(of_eight_hosts({{Kind::dies, 20'100, 0}, {Kind::restarts, 20'110, 3, 100}})).saves[1];
