@@ -51,7 +51,7 @@ enum class FirstRosterState : uint8_t {
 enum class FirstRosterTrigger : uint8_t {
   none_found,          // the root has no roster, or could not be read
   all_joined,          // every rank has joined, and every layout is here
-  layouts_contradict,  // so it is, but these layouts contradict each other or leave a gap
+  layouts_contradict,  // so it is, but these layouts contradict each other, leave a gap, or one has changed
   known,               // a roster is in the root; the first save may have made it
   refused,  // hosts contradict each other, the roster fits no message, or it could not be published
 };

@@ -193,6 +193,7 @@ void ShardWriter::end_drain(EffectWriter& out) {
   for (auto& [rank, awaited] : awaited_) {
     timers_.cancel(&awaited.until, out);
     if (is_node_stopping_ || awaited.how != Departure::disconnected || ended_.contains(rank)) continue;
+    if (saves_elsewhere(rank)) continue;
     base::rare_path<"shard writer: ends while a trainer that vanished might come back">();
     ended_.try_emplace(rank, kLeftNode);
   }

@@ -234,8 +234,8 @@ std::shared_ptr<NodeLink> Session::find_node() {
   }
 }
 
-// Waits for the answer without a limit of its own. If the session gave up a connection to a stopped node, the
-// node would take it for a trainer that died once it continues.
+// Waits for the answer without a limit of its own. If the session gave up a connection to a stopped node, a
+// node that cannot see its process would take it for a trainer that died once it continues.
 Result<NodeLink> Session::attach_again(std::unique_ptr<local::LocalSocket> socket,
                                        Clock::time_point deadline) {
   SHOAL_RETURN_IF_ERROR(socket->send(attach_message(options_)));

@@ -14,7 +14,9 @@ namespace shoal::actors {
 namespace {
 
 constexpr int kReadTickMs = 100;  // how often a reader checks whether the server stops
-constexpr int kDyingMs = 200;     // longest time from the end of a connection to the end of its process
+// Longest time from the end of a connection to the end of its process: the memory of a GPU is given back
+// then.
+constexpr int kDyingMs = 1'000;
 
 }  // namespace
 
@@ -47,7 +49,7 @@ void LocalServer::Connection::send(std::shared_ptr<const local::LocalMessage> me
   {
     std::lock_guard lock(mutex_);
     if (is_last_queued_) return;
-    is_last_queued_ = std::holds_alternative<local::Failed>(*message);
+    has_failed_ = is_last_queued_ = std::holds_alternative<local::Failed>(*message);
     is_full = outgoing_.size() >= server_.options_.outgoing_max;
     if (is_full) is_last_queued_ = true;
     if (!is_full) outgoing_.push_back(std::move(message));
@@ -115,11 +117,12 @@ void LocalServer::Connection::read_loop() {
       server_.connection_ended();
     }
   }
+  const bool was_refused = has_failed() || (!status.ok() && status.code() != Code::unavailable);
   if (!status.ok() && status.code() != Code::unavailable) fail(status);
   finish_writing();
   if (rank_) {
     if (!has_detached) server_.release_rank(*rank_);  // a trainer that lives attaches again meanwhile
-    server_.events_.client_lost(id_, !has_detached && may_attach_again());
+    server_.events_.client_lost(id_, !has_detached && !was_refused && may_attach_again());
     if (has_detached) server_.release_rank(*rank_);
   } else {
     server_.slabs_.forget(id_);
@@ -127,6 +130,12 @@ void LocalServer::Connection::read_loop() {
   writer_.join();  // so that the client receives the last message, with the cause
   has_ended_ = true;
   server_.connection_ended();
+}
+
+// The node has told the client why it ends the connection. The client does not attach again.
+bool LocalServer::Connection::has_failed() {
+  std::lock_guard lock(mutex_);
+  return has_failed_;
 }
 
 // The kernel closes the connection of a process that dies shortly before that process has ended.

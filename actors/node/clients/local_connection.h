@@ -32,6 +32,7 @@ class LocalServer::Connection {
  private:
   void read_loop();
   void write_loop();
+  bool has_failed();
   bool may_attach_again() const;
   Status attach();
   Status handle(local::ReceivedLocal received);
@@ -45,6 +46,7 @@ class LocalServer::Connection {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const local::LocalMessage>> outgoing_;
   bool is_last_queued_ = false;  // nothing may be queued after this; the writer ends when the queue is empty
+  bool has_failed_ = false;      // Failed is queued or sent
 
   std::atomic<bool> has_ended_{false}, is_silent_{false};
   std::thread reader_, writer_;

@@ -37,7 +37,8 @@ class LocalEvents {
   // Attach comes first, after its checks. Then come all other messages, a Slab once it is mapped. May block:
   // the client then waits.
   virtual void from_client(ClientId client, std::shared_ptr<const local::LocalMessage> message) = 0;
-  // The last call for a client that attached. `process_lives`: event::ClientLost.
+  // The last call for a client that attached. The next client of its rank may have attached before.
+  // `process_lives`: event::ClientLost.
   virtual void client_lost(ClientId client, bool process_lives) = 0;
   // The answer to a process that sent statusRequest. Never null. Must not wait for a role.
   virtual std::shared_ptr<const local::NodeStatus> status() = 0;

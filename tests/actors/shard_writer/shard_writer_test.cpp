@@ -1001,7 +1001,6 @@ TEST_F(AShardWriterByItself, FreesTheSlabOfADecidedSaveOnlyWhenItIsWritten) {
   EXPECT_EQ(role_.notified<local::SlabFree>(kAgain).front().slab_id, 9u);
 }
 
-// The connection before may have missed that the save could not be decided.
 // Regression: it freed slab 0. A trainer that stages in parts may fail to copy one.
 TEST_F(AShardWriterByItself, FreesTheSlabThatATrainerStagedThoughTheTrainerGivesTheSaveUp) {
   world_known();
@@ -1041,6 +1040,7 @@ TEST_F(AShardWriterByItself, FreesNoSlabOfATrainerThatOffersFilesOfAnAbortedSave
   EXPECT_TRUE(role_.notified<local::SlabFree>(kAgain).empty());
 }
 
+// The connection before may have missed that the save could not be decided.
 TEST_F(AShardWriterByItself, TellsATrainerThatHasAttachedAgainThatItsSaveCannotBeDecided) {
   const Status full(Code::no_space, "the disk is full");
   world_known();

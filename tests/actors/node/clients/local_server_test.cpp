@@ -165,6 +165,15 @@ TEST_F(Server, TellsAProcessThatLostItsConnectionFromOneThatHasEnded) {
   EXPECT_EQ(how, 0);
 }
 
+TEST_F(Server, ExpectsNobodyBackWhomItHasRejected) {
+  serve();
+  const auto socket = attached();
+  ASSERT_TRUE(socket->send(local::Attached{}).ok());
+  EXPECT_EQ(failure_of(*socket).code(), Code::invalid_argument);
+  ASSERT_TRUE(heard_.wait_for("1 lost"));
+  EXPECT_FALSE(heard_.lives(1));
+}
+
 TEST_F(Server, ExpectsNobodyBackWhoHasDetached) {
   serve();
   const auto socket = attached();
