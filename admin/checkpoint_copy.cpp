@@ -349,9 +349,11 @@ Status CheckpointCopier::begin_in_place(Work& work) {
     const bool is_gone = there.status().code() == Code::not_found;
     if (!there.ok() && !is_gone) return there.status();
     if (is_gone || as_text(*there) == storage::kRemovedCopyText) {
-      return Status(Code::busy, fmt::format("{}/{}: `shoal gc --unfinished-copies` removes what an earlier "
-                                            "copy has left there: copy again when it has ended",
-                                            target_.describe(), work.folder));
+      return Status(Code::busy,
+                    fmt::format("{}/{}: `shoal gc --unfinished-copies` has begun to remove what an "
+                                "earlier copy has left there: copy again when it has ended. If it "
+                                "was interrupted, run it again first",
+                                target_.describe(), work.folder));
     }
     if (as_text(*there) != text) {
       return Status(Code::already_exists,

@@ -97,9 +97,12 @@ Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const 
   return value;
 }
 
-Status CheckpointReader::read(const StateDict& state) {
+Status CheckpointReader::read(const StateDict& given) {
+  SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
+  SHOAL_RETURN_IF_ERROR(client::check_on_host(*state));
+  for (const auto& entry : state->entries()) SHOAL_RETURN_IF_ERROR(client::check_fillable(*entry));
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target,
-                         client::BoundState::bind(state, client_->options.rank));
+                         client::BoundState::bind(*state, client_->options.rank));
   const Result<Metadata> loaded = client_->while_open(*opened_, [&]() -> Result<Metadata> {
     std::vector<uint32_t> all(target.values().size());
     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;

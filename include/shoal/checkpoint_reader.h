@@ -53,8 +53,10 @@ class CheckpointReader {
   Status read(std::string_view fqn, void* data, uint64_t bytes);
   Result<Bytes> read(std::string_view fqn, const Box& box);
   Result<Bytes> read(std::string_view fqn);  // also reads an object
-  // Reads all values of a state by one request, which costs as much as that of one small value. In a job of
-  // several ranks this rank reads by itself, unlike load. No value may be in it that the checkpoint lacks.
+  // Reads all values of a state by one request: faster than one call for each of many small values. In a job
+  // of several ranks this rank reads by itself, unlike load. Code::key_mismatch: the checkpoint lacks a value
+  // of the state. Code::invalid_argument: a value is const, or in the memory of a device. After an error,
+  // values may be partly overwritten.
   Status read(const StateDict& state);
   // Fills a state of any sharding, like Checkpointer::load.
   Result<LoadResult> load(const StateDict& state, const KeyPolicies& policies = {});

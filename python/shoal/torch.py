@@ -380,8 +380,8 @@ def export_dcp(
     Values have the names that DCP gives to those of the same state, so that the state which was saved is one
     that dcp.load fills, with plain tensors or DTensors. The bits are the same. numpy arrays and numpy scalars
     become tensors. A value of `per_rank` is an object for each rank, named NAME@rankN. Each block that is
-    read is verified against its digest. A rank holds at most 64 MiB of tensors at a time, and one object, or
-    one tuple with the tensors in it, which DCP stores as one object.
+    read is verified against its digest. A rank holds at most 64 MiB of tensors and 64 MiB of small objects at
+    a time, or one larger object, or one tuple with the tensors in it, which DCP stores as one object.
 
     allow_pickle: objects that Shoal stored as pickles are loaded, which can run code, to be written again.
     timeout: how many seconds to wait for other ranks.

@@ -25,6 +25,8 @@ Result<std::vector<Mark>> readable_pins(Storage& storage) {
   return std::move(pins.marks);
 }
 
+constexpr uint64_t kMostMarkBytes = 1024;  // the mark is a hash, or kRemovedCopyText
+
 bool is_leased(const std::vector<Mark>& pins, const AttemptKey& key) {
   return std::ranges::any_of(pins, [&](const Mark& pin) { return pin.key == key; });
 }
@@ -52,7 +54,7 @@ Result<std::vector<UnfinishedCopy>> list_unfinished_copies(Storage& storage) {
 }
 
 // A copy pins the attempt and then reads the mark. This changes the mark and then reads the pins. So one of
-// the two sees the other. The mark stays as it is then: another process may be removing the copy.
+// the two sees the other. If this sees a pin, it writes the mark again as it was, so that the copy can go on.
 Result<uint64_t> remove_unfinished_copy(Storage& storage, const AttemptKey& key) {
   const std::string folder = attempt_folder(key), described = storage.describe() + "/" + folder;
   const auto check_unpinned = [&]() -> Status {
@@ -72,8 +74,12 @@ Result<uint64_t> remove_unfinished_copy(Storage& storage, const AttemptKey& key)
   uint64_t bytes = 0;
   for (const ObjectInfo& object : listed) bytes += object.name == kCopyMarkName ? object.size : 0;
   const std::string mark = folder + "/" + std::string(kCopyMarkName);
+  SHOAL_ASSIGN_OR_RETURN(const Bytes before, storage.read(mark, kMostMarkBytes));
   SHOAL_RETURN_IF_ERROR(storage.replace(mark, as_view(kRemovedCopyText)));
-  SHOAL_RETURN_IF_ERROR(check_unpinned());
+  if (Status unpinned = check_unpinned(); !unpinned.ok()) {
+    if (unpinned.code() == Code::busy) SHOAL_RETURN_IF_ERROR(storage.replace(mark, before));
+    return unpinned;
+  }
   SHOAL_ASSIGN_OR_RETURN(listed, storage.list(folder));
   SHOAL_RETURN_IF_ERROR(why_not(listed));
   for (const ObjectInfo& object : listed) {

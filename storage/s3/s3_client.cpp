@@ -368,7 +368,7 @@ Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
   const Bytes hash = sha256_of(request.body);
   SHOAL_ASSIGN_OR_RETURN(S3Credentials keys, credentials(nullptr));
   ConnectionFailure failure;
-  bool has_asked = false;
+  bool has_asked = false, has_renewed = false;
   const auto end = std::chrono::steady_clock::now() + (is_small(request) ? kTrySmallFor : kTryFor);
   for (int tries = 1;; ++tries) {
     const std::optional<S3Answer> answer = send_once(request, address, keys, hash, &failure);
@@ -378,7 +378,8 @@ Result<S3Answer> S3Client::send_until_answered(const S3Request& request) {
       auto renewed = credentials(&keys);
       const bool are_new = renewed.ok() && !renewed->has_keys_of(keys);
       if (are_new) keys = std::move(*renewed);
-      if (are_new && tries < retries_.tries_max) continue;
+      // A store may reject new keys too: so only the first ones are tried at once.
+      if (are_new && !std::exchange(has_renewed, true) && tries < retries_.tries_max) continue;
       // Another program may renew them a moment later. Those that never served are a mistake.
       const bool may_come = is_expired && has_succeeded_ && tries < retries_.tries_max;
       if (!may_come && !renewed.ok()) return renewed.status();
@@ -462,7 +463,8 @@ namespace {
 Code code_of(const S3Answer& answer) {
   if (answer.code == "NoSuchBucket") return Code::unavailable;
   if (answer.code == "EntityTooLarge") return Code::too_large;
-  if (has_expired(answer)) return Code::refused;
+  // Others may renew them later. Only a key that the store does not know at all is an error for good.
+  if (has_expired(answer) && answer.code != "InvalidAccessKeyId") return Code::unavailable;
   if (answer.code == "QuotaExceeded" || answer.code == "XMinioStorageFull" || answer.status == 507) {
     return Code::no_space;
   }

@@ -229,6 +229,30 @@ TEST_F(CopyInObjectStore, ThatWasInterruptedCanBeRemovedUnlessOneRuns) {
   EXPECT_TRUE(is_sound(*bucket_b_, kKey));
 }
 
+// The copy had read the mark before the removal changed it.
+TEST_F(CopyInObjectStore, CanGoOnAfterARemovalThatGaveUp) {
+  START_STORES();
+  commit_copied(*folder_, kKey, kRows);
+  ASSERT_EQ(interrupted_copy(*folder_, *bucket_b_).outcome, Outcome::failed);
+  const std::string mark = storage::attempt_folder(kKey) + "/" + std::string(storage::kCopyMarkName);
+  const Bytes before = bucket_b_->read(mark, 100).value();
+  const storage::Mark lease{
+      .name = storage::pin_name(nonce_of(7)), .key = kKey, .is_lease = true, .nonce = nonce_of(7)};
+  size_t gave_up = 0;
+  for (int call = 0; call < 20; ++call) {
+    HookedStorage hooked(*bucket_b_, call, [&] {
+      ASSERT_TRUE(storage::create_mark(*bucket_b_, storage::MarkKind::pin, lease).value());
+    });
+    const auto removed = storage::remove_unfinished_copy(hooked, kKey);
+    if (!hooked.was_reached() || removed.ok()) break;
+    ++gave_up;
+    EXPECT_EQ(removed.status().code(), Code::busy) << call;
+    EXPECT_EQ(bucket_b_->read(mark, 100).value(), before) << call;
+    ASSERT_TRUE(storage::remove_mark(*bucket_b_, storage::MarkKind::pin, lease.name).ok());
+  }
+  EXPECT_GE(gave_up, 4u);
+}
+
 // Regression: a copy that continued and ended meanwhile was committed, and then lost its files.
 TEST_F(CopyInObjectStore, LosesNoFileToTheRemovalOfWhatItContinues) {
   START_STORES();

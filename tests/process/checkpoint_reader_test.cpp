@@ -110,6 +110,11 @@ TEST_P(ACheckpointReader, TellsWhatACheckpointHoldsAndReadsOfItWhatIsAskedFor) {
   EXPECT_EQ(std::memcmp(read.data(), bias.data(), read.size()), 0);
   state.add_object("x", &rng, Mesh::single(0));
   EXPECT_EQ(reader.read(state).code(), Code::key_mismatch);
+  const std::string kept = "as it was";
+  StateDict constant;
+  constant.add_object("rng@rank3", &kept, Mesh::single(0));
+  EXPECT_EQ(reader.read(constant).code(), Code::invalid_argument);
+  EXPECT_EQ(kept, "as it was");
 }
 
 TEST_P(ACheckpointReader, NamesWhatCannotBeRead) {
