@@ -101,8 +101,12 @@ Status CheckpointReader::read(const StateDict& given) {
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
   SHOAL_RETURN_IF_ERROR(client::check_on_host(*state));
   for (const auto& entry : state->entries()) SHOAL_RETURN_IF_ERROR(client::check_fillable(*entry));
+  return fill(*state);
+}
+
+Status CheckpointReader::fill(const StateDict& state) {
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target,
-                         client::BoundState::bind(*state, client_->options.rank));
+                         client::BoundState::bind(state, client_->options.rank));
   const Result<Metadata> loaded = client_->while_open(*opened_, [&]() -> Result<Metadata> {
     std::vector<uint32_t> all(target.values().size());
     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
@@ -122,7 +126,7 @@ Status CheckpointReader::read(std::string_view fqn, const Box& box, void* data, 
   if (box.empty()) return ok_status();
   StateDict state;
   state.add_tensor_boxes(std::string(fqn), value->dtype, value->shape, {{box, data}});
-  return read(state);
+  return fill(state);
 }
 
 Status CheckpointReader::read(std::string_view fqn, void* data, uint64_t bytes) {
@@ -153,7 +157,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
   std::string object;
   StateDict state;
   state.add_object(std::string(fqn), &object, Mesh::single(client_->options.rank));
-  SHOAL_RETURN_IF_ERROR(read(state));
+  SHOAL_RETURN_IF_ERROR(fill(state));
   const ByteView bytes = as_view(object);
   return Bytes(bytes.begin(), bytes.end());
 }
@@ -193,7 +197,7 @@ Result<std::map<std::string, CheckpointReader::Value>> CheckpointReader::read_al
       return Status(Code::key_mismatch, fmt::format("{} has no key '{}' and no key below it",
                                                     to_string(opened_->metadata.key), subtree));
     }
-    if (!state.entries().empty()) SHOAL_RETURN_IF_ERROR(read(state));
+    if (!state.entries().empty()) SHOAL_RETURN_IF_ERROR(fill(state));
     for (auto& [fqn, object] : objects) {
       const ByteView bytes = as_view(object);
       values[fqn].bytes.assign(bytes.begin(), bytes.end());

@@ -73,6 +73,7 @@ class CheckpointReader {
   friend class Checkpointer;
   CheckpointReader(Checkpointer::Impl& client, std::unique_ptr<client::OpenedCheckpoint> opened);
   Result<const LayoutEntry*> tensor(std::string_view fqn, const Box* box, uint64_t* bytes) const;
+  Status fill(const StateDict& state);  // its meshes have the ranks of this Checkpointer, not the launcher's
 
   Checkpointer::Impl* client_;
   std::unique_ptr<client::OpenedCheckpoint> opened_;
