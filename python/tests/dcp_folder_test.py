@@ -321,6 +321,16 @@ def test_export_by_ranks_is_read_by_ranks_of_dcp(exporters, loaders, folder, roo
     run_ranks("dcp_folders", "load_by_dcp", loaders, python_environment, folder)
 
 
+# Regression: small values were read with the ranks of the launcher.
+def test_export_by_a_process_group_without_rank_0(folder, root, python_environment):
+    root.mkdir(exist_ok=True)
+    run_ranks("dcp_folders", "save_and_export_in_group", 3, python_environment, root, folder)
+    state = {"w": torch.zeros(8), "note": "", "more": [0, ""]}
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    assert torch.equal(state["w"], torch.arange(8.0))
+    assert state["note"] == "kept" and state["more"] == [1, "x"]
+
+
 def test_import_conjugates_and_negates_as_dcp_does(root, tmp_path):
     value = torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex64)
     state = {"conj": value.conj(), "neg": torch._neg_view(torch.arange(4.0))}

@@ -141,6 +141,14 @@ def save_and_export(root, folder):
     assert os.path.exists(f"{folder}/.metadata")
 
 
+def save_and_export_in_group(root, folder):
+    if os.environ["RANK"] == "0":
+        return
+    with shoal.Checkpointer(root, process_group=[1, 2]) as checkpointer:
+        checkpointer.save(3, {"w": torch.arange(8.0), "note": "kept", "more": [1, "x"]}).committed()
+        shoal.torch.export_dcp(root, 3, folder)
+
+
 def load_by_dcp(folder):
     os.environ["SHOAL_TEST_STORE"] = f"{folder}.load.store"
     state = sharded_state(zero=True)
