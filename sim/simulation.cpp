@@ -202,11 +202,6 @@ bool loses_only_trainers(const Scenario& scenario) {
   });
 }
 
-// Trainers end, and their run goes on without them.
-bool loses_trainers(Failure::Kind kind) {
-  return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes || kind == Failure::Kind::dies;
-}
-
 // No trainer of the newest run ends, and no part of an earlier run goes on.
 bool keeps_trainers(const Failure& failure) {
   if (failure.kind == Failure::Kind::job_restarts) return failure.hosts == 0;

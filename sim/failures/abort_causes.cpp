@@ -12,11 +12,10 @@ namespace shoal::sim {
 
 namespace {
 
-// What a text says. The first line of kRules whose words are in the text counts.
+// What a text says. The first rule of kRules whose words are in the text counts.
 enum class Cause : uint8_t {
-  host_lost,         // each host that it names was away from the coordinator for long
-  coordinator_lost,  // the same of this host and the coordinator
-  disk_fails,        // the disk of the named host failed
+  host_lost,   // each host that it names was away from the coordinator for long
+  disk_fails,  // the disk of the named host failed
   disk_full,
   file_lost,  // a disk has lost a shard
   hangs,      // a disk makes no progress
@@ -39,7 +38,7 @@ constexpr std::array kRules = {
     Rule{"replicas differ", Cause::replicas_differ},
     Rule{"has taken over the root", Cause::later_run},
     Rule{"it was still undecided when a later load began", Cause::silence},
-    Rule{"it lost the coordinator", Cause::coordinator_lost},
+    Rule{"it lost the coordinator", Cause::host_lost},
     Rule{"makes no progress", Cause::hangs},
     Rule{"is stopping, and the rank has not staged this save", Cause::stopping},
     Rule{"its trainer closed its Checkpointer", Cause::closed},
@@ -87,12 +86,6 @@ actors::TimeNs nanoseconds(uint64_t ms) {
 actors::TimeNs begins(const Failure& failure) {
   return nanoseconds(failure.at_ms) + static_cast<actors::TimeNs>(failure.at_ns);
 }
-// Its trainers never come back in their run.
-bool is_for_good(const Failure& failure) {
-  return failure.kind == Failure::Kind::ends || failure.kind == Failure::Kind::vanishes ||
-         failure.kind == Failure::Kind::dies;
-}
-
 constexpr actors::TimeNs kForever = std::numeric_limits<actors::TimeNs>::max() / 4;
 // Until an outage is noticed, and until all have found each other again.
 constexpr actors::TimeNs kOutage = 8'000 * actors::kMillisecond;
@@ -103,11 +96,8 @@ constexpr actors::TimeNs kReconnected = 5'000 * actors::kMillisecond;
 constexpr actors::TimeNs kReattached = 2'000 * actors::kMillisecond;
 
 actors::TimeNs lasts(const Failure& failure) {
-  if (is_for_good(failure)) return kForever;
+  if (loses_trainers(failure.kind)) return kForever;  // they never come back in their run
   return nanoseconds(std::max(failure.for_ms, failure.back_after_ms) + failure.by_ms);
-}
-bool holds(uint64_t first, uint64_t count, size_t host) {
-  return count == 0 || (host >= first && host < first + count);
 }
 
 // While it lasts, nothing may pass between a host and the coordinator.
@@ -160,8 +150,8 @@ void AbortCauses::coordinates(size_t host) {
 bool AbortCauses::reaches_host(const Failure& failure, size_t host) const {
   if (failure.kind == Failure::Kind::twins) return false;
   if (is_of_rank(failure.kind)) return facts_.host_of(static_cast<Rank>(failure.rank)) == host;
-  return holds(failure.host, failure.hosts, host) ||
-         (is_of_link(failure.kind) && holds(failure.to_host, failure.to_hosts, host));
+  return is_one_of_hosts(host, failure.host, failure.hosts) ||
+         (is_of_link(failure.kind) && is_one_of_hosts(host, failure.to_host, failure.to_hosts));
 }
 
 bool AbortCauses::reaches_rank(const Failure& failure, Rank rank) const {
@@ -172,7 +162,7 @@ bool AbortCauses::reaches_rank(const Failure& failure, Rank rank) const {
 
 // Whether it has begun, and was over no longer than `lookback` before the save began.
 bool AbortCauses::is_in_time(const Failure& failure, const Aborted& aborted, actors::TimeNs lookback) const {
-  if (is_for_good(failure) && begins(failure) < facts_.run_began) return false;
+  if (loses_trainers(failure.kind) && begins(failure) < facts_.run_began) return false;
   return begins(failure) <= aborted.now && begins(failure) + lasts(failure) + lookback >= aborted.began;
 }
 
@@ -194,7 +184,7 @@ bool AbortCauses::fails_disk(const Aborted& aborted, size_t host, bool is_full) 
     const bool gives_it =
         is_full ? failure.kind == Failure::Kind::disk_full
                 : failure.kind == Failure::Kind::disk_fails || failure.kind == Failure::Kind::reads_fail;
-    return gives_it && holds(failure.host, failure.hosts, host) && is_in_time(failure, aborted, 0);
+    return gives_it && is_one_of_hosts(host, failure.host, failure.hosts) && is_in_time(failure, aborted, 0);
   });
 }
 
@@ -225,12 +215,10 @@ std::string AbortCauses::doubt(const Aborted& aborted) const {
   if (rule == kRules.end()) return "sim/failures/abort_causes.cpp has no rule for this cause";
   const std::vector<uint64_t> hosts = numbers_after(aborted.cause, "host");
   const std::vector<uint64_t> ranks = numbers_after(aborted.cause, "rank");
-  const auto all_hosts = [&](auto&& holds_for) { return std::ranges::all_of(hosts, holds_for); };
   bool is_explained = true;
   switch (rule->cause) {
     case Cause::host_lost:
-    case Cause::coordinator_lost:
-      is_explained = all_hosts([&](uint64_t host) { return is_away(aborted, host); });
+      is_explained = std::ranges::all_of(hosts, [&](uint64_t host) { return is_away(aborted, host); });
       break;
     case Cause::disk_fails:
     case Cause::disk_full: {

@@ -108,6 +108,14 @@ inline bool is_of_link(Failure::Kind kind) {
 inline bool is_of_disk(Failure::Kind kind) {
   return kind >= Failure::Kind::disk_slow && kind <= Failure::Kind::disk_loses;
 }
+// Trainers end, and their run goes on without them.
+inline bool loses_trainers(Failure::Kind kind) {
+  return kind == Failure::Kind::ends || kind == Failure::Kind::vanishes || kind == Failure::Kind::dies;
+}
+// Whether the host is one of `count` hosts from `first` on; 0: of all.
+inline bool is_one_of_hosts(uint64_t host, uint64_t first, uint64_t count) {
+  return count == 0 || (host >= first && host < first + count);
+}
 // No save may fail, or take longer, because of it.
 inline bool excuses_nothing(Failure::Kind kind) {
   return kind == Failure::Kind::sweeps || kind == Failure::Kind::corrupts ||

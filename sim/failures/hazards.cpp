@@ -76,7 +76,7 @@ uint64_t Hazards::slowness(size_t host, actors::TimeNs now) const {
   if (now >= disks_until_) return factor;
   for (const Active& active : disks_) {
     const bool is_here = active.failure.kind == Failure::Kind::disk_slow && now < active.until &&
-                         holds(active.failure.host, active.failure.hosts, host);
+                         is_one_of_hosts(host, active.failure.host, active.failure.hosts);
     if (is_here) factor = std::max(factor, active.failure.factor);
   }
   return factor;
@@ -87,7 +87,7 @@ std::optional<Hazards::Hang> Hazards::hang(size_t host, actors::TimeNs now) cons
   if (now >= disks_until_) return hang;
   for (const Active& active : disks_) {
     const bool is_here = active.failure.kind == Failure::Kind::disk_hangs && now < active.until &&
-                         holds(active.failure.host, active.failure.hosts, host);
+                         is_one_of_hosts(host, active.failure.host, active.failure.hosts);
     if (!is_here) continue;
     if (!hang) hang = Hang{active.since, active.until};
     hang = Hang{std::min(hang->since, active.since), std::max(hang->until, active.until)};
@@ -99,7 +99,7 @@ Status Hazards::try_operation(size_t host, const actors::Operation& operation, a
   if (now >= disks_until_) return ok_status();
   for (const Active& active : disks_) {
     const Failure& failure = active.failure;
-    if (now >= active.until || !holds(failure.host, failure.hosts, host)) continue;
+    if (now >= active.until || !is_one_of_hosts(host, failure.host, failure.hosts)) continue;
     const actors::OperationTraits traits = actors::traits_of(operation);
     const std::string what = "host " + std::to_string(host) + ": " + std::string(traits.name);
     if (failure.kind == Failure::Kind::disk_full && traits.creates_files) {
@@ -120,7 +120,7 @@ std::optional<Hazards::LostWrite> Hazards::lost_write(size_t host, actors::TimeN
   for (const Active& active : disks_) {
     const Failure& failure = active.failure;
     const bool is_here = failure.kind == Failure::Kind::disk_loses && now < active.until &&
-                         holds(failure.host, failure.hosts, host);
+                         is_one_of_hosts(host, failure.host, failure.hosts);
     if (is_here && happens(failure)) {
       return random_.below(2) == 0 ? LostWrite::missing : LostWrite::too_short;
     }
@@ -133,7 +133,7 @@ std::optional<uint64_t> Hazards::corrupt_bit(size_t host, uint64_t bits, actors:
   for (const Active& active : disks_) {
     const Failure& failure = active.failure;
     const bool is_here = failure.kind == Failure::Kind::corrupts && now < active.until &&
-                         holds(failure.host, failure.hosts, host);
+                         is_one_of_hosts(host, failure.host, failure.hosts);
     if (is_here && happens(failure)) return random_.below(bits);
   }
   return std::nullopt;

@@ -57,12 +57,9 @@ class Hazards {
     Failure failure;
     actors::TimeNs since = 0, until = 0;
   };
-  static bool holds(uint64_t first, uint64_t count, size_t host) {
-    return count == 0 || (host >= first && host < first + count);
-  }
   static bool touches(const Active& active, size_t from, size_t to) {
-    return holds(active.failure.host, active.failure.hosts, from) &&
-           holds(active.failure.to_host, active.failure.to_hosts, to);
+    return is_one_of_hosts(from, active.failure.host, active.failure.hosts) &&
+           is_one_of_hosts(to, active.failure.to_host, active.failure.to_hosts);
   }
   bool happens(const Failure& failure) { return random_.below(kPermille) < failure.permille; }
 
