@@ -187,6 +187,7 @@ Result<SaveHandle> Checkpointer::Impl::count_save(uint64_t step, Save&& save) {
   SHOAL_RETURN_IF_ERROR(check_may_save());
   counts->begin_next();
   const AttemptKey key{session->generation(), step, counts->attempts.next(step)};
+  counts->last_save = key;
   client::FailedSaves& failures = *session->failures();
   auto give_up = [&](const Status& why) {
     session->not_staged(step, key.attempt, why);

@@ -345,7 +345,8 @@ struct LocalMessage {
     load :group {                # client -> node, after its window slab
       requestId @33 :UInt32;
       latest @34 :Bool;
-      step @35 :UInt64;          # if not latest
+      step @35 :UInt64;          # to load; of load(latest): that of the last save that this rank has called
+      attempt @156 :UInt32;      # of load(latest): that of the last save; 0: none was called
       ordinal @36 :UInt32;       # of load(latest): 1 + the number of calls of save before it, equal on all
                                  # ranks; the highest bit is set for a load that may fall back
       slabId @37 :UInt32;        # the load window

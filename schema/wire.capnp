@@ -99,9 +99,10 @@ struct EndedRank {
 
 struct LoadId {
   latest @0 :Bool;
-  step @1 :UInt64;         # if not latest
+  step @1 :UInt64;         # to load; of load(latest): that of the last save that each rank has called
   ordinal @2 :UInt32;      # of load(latest); the highest bit is set for a load that may fall back
   round @3 :UInt32;        # number of earlier loads of a rank
+  attempt @4 :UInt32;      # of load(latest): that of the last save; 0: none was called
 }
 
 struct LoadMembers {       # ranks [first, first + count)

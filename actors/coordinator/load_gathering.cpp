@@ -88,7 +88,7 @@ void LoadGathering::choose(const wire::LoadId& id, EffectWriter& out) {
     }
   };
   if (id.latest) {
-    chooser_.choose_latest(id.ordinal, out, chosen);
+    chooser_.choose_latest(id.ordinal, {config_.generation, id.step, id.attempt}, out, chosen);
   } else {
     chooser_.choose_step(id.step, out, chosen);
   }

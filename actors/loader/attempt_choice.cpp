@@ -55,6 +55,7 @@ std::vector<storage::AttemptInfo> decided_from(const storage::AttemptList& list,
                                                const std::optional<AttemptKey>& best) {
   std::vector<storage::AttemptInfo> decided;
   for (const storage::AttemptInfo& info : list.attempts) {
+    if (info.state == storage::AttemptInfo::State::undecided) continue;
     if (!best || *best <= info.key) decided.push_back(info);
   }
   return decided;

@@ -27,7 +27,7 @@ Status LoadChooser::no_checkpoint_of(uint64_t step, const std::string& why) {
                                      (why.empty() ? "" : ": " + why));
 }
 
-void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) {
+void LoadChooser::choose_latest(uint32_t ordinal, const AttemptKey& last_save, EffectWriter& out, Then then) {
   if (may_fall_back(ordinal)) {
     const auto [waiting, is_first] = falling_back_.try_emplace(ordinal);
     waiting->second.push_back(std::move(then));
@@ -37,7 +37,7 @@ void LoadChooser::choose_latest(uint32_t ordinal, EffectWriter& out, Then then) 
       for (const Then& each : all.mapped()) each(now, chosen, then_out);
     };
   }
-  auto load = std::make_shared<Load>(Load{ordinal, std::move(then)});
+  auto load = std::make_shared<Load>(Load{ordinal, last_save, std::move(then)});
   operations_.start(operation::ReadLoadChoice{config_.generation, ordinal, whose()}, out,
                     [this, load](TimeNs now, Result<storage::LoadChoice> choice, EffectWriter& then_out) {
                       if (choice.ok()) return chosen(now, load, *choice, then_out);
@@ -60,18 +60,20 @@ void LoadChooser::decide_earlier(const LoadPtr& load, EffectWriter& out) {
 
 void LoadChooser::listed(TimeNs now, const LoadPtr& load, storage::AttemptList list, EffectWriter& out) {
   load->aborted.clear();
+  load->undecided.clear();
   auto best = load->falls_back() ? newest_undamaged(list, &load->damaged) : newest(list);
   if (!best.ok()) return load->then(now, unreadable(best.status()), out);
   std::vector<AttemptKey> undecided;
   for (const storage::AttemptInfo& info : list.attempts) {
     if (info.state != storage::AttemptInfo::State::undecided) continue;
-    if (!*best || **best < info.key) undecided.push_back(info.key);
-  }
-  if (config_.read_only) {  // the job that trains decides them
-    load->undecided = std::exchange(undecided, {});
-    std::erase_if(list.attempts, [](const storage::AttemptInfo& info) {
-      return info.state == storage::AttemptInfo::State::undecided;
-    });
+    if (*best && info.key < **best) continue;
+    if (!is_left_to_others(*load, info.key)) {
+      undecided.push_back(info.key);
+      continue;
+    }
+    if (!config_.read_only)
+      base::rare_path<"loader: leaves to others a save that its ranks have not called">();
+    load->undecided.push_back(info.key);
   }
   if (!undecided.empty()) {
     base::rare_path<"loader: waits for undecided attempts">();

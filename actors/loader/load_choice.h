@@ -38,11 +38,15 @@ class LoadChooser {
   // above the newest checkpoint is decided, and publishes the newest checkpoint as the choice. A job that
   // only reads decides no attempt: it takes the newest checkpoint that exists.
   //
+  // last_save: the last save that the loading ranks have called in this generation. Later attempts of this
+  // generation need these ranks, which save only after the load: it does not wait for them. If attempt is 0,
+  // the ranks have called none, and the load waits for all, because an earlier process of a rank may have.
+  //
   // With an ordinal that may_fall_back, the newest checkpoint of which every byte has been verified. It is
   // verified before the choice is published, so that all ranks take the same. Damaged checkpoints above it
   // are passed over. Code::corrupt: all are damaged. A checkpoint that cannot be read for another reason is
   // an error: it may be sound.
-  void choose_latest(uint32_t ordinal, EffectWriter& out, Then then);
+  void choose_latest(uint32_t ordinal, const AttemptKey& last_save, EffectWriter& out, Then then);
   // The newest committed attempt of this step. First commits attempts of this step that the root proves
   // complete.
   void choose_step(uint64_t step, EffectWriter& out, Then then);
@@ -50,10 +54,11 @@ class LoadChooser {
  private:
   struct Load {
     uint32_t ordinal = 0;
+    AttemptKey last_save;
     Then then;
     // Attempts newer than the loaded one, and why they were aborted.
     std::map<AttemptKey, std::string> aborted = {};
-    std::vector<AttemptKey> undecided = {};  // likewise, in a job that only reads; ascending
+    std::vector<AttemptKey> undecided = {};  // likewise, for which this load does not wait; ascending
     // For a load that may fall back.
     DamagedAttempts damaged = {};
     std::optional<AttemptKey> verified = {};  // the last one that was found sound
@@ -61,6 +66,12 @@ class LoadChooser {
   };
   using LoadPtr = std::shared_ptr<Load>;
 
+  // Whether the load does not wait for the decision of this undecided attempt.
+  bool is_left_to_others(const Load& load, const AttemptKey& attempt) const {
+    if (config_.read_only) return true;
+    const bool has_saved = load.last_save.attempt != 0;
+    return has_saved && attempt.generation == config_.generation && load.last_save < attempt;
+  }
   void decide_earlier(const LoadPtr& load, EffectWriter& out);
   void listed(TimeNs now, const LoadPtr& load, storage::AttemptList list, EffectWriter& out);
   void verify(const LoadPtr& load, const AttemptKey& key, EffectWriter& out);

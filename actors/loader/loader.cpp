@@ -278,7 +278,10 @@ void Loader::choose(TimeNs now, const LoadKey& id, EffectWriter& out) {
   const local::Load& request = loads_.at(id).request;
   if (const auto fixed = loads_.at(id).fixed) return hold(now, id, *fixed, out);
   loads_.at(id).on(LoadTrigger::chooses);
-  if (request.latest) return chooser_.choose_latest(request.ordinal, out, chosen);
+  if (request.latest) {
+    const AttemptKey last_save = {config_.generation, request.step, request.attempt};
+    return chooser_.choose_latest(request.ordinal, last_save, out, chosen);
+  }
   chooser_.choose_step(request.step, out, chosen);
 }
 

@@ -50,9 +50,9 @@ LayoutId Loader::shared_by(const local::Load::Sharing& sharing) {
 void Loader::enter_round(TimeNs now, const LoadKey& id, EffectWriter& out) {
   Load& load = loads_.at(id);
   const local::Load::Sharing& sharing = *load.request.sharing;
-  wire::LoadId round_id{load.request.latest, load.request.latest ? 0 : load.request.step,
-                        load.request.ordinal, sharing.round};
-  if (load.fixed) round_id = {false, load.fixed->step, 0, sharing.round};
+  wire::LoadId round_id{load.request.latest, load.request.step, load.request.ordinal, sharing.round,
+                        load.request.attempt};
+  if (load.fixed) round_id = {false, load.fixed->step, 0, sharing.round, 0};
   load.round = round_id;
   Round& round = rounds_.try_emplace(round_id, round_counts_).first->second;
   if (round.is_answered()) {

@@ -356,7 +356,7 @@ Result<WireBody> read_global_plan(schema::Message::GlobalPlan::Reader in) {
 }
 
 wire::LoadId read_load_id(schema::LoadId::Reader in) {
-  return {in.getLatest(), in.getStep(), in.getOrdinal(), in.getRound()};
+  return {in.getLatest(), in.getStep(), in.getOrdinal(), in.getRound(), in.getAttempt()};
 }
 
 Result<WireBody> read_join_load(schema::JoinLoad::Reader in) {

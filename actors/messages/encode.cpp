@@ -40,6 +40,7 @@ void write(schema::LoadId::Builder out, const wire::LoadId& id) {
   out.setStep(id.step);
   out.setOrdinal(id.ordinal);
   out.setRound(id.round);
+  out.setAttempt(id.attempt);
 }
 
 void write(capnp::List<uint64_t>::Builder out, const std::vector<uint64_t>& numbers) {

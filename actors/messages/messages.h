@@ -183,9 +183,10 @@ struct PlanGathering {
 // Names one load for all nodes that take part: the same calls of `load` on all ranks have the same LoadId.
 struct LoadId {
   bool latest = true;
-  uint64_t step = 0;     // if not latest
+  uint64_t step = 0;     // as in local::Load
   uint32_t ordinal = 0;  // of load(latest), as in local::Load; of a load that may_fall_back
   uint32_t round = 0;    // number of earlier loads of a rank
+  uint32_t attempt = 0;  // as in local::Load
   friend auto operator<=>(const LoadId&, const LoadId&) = default;
 };
 // Loader -> Coordinator: these ranks of its host load. Replaces the earlier JoinLoad of this node for this

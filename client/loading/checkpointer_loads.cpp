@@ -153,7 +153,8 @@ void Checkpointer::Impl::end_of_latest(const Status& outcome) {
 local::Load Checkpointer::Impl::choice_of(const WantedCheckpoint& which) const {
   local::Load load;
   load.latest = !which.step;
-  load.step = which.step.value_or(0);
+  load.step = which.step.value_or(counts->last_save.step);
+  if (load.latest) load.attempt = counts->last_save.attempt;
   // All ranks call save equally often. Loads of all ranks after the same call of save use one load choice,
   // even if some ranks load several times.
   load.ordinal = load.latest ? 1 + counts->saves : 0;

@@ -25,7 +25,7 @@ std::shared_ptr<CallCounts> call_counts(const CheckpointerOptions& options, uint
   std::lock_guard lock(mutex);
   std::shared_ptr<CallCounts>& counts = last[{std::move(root), options.rank, options.read_only}];
   if (!counts || counts->generation != generation || counts->process != process_nonce()) {
-    counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, 0, 0});
+    counts = std::make_shared<CallCounts>(CallCounts{process_nonce(), generation, {}, {}, 0, 0});
   }
   return counts;
 }

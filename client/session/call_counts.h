@@ -16,7 +16,8 @@ struct CallCounts {
   Nonce process;
   uint32_t generation = 0;
   AttemptCount attempts;
-  uint32_t saves = 0;  // in a job that only reads: loads of the latest that have ended
+  AttemptKey last_save;  // the last one that was called; its attempt is 0 if there is none
+  uint32_t saves = 0;    // in a job that only reads: loads of the latest that have ended
   // Loads since the last save, without direct ones. Ranks with different numbers share no loads until the
   // next save.
   uint32_t loads = 0;

@@ -102,6 +102,7 @@ Result<LocalMessage> read_load_message(schema::LocalMessage::Load::Reader in) {
   out.request_id = in.getRequestId();
   out.latest = in.getLatest();
   out.step = in.getStep();
+  out.attempt = in.getAttempt();
   out.ordinal = in.getOrdinal();
   out.slab_id = in.getSlabId();
   out.keeps_open = in.getKeepsOpen();

@@ -215,6 +215,7 @@ class Writer {
     out.setRequestId(in.request_id);
     out.setLatest(in.latest);
     out.setStep(in.step);
+    out.setAttempt(in.attempt);
     out.setOrdinal(in.ordinal);
     out.setSlabId(in.slab_id);
     out.setKeepsOpen(in.keeps_open);

@@ -163,7 +163,10 @@ struct Listing {  // node -> client
 struct Load {  // client -> node, after its window slab
   uint32_t request_id = 0;
   bool latest = true;
-  uint64_t step = 0;  // if not latest: load the newest committed attempt at this step
+  // If not latest: load the newest committed attempt at this step. For load(latest): the step of the last
+  // save that this rank has called in this generation.
+  uint64_t step = 0;
+  uint32_t attempt = 0;  // for load(latest): the attempt number of that save; 0: it has called none
   // For load(latest): 1 + the number of calls of save before it, the same on all ranks. A load with a
   // fallback adds the bit kFallbackOrdinal.
   uint32_t ordinal = 0;

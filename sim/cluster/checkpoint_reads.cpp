@@ -60,18 +60,31 @@ void CheckpointReads::stop() {
   reads_.clear();
 }
 
+void CheckpointReads::forget(Rank rank) {
+  if (reads_.erase(rank) != 0) trainers_.end_load(rank);
+}
+
+void CheckpointReads::forget_unserved() {
+  std::vector<Rank> unserved;
+  for (const auto& [rank, read] : reads_) {
+    if (!is_served(rank)) unserved.push_back(rank);
+  }
+  for (Rank rank : unserved) forget(rank);
+}
+
 bool CheckpointReads::done() {
-  std::erase_if(reads_, [this](const auto& each) { return !is_served(each.first); });
+  forget_unserved();
   return reads_.empty();
 }
 
 const std::optional<Violation>& CheckpointReads::check(actors::TimeNs now) {
   if (reads_.empty() || now < next_check_) return violation_;
   next_check_ = now + kCheckEveryNs;
+  forget_unserved();
   for (const auto& [rank, read] : reads_) {
     const actors::TimeNs most = read.kind == Kind::newest ? kLongestChoiceNs : kLongestReadNs;
     const actors::TimeNs due = std::max(read.asked, job_.failures_end) + most;
-    if (now < due || !is_served(rank)) continue;
+    if (now < due) continue;
     violated("read-ends-in-time",
              fmt::format("rank {} asked at {} ms, and has no answer yet", rank, read.asked / 1'000'000));
   }
@@ -120,7 +133,12 @@ void CheckpointReads::begin(Rank rank) {
     constexpr uint32_t kAll = 10'000;
     read.newest = random_.below(2) == 0 ? kAll : static_cast<uint32_t>(1 + random_.below(3));
   }
-  read.falls_back = read.kind == Kind::newest && random_.below(2) == 0;
+  if (read.kind == Kind::newest) {
+    read.falls_back = random_.below(2) == 0;
+    read.last_save = trainers_.last_save(rank);
+    // Before its first save, the load would wait for that save of the others.
+    if (read.last_save != 0 && trainers_.is_between_saves(rank)) trainers_.begin_load(rank);
+  }
   if (read.kind == Kind::step || read.kind == Kind::open) read.step = draw_step();
   if (read.kind != Kind::list && read.kind != Kind::latest) {
     read.targets = draw_targets(rank);
@@ -154,7 +172,8 @@ void CheckpointReads::ask(Rank rank, Read& read) {
   load.latest = read.kind == Kind::newest;
   // A trainer that loads alone: no other rank makes the load of this ordinal.
   if (load.latest) load.ordinal = read.request | (read.falls_back ? kFallbackOrdinal : 0);
-  load.step = read.step;
+  load.step = load.latest ? read.last_save : read.step;
+  load.attempt = load.latest && read.last_save != 0 ? 1 : 0;
   load.slab_id = kSimulatedWindowSlab;
   load.targets = read.targets;
   load.keeps_open = read.kind == Kind::open && read.opened == 0;

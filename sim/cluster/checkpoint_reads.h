@@ -1,6 +1,7 @@
 // CheckpointReads: simulates trainers that read checkpoints while they train, each for itself. A trainer
-// lists them, asks for the latest, loads values of a step, or keeps a checkpoint open and reads from it
-// twice. Its node reads the files, or the trainer itself.
+// lists them, asks for the latest, loads values of the newest or of a step, or keeps a checkpoint open and
+// reads from it twice. Its node reads the files, or the trainer itself. A load of the newest may keep the
+// trainer from its next save, which the other ranks call meanwhile.
 //
 // It checks every answer, and names the first violation:
 //
@@ -51,7 +52,7 @@ class CheckpointReads {
   // Every message of a node to a trainer.
   void hear(actors::ClientId client, const local::LocalMessage& message);
   // The trainer attaches to another process of its node, or by another connection: its read is gone.
-  void forget(Rank rank) { reads_.erase(rank); }
+  void forget(Rank rank);
   void stop();  // ends all reads: another run of the job replaces this one
   // No read is under way. Drops those of trainers that no node serves.
   bool done();
@@ -66,6 +67,7 @@ class CheckpointReads {
     uint32_t request = 0;
     uint64_t step = 0;
     bool falls_back = false;  // a load of the newest may fall back
+    uint32_t last_save = 0;   // that the trainer had called when it asked for the newest; 0: none
     uint32_t newest = 0;      // of a list
     actors::TimeNs asked = 0;
     std::vector<AttemptKey> existed;  // committed when it asked
@@ -80,6 +82,7 @@ class CheckpointReads {
   };
 
   void begin(Rank rank);
+  void forget_unserved();  // reads of trainers that no node serves
   void ask(Rank rank, Read& read);
   void ask_again(Rank rank, uint32_t opened);  // from the checkpoint that it keeps open
   uint64_t draw_step();

@@ -123,8 +123,8 @@ void CountedTrainers::begin_save() {
 void CountedTrainers::call_save(Rank rank) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
-  if (!trainer.has_opened) {
-    trainer.calls_when_opened = true;
+  if (!trainer.has_opened || trainer.loads) {
+    trainer.calls_later = true;
     return;
   }
   trainer.save = saves_begun_;
@@ -355,11 +355,11 @@ void CountedTrainers::reopen(Rank rank, actors::TimeNs after) {
   close_if_wanted(rank);
 }
 
-// A call of save or of close that waits keeps a trainer from closing.
+// A call of save, load or close that waits keeps a trainer from closing.
 void CountedTrainers::close_if_wanted(Rank rank) {
   Trainer& trainer = trainers_[rank];
   const size_t node = node_of(rank);
-  const bool waits = trainer.save != 0 || !trainer.undecided.empty();
+  const bool waits = trainer.save != 0 || trainer.loads || !trainer.undecided.empty();
   if (trainer.reopens_after == 0 || waits || !trainer.alive || !trainer.is_attached ||
       !cluster_.serves(node)) {
     return;
@@ -422,7 +422,19 @@ void CountedTrainers::attach_again(Rank rank) {
       send_staged(rank, save, offer.assignment, offer.slab, true);
     }
   }
-  if (std::exchange(trainer.calls_when_opened, false)) call_save(rank);
+  if (std::exchange(trainer.calls_later, false)) call_save(rank);
+}
+
+void CountedTrainers::end_load(Rank rank) {
+  if (!std::exchange(trainers_[rank].loads, false)) return;
+  if (std::exchange(trainers_[rank].calls_later, false)) call_save(rank);
+  close_if_wanted(rank);
+}
+
+bool CountedTrainers::is_between_saves(Rank rank) const {
+  const Trainer& trainer = trainers_[rank];
+  return trainer.alive && trainer.has_opened && !trainer.loads && trainer.save == 0 &&
+         trainer.decided == trainer.let_continue_after;
 }
 
 // As a client does (client/session/link.cpp): the layouts of undecided saves first.

@@ -101,6 +101,12 @@ class CountedTrainers {
   // This trainer closes its Checkpointer as soon as it has heard the outcome of its saves, and opens another
   // one so much later. Until then it calls no save. Precondition: keeps_offers.
   void reopen(Rank rank, actors::TimeNs after);
+  // This trainer loads from now on, and calls no save before end_load. Precondition: is_between_saves.
+  void begin_load(Rank rank) { trainers_[rank].loads = true; }
+  void end_load(Rank rank);
+  // It has heard the outcome of every save that it called, and is in no other call.
+  bool is_between_saves(Rank rank) const;
+  uint32_t last_save(Rank rank) const { return trainers_[rank].let_continue_after; }  // 0: it called none
   // Another process of this rank attaches to the node of another host, declares its state, and ends so much
   // later. It hears nothing and saves nothing. Does nothing where that node rejects it: on the rank's own
   // host, and if a launcher told the node its ranks. Does nothing before the first save is decided either: a
@@ -151,14 +157,15 @@ class CountedTrainers {
     uint32_t slabs_in_use = 0;
     uint32_t save = 0;  // the save that it is in, from the call until save() returns; 0: it trains
     bool waits_for_slab = false;
-    bool asks = false;                         // mode collective: it asks for a plan
-    bool has_gathered = false;                 // it asks, and has its part of the planners' global plan
-    std::vector<plan::PlannerPlan> made;       // it asks, and its planner has made the global plan
-    bool is_attached = true;                   // attached to the process that serves its host now
-    bool has_opened = true;                    // it has attached at least once
-    bool calls_when_opened = false;            // it calls the newest save then
-    uint32_t returns = 0;                      // how often it had to find another process
-    actors::TimeNs reopens_after = 0;          // it closes its Checkpointer soon, and opens another one then
+    bool asks = false;                    // mode collective: it asks for a plan
+    bool has_gathered = false;            // it asks, and has its part of the planners' global plan
+    std::vector<plan::PlannerPlan> made;  // it asks, and its planner has made the global plan
+    bool is_attached = true;              // attached to the process that serves its host now
+    bool has_opened = true;               // it has attached at least once
+    bool loads = false;                   // its thread waits for a load
+    bool calls_later = false;             // it calls the newest save when it has opened, and loads nothing
+    uint32_t returns = 0;                 // how often it had to find another process
+    actors::TimeNs reopens_after = 0;     // it closes its Checkpointer soon, and opens another one then
     base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers
     std::vector<uint32_t> at_node;             // slabs that it has staged and no node freed; likewise
     uint32_t last_slab = 0;

@@ -151,8 +151,8 @@ std::vector<actors::WireBody> wire_bodies() {
       actors::wire::PlanGathering{
           key, plan::GatherStage::offered, "host-a", 8, {}, 5, {{2, planner_plan()}, {7, planner_plan()}}},
       actors::wire::JoinLoad{
-          {true, 0, 3, 1}, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
-      actors::wire::LoadRoster{{true, 0, 3, 1},
+          {true, 40, 3, 1, 2}, 8, "host-a:1", {{2, storage::nonce_of(3)}, {5, storage::nonce_of(4)}}, 700},
+      actors::wire::LoadRoster{{true, 40, 3, 1, 2},
                                {},
                                key,
                                {storage::nonce_of(3)},

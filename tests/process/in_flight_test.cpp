@@ -156,5 +156,41 @@ TEST(PausedNode, IsAttachedToAgainWhereItsClientHadGivenItUp) {
   EXPECT_EQ(trainer.save(3)->key().attempt, 2u);
 }
 
+// A rank that loads alone while others have called the next save: its load must not wait for that save, which
+// waits for this rank.
+class LoneLoad : public ::testing::TestWithParam<SaveMode> {};
+INSTANTIATE_TEST_SUITE_P(In, LoneLoad, ::testing::Values(SaveMode::collective_free, SaveMode::rank_local),
+                         mode_test_name);
+
+TEST_P(LoneLoad, OfTheLatestDoesNotWaitForASaveThatWaitsForItsRank) {
+  Scratch scratch;
+  NodeChild node{scratch.host("a"), {"root=" + scratch.root(), "job=job-1", "world=2"}};
+  ASSERT_NE(node.address(), "");
+  const auto in_mode = [](CheckpointerOptions& options) { options.save.mode = GetParam(); };
+  Trainer first(scratch, "a", 0, 2, "job-1", in_mode), second(scratch, "a", 1, 2, "job-1", in_mode);
+  ASSERT_TRUE(first.opened.ok() && second.opened.ok());
+  for (uint64_t step = 1; step <= 3; ++step) {
+    SCOPED_TRACE(step);
+    auto early = first.save(step);
+    ASSERT_TRUE(early.ok()) << early.status().to_string();
+    if (step > 1) {
+      second.forget();
+      auto loaded = second.checkpointer().load(second.state);
+      ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+      EXPECT_EQ(loaded->metadata.key.step, step - 1);
+      EXPECT_TRUE(second.holds(step - 1));
+      auto opened = second.checkpointer().open_checkpoint();
+      ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+      EXPECT_EQ(opened->metadata().key.step, step - 1);
+    }
+    auto late = second.save(step);
+    ASSERT_TRUE(late.ok()) << late.status().to_string();
+    for (SaveHandle* save : {&*early, &*late}) {
+      auto committed = save->wait_committed(kPatience);
+      EXPECT_TRUE(committed.ok()) << committed.status().to_string();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shoal::testing

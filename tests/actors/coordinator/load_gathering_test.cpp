@@ -98,6 +98,19 @@ TEST_F(AGathering, ChoosesOnceAndTellsAllAsSoonAsEveryRankHasCome) {
   }
 }
 
+// The ranks that load save only after it, so that a later save is decided only then.
+TEST_F(AGathering, DoesNotWaitForASaveThatItsRanksHaveNotCalled) {
+  const AttemptKey last = {0, 10, 1}, later = {0, 20, 1};
+  join(kA, "a:1", 0, 2, 1, {true, last.step, 1, 0, last.attempt});
+  ASSERT_TRUE(coordinator_.answer<operation::ReadLoadChoice>(Status(Code::not_found, "no choice")));
+  storage::AttemptList there;
+  there.attempts.push_back({last, storage::AttemptInfo::State::committed});
+  there.attempts.push_back({later, storage::AttemptInfo::State::undecided});
+  ASSERT_TRUE(coordinator_.answer<operation::ListNewestAttempts>(OperationResult(there)));
+  EXPECT_EQ(coordinator_.started<operation::InspectAttempt>(), 0u);
+  EXPECT_EQ(coordinator_.started<operation::ReadDecision>(), 1u);
+}
+
 TEST_F(AGathering, WaitsUntilNobodyHasComeForAWhile) {
   join(kA, "a:1", 0, 2);
   choose();

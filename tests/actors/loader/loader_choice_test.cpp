@@ -19,11 +19,13 @@ using ::testing::HasSubstr;
 
 class LoaderChoice : public ::testing::Test {
  protected:
-  explicit LoaderChoice(bool read_only = false) : loader_(read_only) {
+  explicit LoaderChoice(bool read_only = false, const AttemptKey& last_save = {}) : loader_(read_only) {
     loader_.from_client(kClient, local::Slab{0, uint64_t{64} << 20});
     local::Load load;
     load.request_id = 1;
     load.latest = true;
+    load.step = last_save.step;
+    load.attempt = last_save.attempt;
     loader_.from_client(kClient, load);
   }
 
@@ -104,6 +106,45 @@ TEST_F(LoaderChoice, OfALaterLoadIsNotTouchedByAnOperationOfAnEarlierOneWithItsR
   loader_.handle(event::OperationDone{reading, manifest(kCommitted)});
   EXPECT_EQ(loader_.notified<local::Found>(kClient).size(), 1u);
   EXPECT_EQ(loader_.taken("load", "choosing", "chosen"), 1u);
+}
+
+// A load by a rank of generation 2 that has called saves up to step 30.
+class ChoiceAfterSaves : public LoaderChoice {
+ protected:
+  ChoiceAfterSaves() : LoaderChoice(false, {2, 30, 1}) { finish(Status(Code::not_found, "no choice")); }
+};
+
+// Other ranks have called the next save, which needs this rank: to wait for it would end only at its
+// deadline.
+TEST_F(ChoiceAfterSaves, DoesNotWaitForASaveThatThisRankHasNotCalled) {
+  for (const AttemptKey& later : {AttemptKey{2, 40, 1}, AttemptKey{2, 20, 2}}) {
+    SCOPED_TRACE(to_string(later));
+    finish_listing({{{2, 30, 1}, State::committed}, {later, State::undecided}});
+    EXPECT_EQ(expect<operation::ReadDecision>().key, (AttemptKey{2, 30, 1}));
+    finish(tombstone({2, 30, 1}));  // so that it lists again
+  }
+  finish_listing({{{2, 30, 1}, State::committed}, {{2, 40, 1}, State::undecided}});
+  finish(manifest({2, 30, 1}));
+  const auto published = expect<operation::PublishLoadChoice>();
+  EXPECT_EQ(published.choice.key, (AttemptKey{2, 30, 1}));
+  EXPECT_EQ(published.choice.passed_over->count, 1u);
+}
+
+TEST_F(ChoiceAfterSaves, WaitsForEachSaveThatThisRankHasCalled) {
+  finish_listing({{kCommitted, State::committed}, {{2, 30, 1}, State::undecided}});
+  EXPECT_EQ(expect<operation::InspectAttempt>().key, (AttemptKey{2, 30, 1}));
+}
+
+TEST_F(ChoiceAfterSaves, WaitsForSavesOfAnEarlierGeneration) {
+  finish_listing({{kCommitted, State::committed}, {{1, 40, 1}, State::undecided}});
+  EXPECT_EQ(expect<operation::InspectAttempt>().key, (AttemptKey{1, 40, 1}));
+}
+
+// An earlier process of its ranks may have called this one.
+TEST_F(LoaderChoice, OfRanksThatHaveSavedNothingWaitsForAllSaves) {
+  finish(Status(Code::not_found, "no choice"));
+  finish_listing({{kCommitted, State::committed}, {{2, 40, 1}, State::undecided}});
+  EXPECT_EQ(expect<operation::InspectAttempt>().key, (AttemptKey{2, 40, 1}));
 }
 
 // A load that may take an older checkpoint where the newest is damaged.

@@ -78,7 +78,7 @@ wire::PlanGathering sample_exchange() {
           {{2, text("a plan")}, {7, text("")}}};
 }
 
-constexpr wire::LoadId kSampleLoad = {true, 0, 3, 1};
+constexpr wire::LoadId kSampleLoad = {true, 40, 3, 1, 2};
 
 wire::LoadRoster sample_load_roster() {
   auto passed_over = std::make_shared<PassedOver>();

@@ -110,6 +110,8 @@ std::vector<LocalMessage> one_of_each() {
   compared.again = compared.in_parts = true;
   local::Load load;
   load.request_id = 4;
+  load.step = 3;
+  load.attempt = 2;
   load.ordinal = 1;
   load.slab_id = 2;
   load.targets = {{"w", LayoutEntry::Kind::tensor, DType::f32, {8, 6}, {Box{{4, 0}, {4, 6}}}},
