@@ -5,6 +5,8 @@
 #include "actors/loader/attempt_choice.h"
 #include "actors/loader/loader.h"
 #include "base/digest/digest.h"
+#include "base/rare_path.h"
+#include "storage/decisions/rank_manifest_set.h"
 
 namespace shoal::actors {
 
@@ -339,6 +341,23 @@ Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, LoadT
 
 // --- what to read ---
 
+// `shoal gc` removes the folders of deleted checkpoints.
+void Loader::explain_lost_decision(const LoadRef& ref, const AttemptKey& key, const Status& why,
+                                   EffectWriter& out) {
+  operations_.start(
+      operation::InspectAttempt{key}, out,
+      [this, ref, key, why](TimeNs now, Result<storage::AttemptInfo> info, EffectWriter& then_out) {
+        const Load* load = find(ref);
+        if (load == nullptr) return;
+        if (info.status().code() != Code::not_found) {
+          return fail(now, ref.key, lost_decision(key, why), then_out);
+        }
+        base::rare_path<"loader: the folder of the chosen checkpoint is gone">();
+        const storage::Tombstone gone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)};
+        fail(now, ref.key, no_longer_committed(key, gone, load->request.latest, config_.read_only), then_out);
+      });
+}
+
 void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
   if (auto known = open_.known(key)) return begin(begun, id, std::move(known), out);
   operations_.start(
@@ -347,7 +366,7 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
         const Load* load = find(ref);
         if (load == nullptr) return;
         if (decision.status().code() == Code::not_found) {
-          return fail(now, ref.key, lost_decision(key, decision.status()), then_out);
+          return explain_lost_decision(ref, key, decision.status(), then_out);
         }
         if (!decision.ok()) return fail(now, ref.key, decision.status(), then_out);
         if (!(*decision)->committed()) {

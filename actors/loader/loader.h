@@ -89,6 +89,9 @@ class Loader final : public Role {
 
   // --- what to read ---
   void read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
+  // Fails a load that has chosen an attempt whose decision does not exist any more: it was deleted, or is
+  // lost.
+  void explain_lost_decision(const LoadRef& ref, const AttemptKey& key, const Status& why, EffectWriter& out);
   void decode(const LoadKey& id, const std::shared_ptr<const storage::Decision>& encoded, EffectWriter& out);
   void begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh, EffectWriter& out);
   void read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);

@@ -65,7 +65,9 @@ class LoaderChoice : public ::testing::Test {
   }
 
   // The answer to the client if the decision of the chosen checkpoint is, by then, `decision`.
-  Status told_of(Result<OperationResult> decision) {
+  // inspected: what the root says of the attempt if it lacks the decision.
+  Status told_of(Result<OperationResult> decision,
+                 Result<OperationResult> inspected = OperationResult(storage::AttemptInfo())) {
     storage::LoadChoice choice;
     choice.found = true;
     choice.key = kCommitted;
@@ -74,7 +76,11 @@ class LoaderChoice : public ::testing::Test {
     expect<operation::PinAttempt>();
     finish(OperationResult(std::make_shared<const storage::Mark>()));
     expect<operation::ReadDecision>();
+    const bool is_lost = decision.status().code() == Code::not_found;
     finish(std::move(decision));
+    if (!is_lost) return notified();
+    expect<operation::InspectAttempt>();
+    finish(std::move(inspected));
     return notified();
   }
   Status notified() const {
@@ -358,6 +364,15 @@ TEST_F(LoaderChoice, OfACheckpointThatWasAbortedSinceSaysSo) {
   const Status notified = told_of(tombstone(kCommitted));
   EXPECT_EQ(notified.code(), Code::aborted);
   EXPECT_THAT(notified.message(), HasSubstr("the attempt was aborted: too late"));
+}
+
+// Regression: `shoal gc` removed the folder between choice and look, and the error was corrupt.
+TEST_F(LoaderChoice, OfACheckpointWhoseFolderIsGoneSaysThatItWasDeleted) {
+  const Status gone(Code::not_found, "/root/step-00000010: cannot open the folder");
+  const Status notified = told_of(gone, gone);
+  EXPECT_EQ(notified.code(), Code::unavailable);
+  EXPECT_THAT(notified.message(),
+              HasSubstr("step 10 (g1a1) was deleted after this load chose it: its folder is missing"));
 }
 
 TEST_F(LoaderChoice, OfACheckpointWhoseDecisionIsMissingNamesThatFile) {
