@@ -240,7 +240,9 @@ void ShardWriter::drain_patience_over(TimeNs now, EffectWriter& out) {
   for (const auto& [key, save] : saves_) failures.emplace(key, hopeless(save));
   for (const auto& [key, failure] : failures) {
     if (failure) fail(now, key, failure->rank, failure->why, out);
-    if (rank_local_ && saves_.contains(key) && saves_.at(key).all_published()) leave_rank_local(key, out);
+    if (rank_local_ && saves_.contains(key) && saves_.at(key).all_published()) {
+      leave_after_last_look(now, key, out);
+    }
     if (rank_local_ || !coordinator_lost_) continue;
     base::rare_path<"shard writer: gives up while it stops without a coordinator">();
     give_up(key, GiveUp::stopping,

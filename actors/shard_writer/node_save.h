@@ -201,6 +201,7 @@ class NodeSave {
     bool is_complete = false;      // according to the coordinator
     bool must_look_again = false;  // it said so while a look was in progress
     bool is_gone = false;          // the last look found no folder
+    bool is_last = false;  // the node stops: it leaves the save undecided if this look does not decide
     bool is_listing_lost = false;  // the missing manifests are being listed because a host is lost
   } set;
 

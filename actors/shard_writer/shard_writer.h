@@ -283,6 +283,7 @@ class ShardWriter final : public Role {
   // after a poll interval. The second time the save is closed, and its outcome is not known.
   void on_folder_gone(TimeNs now, const AttemptKey& key, PendingTimers::Then retry, EffectWriter& out);
   // The node stops. What it has published counts once the other ranks have published.
+  void leave_after_last_look(TimeNs now, const AttemptKey& key, EffectWriter& out);
   void leave_rank_local(const AttemptKey& key, EffectWriter& out);
 
   // --- collective ---

@@ -1227,6 +1227,33 @@ TEST_F(ARankLocalShardWriter, LooksAtTheSetAtOnceWhenTheCoordinatorCallsItComple
   EXPECT_EQ(role_.started<operation::CompleteRankLocal>(), 1u);
 }
 
+// Regression: on slow storage, a save that was complete stayed undecided when its job ended.
+TEST_F(ARankLocalShardWriter, ThatStopsWaitsForALookThatMayFindTheSetComplete) {
+  const TimeNs patience = TimeNs{Timeouts{}.drain_patience_ms} * kMillisecond;
+  publish_rank_local(5);  // the look begins
+  close(0);
+  role_.handle(event::Drain{});
+  role_.pass(2 * patience);
+  EXPECT_FALSE(role_.drained);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(deleted({1, 5, 1})));
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_TRUE(role_.drained);
+}
+
+TEST_F(ARankLocalShardWriter, ThatStopsLeavesASetThatItsLastLookFindsIncomplete) {
+  const TimeNs patience = TimeNs{Timeouts{}.drain_patience_ms} * kMillisecond;
+  const Status incomplete(Code::not_found, "the manifest of rank 1 of 2 is missing");
+  publish_rank_local(5);
+  close(0);
+  role_.handle(event::Drain{});
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(incomplete));
+  EXPECT_FALSE(role_.drained);
+  role_.pass(patience);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(incomplete));
+  EXPECT_TRUE(role_.drained);
+  EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
+}
+
 TEST_F(ARankLocalShardWriter, TellsTheCoordinatorWhatItHasFoundCommitted) {
   publish_rank_local(5);
   ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(deleted({1, 5, 1})));
