@@ -1,5 +1,7 @@
 #include "sim/simulation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,6 +11,7 @@
 #include "sim/basics/integer_math.h"
 #include "sim/basics/random.h"
 #include "sim/cluster/checkpoint_reads.h"
+#include "sim/cluster/job_end.h"
 #include "sim/cluster/reading_job.h"
 #include "sim/failures/failure_injector.h"
 #include "sim/failures/load_oracles.h"
@@ -202,6 +205,11 @@ bool loses_only_trainers(const Scenario& scenario) {
   });
 }
 
+bool has_disturbance(const Scenario& scenario) {
+  return !std::ranges::all_of(scenario.failures,
+                              [](const Failure& failure) { return excuses_nothing(failure.kind); });
+}
+
 // No trainer of the newest run ends, and no part of an earlier run goes on.
 bool keeps_trainers(const Failure& failure) {
   if (failure.kind == Failure::Kind::job_restarts) return failure.hosts == 0;
@@ -389,7 +397,7 @@ class RunWatch {
   }
   actors::TimeNs chosen_at() const { return chosen_at_; }  // negative: no node has pinned a checkpoint
   bool stops() {
-    return oracles_ && (oracles_->stops(events_.now()) || replicas_violation_ ||
+    return oracles_ && (oracles_->stops(events_.now()) || replicas_violation_ || has_stopped_late() ||
                         (load_oracles_ && load_oracles_->violation()));
   }
   // `is_done`: the run has ended.
@@ -401,10 +409,28 @@ class RunWatch {
     }
     if (load_oracles_ && load_oracles_->violation()) return load_oracles_->violation();
     if (replicas_violation_) return replicas_violation_;
+    if (has_stopped_late()) return stop_violation_;
     return oracles_->violation();
   }
 
  private:
+  // stops-in-time: a node that is to end has drained before node_deadline_ms ends it, if its saves are
+  // decided earlier.
+  bool has_stopped_late() {
+    const auto& undrained = cluster_.undrained();
+    if (!undrained || stop_violation_) return stop_violation_.has_value();
+    const actors::Timeouts timeouts = cluster_.timeouts();
+    const uint64_t most_ms = longest_wait_ms(scenario_, profile_, timeouts) + timeouts.host_lost_ms +
+                             2 * uint64_t{timeouts.drain_patience_ms} + kSaveMarginMs;
+    const actors::TimeNs due = std::max(undrained->asked, failures_end(scenario_, timeouts)) +
+                               static_cast<actors::TimeNs>(most_ms) * actors::kMillisecond;
+    const actors::TimeNs ended = undrained->asked + timeouts.node_deadline_ms * actors::kMillisecond;
+    if (has_disturbance(scenario_) && ended < due) return false;
+    stop_violation_ = {"stops-in-time", events_.now(),
+                       fmt::format("node {} was to end at {} ms, and has not drained", undrained->node,
+                                   undrained->asked / actors::kMillisecond)};
+    return true;
+  }
   // replicas-are-named: a save says that replicas differ if and only if a flipped bit was digested, and names
   // the tensor. Failures of other kinds may lose what was digested.
   void check_replicas(const CountedTrainers& trainers, const AttemptKey& key, const local::Decided& decided) {
@@ -463,14 +489,19 @@ class RunWatch {
       return longest_writing(profile_.storage, scenario_, most_staged(trainers.times(), save)) +
              creating(save) + syncing();
     };
-    facts.lives = [&trainers](Rank rank) { return trainers.alive(rank); };
+    // A node that ends because its trainers have closed leaves what others must still decide.
+    const bool leaves = scenario_.close_when == CloseWhen::written && has_disturbance(scenario_);
+    facts.lives = [&trainers, leaves](Rank rank) {
+      return trainers.alive(rank) && !(leaves && trainers.has_closed(rank));
+    };
     if (scenario_.max_restarts == 0) {
       facts.coordinator = [this] { return cluster_.coordinator(); };
       facts.causes = std::make_shared<AbortCauses>(AbortCauses::Facts{
           scenario_.failures, events_.now(),
           static_cast<actors::TimeNs>(timeouts.host_lost_ms) * actors::kMillisecond,
           [this](Rank rank) -> size_t { return rank / scenario_.ranks_per_host; },
-          [&trainers](Rank rank, uint32_t save) { return trainers.times()[save - 1].blocked[rank] >= 0; }});
+          [&trainers](Rank rank, uint32_t save) { return trainers.times()[save - 1].blocked[rank] >= 0; },
+          scenario_.close_when == CloseWhen::written});
     }
     facts.waits_for_disk = [&trainers, until = failures_end(scenario_, timeouts)](actors::TimeNs now,
                                                                                   Rank rank) {
@@ -529,7 +560,7 @@ class RunWatch {
   const uint32_t generation_;
   std::optional<Oracles> oracles_;
   std::optional<LoadOracles> load_oracles_;
-  std::optional<Violation> replicas_violation_;
+  std::optional<Violation> replicas_violation_, stop_violation_;
   actors::TimeNs chosen_at_ = -1;
   std::vector<uint64_t> changes_before_;  // by save: what the storage had changed when it began
 };
@@ -703,6 +734,8 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
   job.options.replica_check = scenario.replica_check;
   if (scenario.has_planners) job.planner_rank = static_cast<Rank>(scenario.seed % scenario.ranks);
   job.keeps_offers = !scenario.failures.empty();
+  job.closes_when_written = scenario.close_when == CloseWhen::written;
+  job.is_disturbed = has_disturbance(scenario);
   const bool is_at_once = scenario.node_start == NodeStart::launcher || !job.keeps_offers;
   job.attach_skew_ns = is_at_once ? 0 : kAttachSkewNs;
   const std::vector<uint32_t> slow =
@@ -781,6 +814,10 @@ class JobRun {
       begin_readers(save);
     });
     if (scenario_.reads != 0) add_reads();
+    if (scenario_.close_when != CloseWhen::never) {
+      job_end_.emplace(events_, cluster_, *trainers_, scenario_.ranks_per_host);
+      trainers_->on_closed([this](Rank rank) { job_end_->closed(rank); });
+    }
     paths_ = listeners.paths;
     draw_readers();
     cluster_.count_paths(listeners.paths);
@@ -887,6 +924,11 @@ class JobRun {
                      "the load of generation " + std::to_string(generation_) + " began at " +
                          std::to_string(began_ / actors::kMillisecond) + " ms, and has not ended"};
   }
+
+  void end_job() {
+    if (job_end_) trainers_->close_all();
+  }
+  bool nodes_have_ended() const { return !job_end_ || job_end_->done(); }
 
   bool reads_are_done() {
     const auto is_done = [](const auto& reader) { return reader->done(); };
@@ -1101,6 +1143,7 @@ class JobRun {
   std::vector<std::unique_ptr<ReadingJob>> readers_;
   PathCounts* paths_ = nullptr;
   bool has_ended_ = false;
+  std::optional<JobEnd> job_end_;
   std::optional<FailureInjector> injector_;
   bool is_loading_ = false;
   bool is_connecting_ = false;
@@ -1122,6 +1165,17 @@ class JobRuns {
       : scenario_(scenario), model_(model), profile_(profile), listeners_(listeners) {}
 
   Status start() {
+    if (scenario_.close_when == CloseWhen::written) {
+      for (const Failure& failure : scenario_.failures) {
+        if (!is_for_closed_trainers(failure.kind)) {
+          return Status(
+              Code::invalid_argument,
+              fmt::format("close_when = \"written\" rules out the failure '{}': the next process would not "
+                          "hear what trainers have staged that have closed",
+                          failure_kind_name(failure.kind)));
+        }
+      }
+    }
     SHOAL_ASSIGN_OR_RETURN(JobRun::Made made, JobRun::make(scenario_, model_));
     add_run(std::move(made));
     for (const Failure& failure : scenario_.failures) {
@@ -1248,9 +1302,21 @@ class JobRuns {
     if (!violation_) free_slabs();
     if (!violation_) end_leases();
     if (!violation_) decide_inherited();
-    if (!violation_) sweep_aborted();
-    if (!violation_) delete_old();
-    if (!violation_) go_quiet();
+    const bool have_nodes = scenario_.close_when != CloseWhen::written;
+    if (!violation_ && have_nodes) sweep_aborted();
+    if (!violation_ && have_nodes) delete_old();
+    if (!violation_ && have_nodes) go_quiet();
+    if (!violation_) end_job();
+  }
+
+  // Runs on until the nodes have ended, whose trainers close their Checkpointers after the failures, if they
+  // have not before.
+  void end_job() {
+    if (scenario_.close_when == CloseWhen::never || current().checks().oracles() == nullptr) return;
+    run_while([] { return true; }, failures_end_ + kSaveMarginMs * actors::kMillisecond);
+    current().end_job();
+    const auto stops = [this] { return current().checks().stops(); };
+    run_while([&] { return !current().nodes_have_ended() && !stops(); }, events_.now() + kLongestSave);
   }
 
   // Runs on until no trainer reads any more.

@@ -416,6 +416,10 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--node-start", "node_start", "WHO",
         "Who starts the nodes: launcher (default), which tells them their ranks and how trainers end; or "
         "trainers, as under torchrun");
+  value("--close-when", "close_when", "WHEN",
+        "When trainers close their Checkpointers, so that the nodes end: never (default), decided (every "
+        "save), "
+        "or written (all that the trainer has staged; it hears no outcome)");
   value("--saves", "saves", "N", "Number of saves, one after the other (2)");
   value("--later-mesh", "later_mesh", "SIZES", "Mesh from a later save on (the model's usual one)");
   value("--later-mesh-from", "later_mesh_from", "N",

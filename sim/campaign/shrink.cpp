@@ -59,6 +59,7 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
   drop(&Scenario::dedupe, run, report);
   drop(&Scenario::keep_every, run, report);
   drop(&Scenario::node_start, run, report);
+  drop(&Scenario::close_when, run, report);
   drop(&Scenario::has_planners, run, report);
   drop(&Scenario::reads, run, report);
   while (report.scenario.saves > 1) {

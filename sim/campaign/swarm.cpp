@@ -138,6 +138,14 @@ const std::array<std::vector<Failure::Kind>, 8> kGroups = {{
      Failure::Kind::reads_fail, Failure::Kind::disk_loses},
 }};
 
+// That any aim may have in a job whose trainers close without hearing outcomes.
+constexpr std::array kForClosedTrainers = {
+    Failure::Kind::stalls,     Failure::Kind::cut,       Failure::Kind::loses,      Failure::Kind::delays,
+    Failure::Kind::doubles,    Failure::Kind::reorders,  Failure::Kind::disk_slow,  Failure::Kind::disk_hangs,
+    Failure::Kind::disk_fails, Failure::Kind::disk_full, Failure::Kind::reads_fail, Failure::Kind::disk_loses,
+    Failure::Kind::reconnects, Failure::Kind::sweeps,
+};
+
 constexpr std::array kOfOperators = {Failure::Kind::pins,     Failure::Kind::tags,    Failure::Kind::removes,
                                      Failure::Kind::collects, Failure::Kind::sweeps,  Failure::Kind::rots,
                                      Failure::Kind::rots,     Failure::Kind::corrupts};
@@ -179,6 +187,21 @@ void load_once(Scenario* job) {
   job->loads = 1;
   job->load_ranks = job->ranks;
   job->load_mesh = job->mesh;
+}
+
+// How the job ends. Trainers that hear no outcome rule out some failures.
+void draw_end(Random& random, Scenario* job, std::vector<Aim>* aims) {
+  job->close_when = one_of(std::array{CloseWhen::never, CloseWhen::decided, CloseWhen::decided,
+                                      CloseWhen::decided, CloseWhen::written},
+                           random);
+  if (job->close_when != CloseWhen::written) return;
+  job->failure_draws.clear();
+  job->replica_check = ReplicaCheck::off;
+  for (Aim& aim : *aims) {
+    if (aim.kinds.empty()) aim.kinds.assign(kForClosedTrainers.begin(), kForClosedTrainers.end());
+    std::erase_if(aim.kinds, [](Failure::Kind kind) { return !is_for_closed_trainers(kind); });
+  }
+  std::erase_if(*aims, [](const Aim& aim) { return aim.kinds.empty(); });
 }
 
 // A job of its own.
@@ -237,6 +260,7 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
     job.load_method = LoadMethod::two_stage;
   }
   if (limits.also) aims.push_back(*limits.also);
+  draw_end(random, &job, &aims);
   return aim_failures(job, profiles(job.profile), aims, seed, counts);
 }
 
@@ -264,8 +288,10 @@ Result<Scenario> draw_case(uint64_t seed, const SwarmLimits& limits, const Profi
   AimCounts of_other;
   SwarmLimits of_rare = limits;
   of_rare.also.reset();
-  SHOAL_ASSIGN_OR_RETURN(const Scenario other, draw_plain_case(*rare, mode, of_rare, profiles, &of_other));
+  SHOAL_ASSIGN_OR_RETURN(Scenario other, draw_plain_case(*rare, mode, of_rare, profiles, &of_other));
   std::vector<Aim> aims(1 + random.below(2), draw_aim(Theme::all, random));
+  if (other.close_when == CloseWhen::written)
+    other.close_when = CloseWhen::decided;  // any failure may follow
   if (limits.also) aims.push_back(*limits.also);
   return aim_failures(other, profiles(other.profile), aims, seed, counts);
 }

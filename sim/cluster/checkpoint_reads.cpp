@@ -61,7 +61,7 @@ void CheckpointReads::stop() {
 }
 
 void CheckpointReads::forget(Rank rank) {
-  if (reads_.erase(rank) != 0) trainers_.end_load(rank);
+  if (reads_.erase(rank) != 0) trainers_.end_read(rank);
 }
 
 void CheckpointReads::forget_unserved() {
@@ -136,9 +136,9 @@ void CheckpointReads::begin(Rank rank) {
   if (read.kind == Kind::newest) {
     read.falls_back = random_.below(2) == 0;
     read.last_save = trainers_.last_save(rank);
-    // Before its first save, the load would wait for that save of the others.
-    if (read.last_save != 0 && trainers_.is_between_saves(rank)) trainers_.begin_load(rank);
   }
+  // Before its first save, a load of the newest would wait for that save of the others.
+  trainers_.begin_read(rank, read.last_save != 0 && trainers_.is_between_saves(rank));
   if (read.kind == Kind::step || read.kind == Kind::open) read.step = draw_step();
   if (read.kind != Kind::list && read.kind != Kind::latest) {
     read.targets = draw_targets(rank);

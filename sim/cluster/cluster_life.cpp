@@ -58,15 +58,34 @@ void VirtualCluster::crash(size_t index) {
 }
 
 void VirtualCluster::stop(size_t index, bool trainers_live, std::function<void()> has_ended) {
+  begin_drain(index, {.by_request = true, .trainers_live = trainers_live}, std::move(has_ended));
+}
+
+void VirtualCluster::end_idle(size_t index, std::function<void()> has_ended) {
+  begin_drain(index, {.by_request = false, .trainers_live = false}, std::move(has_ended));
+}
+
+void VirtualCluster::begin_drain(size_t index, const actors::event::Drain& how,
+                                 std::function<void()> has_ended) {
   if (!nodes_[index].alive) return;
   const Life life = life_of(index);
-  if (!stopping_.try_emplace(life, Stopping{trainers_live, std::move(has_ended)}).second) return;
-  if (is_coordinator(index))
-    offer(index, actors::RoleKind::coordinator, actors::event::Stopping{trainers_live});
-  offer(index, actors::RoleKind::shard_writer,
-        actors::event::Drain{.by_request = true, .trainers_live = trainers_live});
+  if (!stopping_.try_emplace(life, Stopping{how, std::move(has_ended)}).second) return;
+  if (is_coordinator(index) && how.by_request)
+    offer(index, actors::RoleKind::coordinator, actors::event::Stopping{how.trainers_live});
+  offer(index, actors::RoleKind::shard_writer, how);
   events_.schedule(events_.now() + timeouts().node_deadline_ms * actors::kMillisecond,
-                   [this, life] { end_stopped(life); });
+                   [this, life, index, asked = events_.now()] {
+                     if (stopping_.contains(life) && lives(life)) undrained_ = {index, asked};
+                     end_stopped(life);
+                   });
+}
+
+bool VirtualCluster::has_followers(size_t index) const {
+  for (size_t other = 0; other < nodes_.size(); ++other) {
+    if (other == index || !nodes_[other].alive) continue;
+    if (is_coordinator(index) || (index != 0 && relays_.relay_of(other) == index)) return true;
+  }
+  return false;
 }
 
 // The ShardWriter drains first. If the node coordinates, its Coordinator drains next, until the saves of the
@@ -76,9 +95,7 @@ void VirtualCluster::drained(size_t index, actors::RoleKind role) {
   auto found = stopping_.find(life);
   if (found == stopping_.end()) return;
   if (role == actors::RoleKind::shard_writer && is_coordinator(index)) {
-    const bool live = found->second.trainers_live;
-    return offer(index, actors::RoleKind::coordinator,
-                 actors::event::Drain{.by_request = true, .trainers_live = live});
+    return offer(index, actors::RoleKind::coordinator, found->second.how);
   }
   // The last messages leave before the process ends.
   events_.schedule(events_.now() + 10 * actors::kMillisecond, [this, life] { end_stopped(life); });

@@ -794,8 +794,10 @@ CountedRoot::Work CountedRoot::delete_checkpoint(const actors::operation::Delete
             const auto& decision = found->second.decision;
             const auto is_it = [&](const auto& pin) { return pin.second == key; };
             const bool is_pinned = std::ranges::any_of(pinned_, is_it) || std::ranges::any_of(marks_, is_it);
-            if (!is_pinned && decision && !decision->committed() && decision->was_committed()) {
-              if (!keeps_tombstone) attempts_.erase(found);
+            if (decision && !decision->committed() && decision->was_committed()) {
+              if (is_pinned)
+                result.outcome = storage::DeletionResult::Outcome::held;  // by a load that came late
+              if (!is_pinned && !keeps_tombstone) attempts_.erase(found);
               return actors::OperationResult(result);
             }
             if (is_pinned || !decision || !decision->committed()) {

@@ -19,6 +19,8 @@ namespace {
 constexpr actors::TimeNs kPressingSearchNs = 20 * actors::kMillisecond;
 constexpr actors::TimeNs kIdleSearchNs = 1000 * actors::kMillisecond;
 
+constexpr actors::TimeNs kReadOutcomesNs = 20 * actors::kMillisecond;
+
 // The numbers of connections before it belong to trainers.
 constexpr uint32_t kFirstTwin = uint32_t{1} << 20;
 
@@ -123,7 +125,7 @@ void CountedTrainers::begin_save() {
 void CountedTrainers::call_save(Rank rank) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
-  if (!trainer.has_opened || trainer.loads) {
+  if (!trainer.has_opened || trainer.waits_for_read) {
     trainer.calls_later = true;
     return;
   }
@@ -289,6 +291,7 @@ void CountedTrainers::let_continue(Rank rank) {
   ++continued_;
   ++milestones_;
   go_on();
+  close_if_written(rank);
 }
 
 void CountedTrainers::go_on() {
@@ -333,7 +336,7 @@ bool CountedTrainers::has_living(size_t node) const {
 
 void CountedTrainers::trainers_return(size_t node) {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    if (node_of(rank) == node && trainers_[rank].alive) find_node(rank);
+    if (node_of(rank) == node && trainers_[rank].alive && !trainers_[rank].has_closed) find_node(rank);
   }
 }
 
@@ -359,7 +362,7 @@ void CountedTrainers::reopen(Rank rank, actors::TimeNs after) {
 void CountedTrainers::close_if_wanted(Rank rank) {
   Trainer& trainer = trainers_[rank];
   const size_t node = node_of(rank);
-  const bool waits = trainer.save != 0 || trainer.loads || !trainer.undecided.empty();
+  const bool waits = trainer.save != 0 || trainer.waits_for_read || !trainer.undecided.empty();
   if (trainer.reopens_after == 0 || waits || !trainer.alive || !trainer.is_attached ||
       !cluster_.serves(node)) {
     return;
@@ -368,6 +371,62 @@ void CountedTrainers::close_if_wanted(Rank rank) {
   cluster_.break_connection(node, rank, 0);
   trainer.has_opened = false;
   attach_later(rank, std::exchange(trainer.reopens_after, 0));
+}
+
+// As a live close, which waits until the node needs the memory of this process no more.
+void CountedTrainers::close_if_written(Rank rank) {
+  const Trainer& trainer = trainers_[rank];
+  const bool has_called_all = trainer.save == 0 && trainer.let_continue_after == job_.saves;
+  if (!job_.closes_when_written || !has_called_all || trainer.reads || trainer.slabs_in_use != 0) return;
+  if (trainer.alive && trainer.is_attached && !trainer.has_closed) close(rank);
+}
+
+void CountedTrainers::close_all() {
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    if (trainers_[rank].alive && !trainers_[rank].has_closed) close(rank);
+  }
+}
+
+void CountedTrainers::close(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  const size_t node = node_of(rank);
+  trainer.has_closed = true;
+  if (std::exchange(trainer.is_attached, false) && cluster_.serves(node)) {
+    cluster_.from_client(node, cluster_.client(rank), local::Detach{});
+    cluster_.break_connection(node, rank, 0);
+  }
+  if (on_closed_) on_closed_(rank);
+  if (!std::exchange(reads_outcomes_, true)) read_outcomes();
+}
+
+void CountedTrainers::read_outcomes() {
+  bool is_done = true;
+  for (Rank rank = 0; rank < job_.ranks; ++rank) {
+    if (!trainers_[rank].alive || !trainers_[rank].has_closed) continue;
+    for (uint32_t save = 1; save <= saves_begun_; ++save) {
+      if (times_[save - 1].committed[rank] >= 0) continue;
+      const AttemptKey key{job_.generation, save, 1};
+      const auto decision = cluster_.root().decision(key);
+      const bool is_deleted = cluster_.root().was_deleted(key);
+      // The nodes have ended before they saw that a set of manifests is complete, or because of a failure.
+      // The next run decides it.
+      const bool is_complete = cluster_.counted_root().is_complete_set(key);
+      const bool is_left =
+          !decision && !is_deleted && !cluster_.has_serving() && (job_.is_disturbed || is_complete);
+      if (!decision && !is_deleted && !is_left) {
+        is_done = false;
+        continue;
+      }
+      trainers_[rank].undecided.erase(save);
+      Status outcome;
+      if (is_left && !is_complete) outcome = Status(Code::unavailable, "no node has decided it");
+      if (decision && !is_deleted && !decision->committed())
+        outcome = Status(Code::aborted, decision->tombstone().cause);
+      receive(rank, {save, 1, std::move(outcome), {}}, !is_left);
+    }
+  }
+  reads_outcomes_ = !is_done;
+  if (!is_done) events_.schedule(events_.now() + kReadOutcomesNs, [this] { read_outcomes(); });
 }
 
 void CountedTrainers::attach_twin(Rank rank, size_t node, actors::TimeNs lasts) {
@@ -399,7 +458,7 @@ void CountedTrainers::attach_again(Rank rank) {
   Trainer& trainer = trainers_[rank];
   const size_t node = node_of(rank);
   // If that process has ended meanwhile, the trainer finds the next one.
-  if (!trainer.alive || !cluster_.alive(node)) return;
+  if (!trainer.alive || trainer.has_closed || !cluster_.alive(node)) return;
   trainer.is_attached = true;
   trainer.has_opened = true;
   cluster_.attach(node, rank);
@@ -425,15 +484,18 @@ void CountedTrainers::attach_again(Rank rank) {
   if (std::exchange(trainer.calls_later, false)) call_save(rank);
 }
 
-void CountedTrainers::end_load(Rank rank) {
-  if (!std::exchange(trainers_[rank].loads, false)) return;
-  if (std::exchange(trainers_[rank].calls_later, false)) call_save(rank);
-  close_if_wanted(rank);
+void CountedTrainers::end_read(Rank rank) {
+  trainers_[rank].reads = false;
+  if (std::exchange(trainers_[rank].waits_for_read, false)) {
+    if (std::exchange(trainers_[rank].calls_later, false)) call_save(rank);
+    close_if_wanted(rank);
+  }
+  close_if_written(rank);
 }
 
 bool CountedTrainers::is_between_saves(Rank rank) const {
   const Trainer& trainer = trainers_[rank];
-  return trainer.alive && trainer.has_opened && !trainer.loads && trainer.save == 0 &&
+  return trainer.alive && trainer.has_opened && !trainer.waits_for_read && trainer.save == 0 &&
          trainer.decided == trainer.let_continue_after;
 }
 
@@ -519,6 +581,7 @@ void CountedTrainers::slab_is_free(Rank rank, uint32_t slab, bool is_freed) {
   if (job_.payload != nullptr && is_freed) job_.payload->free(client_of(rank), slab);
   if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
+  close_if_written(rank);
 }
 
 // No node reports on them any more. A live client replaces these slabs (client/session/link.cpp).
@@ -538,7 +601,7 @@ void CountedTrainers::drop_decided_slabs(Rank rank) {
 void CountedTrainers::give_up(size_t node) {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     Trainer& trainer = trainers_[rank];
-    if (node_of(rank) != node || !trainer.alive) continue;
+    if (node_of(rank) != node || !trainer.alive || trainer.has_closed) continue;
     std::vector<uint32_t> waits;
     for (const auto& [save, offer] : trainer.undecided) waits.push_back(save);
     const bool is_in_call = trainer.asks || trainer.waits_for_slab;
@@ -564,9 +627,9 @@ void CountedTrainers::on_decided(Rank rank, const local::Decided& decided) {
   close_if_wanted(rank);
 }
 
-void CountedTrainers::receive(Rank rank, const local::Decided& decided) {
+void CountedTrainers::receive(Rank rank, const local::Decided& decided, bool is_decided) {
   Trainer& trainer = trainers_[rank];
-  if (on_decision_) on_decision_(rank, decided);
+  if (on_decision_ && is_decided) on_decision_(rank, decided);
   const auto save = static_cast<uint32_t>(decided.step);
   TrainerTimings& times = times_[save - 1];
   if (times.committed[rank] >= 0) return;  // the decision of a save that it offered again is repeated

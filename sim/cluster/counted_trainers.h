@@ -66,7 +66,9 @@ class CountedTrainers {
     // From this save on, ranks hold their parts by these layouts, one per pipeline stage; 0: never.
     uint32_t later_from = 0;
     std::vector<LayoutPtr> later_layouts;
-    uint32_t later_stages = 0;  // only the ranks of the first so many stages do so; 0: all
+    uint32_t later_stages = 0;         // only the ranks of the first so many stages do so; 0: all
+    bool closes_when_written = false;  // trainers close as soon as all that they staged is written
+    bool is_disturbed = false;         // there are failures because of which nodes may leave saves undecided
     // Mode collective: the planner of this rank makes a global plan, before each rank asks for its own.
     std::optional<Rank> planner_rank;
   };
@@ -101,12 +103,22 @@ class CountedTrainers {
   // This trainer closes its Checkpointer as soon as it has heard the outcome of its saves, and opens another
   // one so much later. Until then it calls no save. Precondition: keeps_offers.
   void reopen(Rank rank, actors::TimeNs after);
-  // This trainer loads from now on, and calls no save before end_load. Precondition: is_between_saves.
-  void begin_load(Rank rank) { trainers_[rank].loads = true; }
-  void end_load(Rank rank);
+  // This trainer reads a checkpoint until end_read, and closes its Checkpointer only after it. If it waits
+  // for the read, it calls no save meanwhile; precondition: is_between_saves.
+  void begin_read(Rank rank, bool waits) {
+    trainers_[rank].reads = true;
+    trainers_[rank].waits_for_read = waits;
+  }
+  void end_read(Rank rank);
   // It has heard the outcome of every save that it called, and is in no other call.
   bool is_between_saves(Rank rank) const;
   uint32_t last_save(Rank rank) const { return trainers_[rank].let_continue_after; }  // 0: it called none
+  // Each living trainer closes its Checkpointer, in the end of the job, and attaches to no node any more. It
+  // hears of undecided saves from the root.
+  void close_all();
+  // Called when a trainer has closed its Checkpointer in the end of the job.
+  void on_closed(std::function<void(Rank)> listener) { on_closed_ = std::move(listener); }
+  bool has_closed(Rank rank) const { return trainers_[rank].has_closed; }
   // Another process of this rank attaches to the node of another host, declares its state, and ends so much
   // later. It hears nothing and saves nothing. Does nothing where that node rejects it: on the rank's own
   // host, and if a launcher told the node its ranks. Does nothing before the first save is decided either: a
@@ -162,7 +174,8 @@ class CountedTrainers {
     std::vector<plan::PlannerPlan> made;  // it asks, and its planner has made the global plan
     bool is_attached = true;              // attached to the process that serves its host now
     bool has_opened = true;               // it has attached at least once
-    bool loads = false;                   // its thread waits for a load
+    bool reads = false;                   // it reads a checkpoint
+    bool waits_for_read = false;          // in the thread that calls save
     bool calls_later = false;             // it calls the newest save when it has opened, and loads nothing
     uint32_t returns = 0;                 // how often it had to find another process
     actors::TimeNs reopens_after = 0;     // it closes its Checkpointer soon, and opens another one then
@@ -173,6 +186,7 @@ class CountedTrainers {
     uint32_t called = 1;              // the newest save that it called; at first the one that comes
     uint32_t decided = 0;             // number of saves whose decision it received
     bool alive = true;
+    bool has_closed = false;  // in the end of the job
   };
 
   void listen(actors::ClientId client, const local::LocalMessage& message);
@@ -200,9 +214,13 @@ class CountedTrainers {
   void attach_later(Rank rank, actors::TimeNs later);
   void close_if_wanted(Rank rank);
   void attach_again(Rank rank);
+  void close_if_written(Rank rank);
+  void close(Rank rank);
+  void read_outcomes();  // of saves whose trainers have closed
   void on_slab_free(Rank rank, const local::SlabFree& free);
   void on_decided(Rank rank, const local::Decided& decided);
-  void receive(Rank rank, const local::Decided& decided);  // from the node, or from its own client
+  // From the node, from its own client, or what it finds in the root. is_decided: the root has the decision.
+  void receive(Rank rank, const local::Decided& decided, bool is_decided = true);
   void on_roster(Rank rank, const local::RosterUpdate& roster);
   void on_plan(Rank rank, const local::PlanUpdate& received);
   void on_gathering(Rank rank, const local::PlanGathering& received);
@@ -229,7 +247,7 @@ class CountedTrainers {
   std::function<void(uint32_t)> save_begins_;
   DecisionListener on_decision_;
   SlabListener slab_freed_;
-  std::function<void(Rank)> on_attached_;
+  std::function<void(Rank)> on_attached_, on_closed_;
   Random random_;
   Random returns_;
   ReplicaMemory replicas_;
@@ -239,6 +257,7 @@ class CountedTrainers {
   // By the items of a plan. Ranks of one plan class share items.
   std::unordered_map<const WriteItem*, std::pair<SharedVector<WriteItem>, Assignment>> assignments_;
   bool trains_ = true;
+  bool reads_outcomes_ = false;
   bool is_first_due_ = false;  // the interval before the first save has passed
   uint32_t know_roster_ = 0;   // ranks that have an assignment under a roster
   uint32_t saves_begun_ = 0;

@@ -127,6 +127,15 @@ class VirtualCluster {
   // The process of the node gets a request to stop, while trainers of its host live or after they have ended.
   // It drains for at most node_deadline_ms, then ends as in crash(). Then `has_ended` runs.
   void stop(size_t node, bool trainers_live, std::function<void()> has_ended);
+  // The process of the node ends because no client needs it; as in stop().
+  void end_idle(size_t node, std::function<void()> has_ended);
+  struct Undrained {  // a process that node_deadline_ms ended before it had drained
+    size_t node = 0;
+    actors::TimeNs asked = 0;
+  };
+  const std::optional<Undrained>& undrained() const { return undrained_; }  // the last one
+  // Other nodes reach the coordinator through this node, or it is the coordinator and others live.
+  bool has_followers(size_t node) const;
   // Another process replaces the process of the node, with new roles. A process that still lives is ended
   // first. The new process coordinates if `coordinates` is true, or if the root's highest epoch belongs to
   // this node; then it claims the next epoch. Otherwise it starts its roles as soon as it reaches the
@@ -172,6 +181,12 @@ class VirtualCluster {
   bool serves(size_t node) const {
     return nodes_[node].alive &&
            nodes_[node].roles[static_cast<size_t>(actors::RoleKind::shard_writer)] != nullptr;
+  }
+  bool has_serving() const {
+    for (size_t node = 0; node < nodes_.size(); ++node) {
+      if (serves(node)) return true;
+    }
+    return false;
   }
   size_t coordinator() const { return coordinator_; }  // the node of the highest epoch
   void set_items(const std::vector<uint32_t>& of_rank) {
@@ -278,7 +293,7 @@ class VirtualCluster {
     Threads bulk, duty, background;
   };
   struct Stopping {  // a process that drains
-    bool trainers_live = false;
+    actors::event::Drain how;
     std::function<void()> has_ended;
   };
   struct Answers {  // effects of the roles that handled an event
@@ -382,6 +397,7 @@ class VirtualCluster {
   // Drops an operation that fails, or whose process has ended. If it is small, a pseudo-random bit decides
   // whether it takes effect nevertheless.
   void abandon(actors::OperationId id, bool is_small, const CountedRoot::Work& work);
+  void begin_drain(size_t node, const actors::event::Drain& how, std::function<void()> has_ended);
   void drained(size_t node, actors::RoleKind role);
   void end_stopped(Life life);
   void set_timer(size_t node, actors::RoleKind role, const actors::effect::SetTimer& set);
@@ -417,6 +433,7 @@ class VirtualCluster {
   const Job job_;
   std::vector<Node> nodes_;
   std::map<Life, Stopping> stopping_;
+  std::optional<Undrained> undrained_;
   std::unique_ptr<RunStart> run_start_;
   uint64_t marks_made_ = 0;                      // by operators
   std::map<Rank, uint32_t> broken_connections_;  // of living trainers

@@ -218,6 +218,10 @@ std::string AbortCauses::doubt(const Aborted& aborted) const {
   bool is_explained = true;
   switch (rule->cause) {
     case Cause::host_lost:
+      if (facts_.nodes_end) {
+        is_explained = is_disturbed(aborted);
+        break;
+      }
       is_explained = std::ranges::all_of(hosts, [&](uint64_t host) { return is_away(aborted, host); });
       break;
     case Cause::disk_fails:

@@ -23,6 +23,7 @@ class AbortCauses {
     actors::TimeNs host_lost = 0;  // host_lost_ms
     std::function<size_t(Rank)> host_of;
     std::function<bool(Rank, uint32_t save)> has_staged;
+    bool nodes_end = false;  // as soon as their trainers have closed: other nodes lose them without a failure
   };
   explicit AbortCauses(Facts facts) : facts_(std::move(facts)) {}
 

@@ -90,6 +90,14 @@ bool is_link(Kind kind) {
 
 }  // namespace
 
+bool is_for_closed_trainers(Failure::Kind kind) {
+  using Kind = Failure::Kind;
+  const bool ends_processes = loses_trainers(kind) || kind == Kind::restarts || kind == Kind::coordinates ||
+                              kind == Kind::stops || kind == Kind::job_restarts;
+  // A reopened Checkpointer, another process of a rank, and a warning that the root does not keep.
+  return !ends_processes && kind != Kind::reopens && kind != Kind::twins && kind != Kind::flips;
+}
+
 std::string_view failure_kind_name(Kind kind) {
   return shape_of(kind).name;
 }

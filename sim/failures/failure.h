@@ -121,6 +121,9 @@ inline bool excuses_nothing(Failure::Kind kind) {
   return kind == Failure::Kind::sweeps || kind == Failure::Kind::corrupts ||
          (kind >= Failure::Kind::pins && kind <= Failure::Kind::rots);
 }
+// It may happen after trainers have closed their Checkpointers: no process of a node or trainer ends, of
+// which the next one would have to hear what was staged.
+bool is_for_closed_trainers(Failure::Kind kind);
 std::string_view failure_kind_name(Failure::Kind kind);
 std::string failure_kind_names();               // "dies, stalls, ..."
 std::string to_string(const Failure& failure);  // "host 3 dies at 61000 ms"

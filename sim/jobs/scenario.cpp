@@ -177,6 +177,17 @@ Status set_node_start(std::string_view text, Scenario* scenario) {
   return ok_status();
 }
 
+constexpr std::array<std::string_view, 3> kCloseWhens = {"never", "decided", "written"};  // by CloseWhen
+
+Status set_close_when(std::string_view text, Scenario* scenario) {
+  const auto found = std::ranges::find(kCloseWhens, text);
+  if (found == kCloseWhens.end()) {
+    return bad(fmt::format("close_when must be never, decided or written, not '{}'", text));
+  }
+  scenario->close_when = static_cast<CloseWhen>(found - kCloseWhens.begin());
+  return ok_status();
+}
+
 std::string_view replica_check_name(ReplicaCheck check) {
   return kReplicaChecks[static_cast<size_t>(check)];
 }
@@ -219,6 +230,10 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
   SHOAL_ASSIGN_OR_RETURN(const std::string start, parsed.text("node_start", "launcher"));
   if (Status known = set_node_start(start, &scenario); !known.ok()) {
     return parsed.error(line_of(parsed, "node_start"), known.message());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string close, parsed.text("close_when", "never"));
+  if (Status known = set_close_when(close, &scenario); !known.ok()) {
+    return parsed.error(line_of(parsed, "close_when"), known.message());
   }
   return ok_status();
 }
@@ -497,6 +512,8 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.node_start != NodeStart::launcher) {
     quoted("node_start", kNodeStarts[static_cast<size_t>(scenario.node_start)]);
   }
+  if (scenario.close_when != CloseWhen::never)
+    quoted("close_when", kCloseWhens[static_cast<size_t>(scenario.close_when)]);
   if (scenario.unit_bytes != kDefaultUnitBytes) number("unit_bytes", scenario.unit_bytes);
   if (scenario.dedupe != Dedupe::balanced) quoted("dedupe", kDedupes[static_cast<size_t>(scenario.dedupe)]);
   number("saves", scenario.saves);
@@ -660,6 +677,7 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "objects") return number(&scenario.objects, 0, kMaxSimulatedObjects);
   if (key == "load_fallback") return set_load_fallback(text, &scenario);
   if (key == "node_start") return set_node_start(text, &scenario);
+  if (key == "close_when") return set_close_when(text, &scenario);
   if (key == "dedupe") return set_dedupe(text, &scenario);
   if (key == "readers") return number(&scenario.readers, 0, kMaxSimulatedReaders);
   if (key == "reads") return number(&scenario.reads, 0, kMaxSimulatedReads);
@@ -738,7 +756,8 @@ std::span<const std::string_view> scenario_keys() {
                                                "planners",
                                                "replica_check",
                                                "objects",
-                                               "node_start"};
+                                               "node_start",
+                                               "close_when"};
   return kKeys;
 }
 

@@ -42,6 +42,13 @@ enum class NodeStart : uint8_t {
   trainers,  // as under torchrun: nodes learn their ranks as trainers attach, and see connections end
 };
 
+enum class CloseWhen : uint8_t {
+  never,    // the simulation ends with the outcome of the last save
+  decided,  // trainers close their Checkpointers when every save is decided; then the nodes end
+  written,  // each trainer closes its Checkpointer as soon as all that it staged is written, and hears
+            // nothing more; a node ends when its trainers have closed. No failure may end a node or a trainer
+};
+
 struct Scenario {
   uint32_t ranks = 512;
   uint32_t ranks_per_host = 8;
@@ -50,6 +57,7 @@ struct Scenario {
   Optimizer optimizer = Optimizer::adam;
   SaveMode mode = SaveMode::collective_free;
   NodeStart node_start = NodeStart::launcher;
+  CloseWhen close_when = CloseWhen::never;
   Payload payload = Payload::counted;
   uint64_t unit_bytes = kDefaultUnitBytes;  // SaveOptions::unit_bytes
   Dedupe dedupe = Dedupe::balanced;         // SaveOptions::dedupe; mode rank-local always has none

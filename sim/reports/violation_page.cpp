@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kLane = 190, kLeftEdge = 120, kRowHeight = 18, kHead = 34;
 
 // docs/explanation/simulator.md has the same list.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kMeanings = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kMeanings = {{
     {"one-decision", "An attempt has one decision, the same for every reader, for ever."},
     {"notified-of-what-exists",
      "A trainer that is told of a commit finds the manifest, and one that is told of an abort a tombstone."},
@@ -41,6 +41,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kMeaning
     {"leases-end", "A checkpoint is held by no lease once no load needs it."},
     {"aborted-is-swept", "The files of aborted attempts are removed."},
     {"goes-quiet", "Nodes send nothing more when all is decided."},
+    {"stops-in-time", "A node that is to end has drained before its deadline."},
     {"decides-in-time", "A later run decides what an earlier one left undecided."},
     {"load-is-committed",
      "A load chooses and reads committed checkpoints only, and files as they are listed."},

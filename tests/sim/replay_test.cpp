@@ -121,7 +121,7 @@ TEST(AScenario, IsReadBackWithAllOfItsKeys) {
       "load_ranks = 12\nload_mesh = \"dp=12\"\nlater_mesh = \"dp=12,tp=2\"\nlater_mesh_from = 3\nreads = 4\n"
       "later_mesh_stages = 1\n"
       "planners = \"global\"\nreplica_check = \"abort\"\nobjects = 3\nnode_start = \"trainers\"\n"
-      "keep_every = 2\ndedupe = \"none\"\n"
+      "close_when = \"decided\"\nkeep_every = 2\ndedupe = \"none\"\n"
       "max_restarts = 4\ndetect_ms = 5\nrestart_after_ms = 6\nrestart_ranks = 12\nrestart_mesh = \"dp=12\"\n"
       "readers = 2\nload_fallback = \"previous\"\n"
       "load_method = \"two-stage\"\npayload = \"full\"\nfailures = \"mixed:count=2\"\n"
