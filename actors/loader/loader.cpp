@@ -74,8 +74,10 @@ void Loader::on_client(TimeNs now, ClientId client, const local::LocalMessage& m
             on_files_read(now, {client, read.request_id}, read, out);
           },
           [&](const local::Close& close) {
-            const auto key = open_.close({client, close.request_id});
-            if (key) pins_.release(*key, out);
+            const LoadKey id{client, close.request_id};
+            if (const auto key = open_.close(id)) pins_.release(*key, out);
+            const auto load = loads_.find(id);  // the client does not wait until it is open
+            if (load != loads_.end()) load->second.request.keeps_open = false;
           },
           // Messages to other roles or to the node itself (actors/client_routes.h).
           [](const OneOf<local::Attach, local::LayoutUpdate, local::Staged, local::Written, local::NotStaged,

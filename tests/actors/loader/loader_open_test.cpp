@@ -134,6 +134,17 @@ TEST_F(LoaderOpen, OneThatIsKeptIsReadWithoutLookingAtTheRootAgain) {
   EXPECT_EQ(std::get<local::Found>(loader_.received[0].second).outcome.code(), Code::unavailable);
 }
 
+TEST_F(LoaderOpen, OneThatIsClosedBeforeItIsOpenIsNotKept) {
+  load(7, 1);
+  loader_.from_client(7, local::Close{1});
+  EXPECT_EQ(carry_out(),
+            (Names{"ListAttemptsOfStep", "PinAttempt", "ReadDecision", "DecodeDecision", "RemovePin"}));
+  answers();
+  load(7, 2, 1);
+  ASSERT_EQ(loader_.received.size(), 1u);
+  EXPECT_EQ(std::get<local::Found>(loader_.received[0].second).outcome.code(), Code::unavailable);
+}
+
 TEST_F(LoaderOpen, ClientsOfOneNodeShareWhatItKnowsAndOnePin) {
   load(7, 1);
   EXPECT_EQ(carry_out().size(), 4u);
