@@ -83,20 +83,24 @@ Checkpointer::~Checkpointer() {
 
 Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) {
   const Status waited = impl_->session->wait_all_decided(timeout);
+  if (waited.code() == Code::busy) return waited;
   const std::optional<client::FailedSaves::Unreported> unreported =
       impl_->session->failures()->take_unreported();
   if (unreported) {
-    return Status(unreported->first.why.code(),
+    // Both codes would state that saves are undecided.
+    const Code code = unreported->first.why.code();
+    const bool is_mistakable = code == Code::deadline_exceeded || code == Code::busy;
+    return Status(is_mistakable ? Code::earlier_save_failed : code,
                   fmt::format("rank {}: {}", client::rank_in_world(impl_->options),
                               client::describe_unreported(*unreported)));
   }
-  return waited.code() == Code::deadline_exceeded ? waited : ok_status();
+  return waited;
 }
 
 Status Checkpointer::close(std::optional<std::chrono::milliseconds> timeout) {
   if (impl_->is_closed) return ok_status();
   const Status waited = impl_->session->wait_all_decided(timeout);
-  if (waited.code() == Code::deadline_exceeded) return waited.with_context("the Checkpointer is still open");
+  if (!waited.ok()) return waited.with_context("the Checkpointer is still open");
   impl_->is_closed = true;
   impl_->session->detach();
   impl_->session->end();

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "base/root_name.h"
@@ -60,6 +62,42 @@ class RequestScope {
 };
 
 inline constexpr int kTries = 3;  // of a request if its node ends
+
+// One thread at a time may load or query. It may call further functions that load, for example in a planner.
+class LoadingThread {
+ public:
+  // As long as it lives, other threads are refused.
+  class Turn {
+   public:
+    explicit Turn(LoadingThread& thread) : thread_(thread.take() ? &thread : nullptr) {}
+    ~Turn() {
+      if (thread_ != nullptr) thread_->leave();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    Status status() const { return thread_ != nullptr ? ok_status() : another_thread_loads(); }
+
+   private:
+    LoadingThread* const thread_;  // nullptr: another thread has its turn
+  };
+
+ private:
+  bool take() {
+    std::lock_guard lock(mutex_);
+    if (depth_ != 0 && id_ != std::this_thread::get_id()) return false;
+    id_ = std::this_thread::get_id();
+    ++depth_;
+    return true;
+  }
+  void leave() {
+    std::lock_guard lock(mutex_);
+    --depth_;
+  }
+
+  std::mutex mutex_;
+  std::thread::id id_;
+  uint32_t depth_ = 0;  // 0: no thread loads
+};
 
 }  // namespace shoal::client
 
@@ -260,6 +298,7 @@ struct Checkpointer::Impl {
   Status read_files(const local::FilesToRead& batch, client::Placer& placer, client::FileReads& files,
                     bool is_required);
 
+  client::LoadingThread loading_thread;
   client::LoadCounts load_counts;
   CheckpointerOptions options;
   const std::string root;  // absolute: a process may change its folder

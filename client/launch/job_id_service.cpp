@@ -368,9 +368,10 @@ Result<std::string> agree_on_job_id(const CheckpointerOptions& options, Clock::t
   SHOAL_ASSIGN_OR_RETURN(const Bytes key, key_of(options));
   while (true) {
     Result<std::string> notified = ask(options, key);
-    if (notified.ok() || Clock::now() >= deadline) {
-      return notified.ok() ? notified : notified.status().with_context("cannot get the job id from rank 0");
-    }
+    if (notified.ok()) return notified;
+    const Status failed = notified.status().with_context("cannot get the job id from rank 0");
+    if (Clock::now() >= deadline) return failed;
+    if (options.keep_waiting && !options.keep_waiting()) return failed.with_context("interrupted");
     std::this_thread::sleep_for(kPause);
   }
 }

@@ -98,6 +98,8 @@ Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const 
 }
 
 Status CheckpointReader::read(const StateDict& given) {
+  const client::LoadingThread::Turn turn(client_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
   SHOAL_RETURN_IF_ERROR(client::check_on_host(*state));
   for (const auto& entry : state->entries()) SHOAL_RETURN_IF_ERROR(client::check_fillable(*entry));
@@ -105,6 +107,8 @@ Status CheckpointReader::read(const StateDict& given) {
 }
 
 Status CheckpointReader::fill(const StateDict& state) {
+  const client::LoadingThread::Turn turn(client_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target,
                          client::BoundState::bind(state, client_->options.rank));
   const Result<Metadata> loaded = client_->while_open(*opened_, [&]() -> Result<Metadata> {
@@ -163,6 +167,8 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
 }
 
 Result<LoadResult> CheckpointReader::load(const StateDict& given, const KeyPolicies& policies) {
+  const client::LoadingThread::Turn turn(client_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   client_->report = {};
   SHOAL_RETURN_IF_ERROR(client::validate_policies(policies));
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));

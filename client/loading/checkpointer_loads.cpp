@@ -56,6 +56,8 @@ std::string Checkpointer::Impl::name_load(const std::string& what) const {
 
 Result<Metadata> Checkpointer::latest() {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  const client::LoadingThread::Turn turn(impl_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   impl_->begin_choice();
   return impl_->end_choice(impl_->with_patience([this]() -> Result<Metadata> {
     SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
@@ -68,6 +70,8 @@ Result<Metadata> Checkpointer::latest() {
 
 Result<CheckpointList> Checkpointer::list(uint32_t newest) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  const client::LoadingThread::Turn turn(impl_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   return impl_->with_patience([this, newest]() -> Result<CheckpointList> {
     SHOAL_ASSIGN_OR_RETURN(uint32_t id, impl_->session->begin_request());
     client::RequestScope request(*impl_->session);
@@ -179,8 +183,13 @@ Result<client::OpenedCheckpoint> Checkpointer::Impl::open_chosen(const WantedChe
   client::RequestScope request(*session);
   opened.request_id = load.request_id;
   session->ask(load);
-  SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(session->next_answer()));
-  SHOAL_ASSIGN_OR_RETURN(local::LocalMessage last, session->next_answer());
+  const auto next_answer = [&] {
+    auto answer = session->next_answer();
+    if (!answer.ok()) close(opened);  // else the node would keep it open for nobody
+    return answer;
+  };
+  SHOAL_ASSIGN_OR_RETURN(local::Found found, found_in(next_answer()));
+  SHOAL_ASSIGN_OR_RETURN(local::LocalMessage last, next_answer());
   const auto* done = std::get_if<local::LoadDone>(&last);
   if (!done) return Status(Code::corrupt, "the node sent pieces that this load did not request");
   SHOAL_RETURN_IF_ERROR(done->outcome);
@@ -251,7 +260,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(client::Placer& placer, local:
     if (window_link != 0) {
       SHOAL_ASSIGN_OR_RETURN(window, client::MemorySlab::make_empty(window.bytes()));
     }
-    session->ask(local::Slab{load.slab_id, window.bytes()}, window.fd());
+    SHOAL_RETURN_IF_ERROR(session->ask_with_window({load.slab_id, window.bytes()}, window.fd()));
     window_link = link;
   }
   session->ask(load);
@@ -261,7 +270,7 @@ Result<Metadata> Checkpointer::Impl::load_targets(client::Placer& placer, local:
   auto loaded = receive_load(load.request_id, placer, on_found, &ended);
   if (!ended) {  // the node may still write to this window, and would take the next one, with the same
                  // number, for it
-    session->abandon();
+    session->abandon(link);
     window = client::MemorySlab();
     window_link = 0;
   } else if (opened && !loaded.ok() && loaded.status().code() == Code::unavailable) {
@@ -415,6 +424,8 @@ Result<LoadResult> Checkpointer::Impl::load(const Wanted& wanted) {
 
 Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  const client::LoadingThread::Turn turn(impl_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   impl_->begin_choice();
   return impl_->notified(
       impl_->named(load_options.step, impl_->end_choice(impl_->load(state, load_options))));
@@ -423,6 +434,8 @@ Result<LoadResult> Checkpointer::load(const StateDict& state, const LoadOptions&
 Result<LoadResult> Checkpointer::load(const StateDict& state, dcp::LoadPlanner& planner,
                                       const LoadOptions& load_options) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  const client::LoadingThread::Turn turn(impl_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   impl_->begin_choice();
   return impl_->notified(
       impl_->named(load_options.step, impl_->end_choice(impl_->load(state, planner, load_options))));
@@ -507,6 +520,8 @@ const LoadReport& Checkpointer::load_report() const {
 Result<CheckpointReader> Checkpointer::open_checkpoint(std::optional<uint64_t> step,
                                                        std::optional<LoadFallback> fallback) {
   SHOAL_RETURN_IF_ERROR(impl_->check_open());
+  const client::LoadingThread::Turn turn(impl_->loading_thread);
+  SHOAL_RETURN_IF_ERROR(turn.status());
   LoadOptions load_options;
   load_options.step = step;
   load_options.fallback = fallback;

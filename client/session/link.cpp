@@ -130,22 +130,27 @@ Status Session::on_slab_free(local::SlabFree body) {
   std::lock_guard lock(mutex_);
   if (body.slab_id >= slots_.size())
     return Status(Code::corrupt, "it freed a slab that this trainer never offered");
-  auto record = undecided_.find({body.step, body.attempt});
-  const bool is_known = record != undecided_.end() && record->second.save &&
-                        std::holds_alternative<local::Staged>(record->second.offer);
-  if (is_known && record->second.save->slot != body.slab_id) {
+  const SaveKey key{body.step, body.attempt};
+  auto record = undecided_.find(key);
+  const bool is_known = record != undecided_.end() && record->second.save;
+  const bool is_staged = is_known && std::holds_alternative<local::Staged>(record->second.offer);
+  if (is_staged && record->second.save->slot != body.slab_id) {
     return Status(Code::corrupt, "it freed the slab of another save");
   }
-  if (is_known && body.durable) {
+  // The message comes twice, or over a connection that the client has given up: another save may have the
+  // slab. Nor has a node the slab while copies to it are in progress.
+  const bool is_copied = !is_known || !std::holds_alternative<Copying>(record->second.offer);
+  if (slots_[body.slab_id].taken_by != key || !is_copied) return ok_status();
+  if (is_staged && body.durable) {
     const local::Staged staged = std::move(std::get<local::Staged>(record->second.offer));
     record->second.offer =
         local::Written{body.step, body.attempt, std::move(*body.durable), staged.user, staged.replicas};
-  } else if (is_known) {
+  } else if (is_staged) {
     record->second.offer = local::NotStaged{
         body.step, body.attempt,
         Status(Code::aborted, "a node that has since ended dropped what this rank had staged")};
   }
-  slots_[body.slab_id].is_taken = false;
+  slots_[body.slab_id].taken_by.reset();
   give_back_free_slabs();
   changed_.notify_all();
   return ok_status();
@@ -179,13 +184,11 @@ void Session::close_link(const std::shared_ptr<NodeLink>& link, Status why) {
   parts_.clear();
   gone_ = why.message();
   if (is_asking_) interrupted_ = std::move(why);
-  std::vector<bool> is_offered(slots_.size());
-  for (const auto& [key, record] : undecided_) {
-    if (record.holds_slab()) is_offered[record.save->slot] = true;
-  }
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].is_taken || is_offered[i]) continue;
-    slots_[i] = Slot{false, false, nullptr, 0};
+  for (Slot& slot : slots_) {
+    if (!slot.is_taken()) continue;
+    const auto record = undecided_.find(*slot.taken_by);
+    const bool is_offered = record != undecided_.end() && record->second.holds_slab();
+    if (!is_offered) slot.lose_slab();
   }
   changed_.notify_all();
 }
@@ -220,9 +223,11 @@ std::shared_ptr<NodeLink> Session::find_node() {
       return install(link) ? link : nullptr;
     }
     const Code code = attached.status().code();
-    // A node that was stopped on request may be starting again.
+    // A node that was stopped on request may be starting again. A node gives up a client that was suspended
+    // before it sent Attach.
     const bool may_pass = code == Code::unavailable || code == Code::aborted ||
-                          code == Code::already_exists || code == Code::io || code == Code::not_found;
+                          code == Code::already_exists || code == Code::io || code == Code::not_found ||
+                          code == Code::deadline_exceeded;
     if (!may_pass) {
       lose(attached.status().with_context("cannot attach to the next node of this host"));
       return nullptr;

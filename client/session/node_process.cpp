@@ -115,12 +115,20 @@ int milliseconds_until(Clock::time_point end) {
 }
 
 // The node's answer to Attach on a new connection. Sets *is_refused if the node refused the client.
+// Code::busy: CheckpointerOptions::keep_waiting has ended the wait.
 Result<local::Attached> attach(local::LocalSocket& socket, const CheckpointerOptions& options,
                                Clock::time_point deadline, bool* is_refused) {
   SHOAL_RETURN_IF_ERROR(socket.send(attach_message(options)));
-  SHOAL_ASSIGN_OR_RETURN(std::optional<local::ReceivedLocal> answer,
-                         socket.receive(milliseconds_until(deadline)));
-  if (!answer) return silent_at_attach(socket, options);
+  std::optional<local::ReceivedLocal> answer;
+  while (!answer) {
+    const Clock::time_point next_check = Clock::now() + kInterruptionCheck;
+    SHOAL_ASSIGN_OR_RETURN(answer, socket.receive(milliseconds_until(std::min(deadline, next_check))));
+    if (answer) break;
+    if (Clock::now() >= deadline) return silent_at_attach(socket, options);
+    if (options.keep_waiting && !options.keep_waiting()) {
+      return Status(Code::busy, "the wait was interrupted");
+    }
+  }
   if (const auto* attached = std::get_if<local::Attached>(&answer->message)) return *attached;
   if (const auto* failed = std::get_if<local::Failed>(&answer->message)) {
     *is_refused = true;

@@ -12,6 +12,9 @@
 
 namespace shoal::client {
 
+// How often a thread that waits calls CheckpointerOptions::keep_waiting.
+inline constexpr std::chrono::milliseconds kInterruptionCheck{50};
+
 // $SHOAL_SOCKET, else the path in `paths`.
 Result<std::string> socket_of(const CheckpointerOptions& options, const local::NodePaths& paths);
 

@@ -19,7 +19,19 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLongestDetach{5};  // for sending the remaining messages
 
+Result<std::shared_ptr<const base::OwnedFd>> duplicate(int fd, const char* whose) {
+  auto kept = std::make_shared<const base::OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (kept->valid()) return kept;
+  return Status(Code::io,
+                fmt::format("cannot duplicate the descriptor of {}: {}", whose, std::strerror(errno)));
+}
+
 }  // namespace
+
+Status client::another_thread_loads() {
+  return Status(Code::refused,
+                "another thread uses this Checkpointer: only one thread at a time may load or query");
+}
 
 void SaveHandle::State::finish(Status with, Metadata checkpoint) {
   std::lock_guard lock(mutex);
@@ -159,7 +171,10 @@ void client::Session::lose(Status why) {
     if (record.save) record.save->finish(lost_, {});
   }
   undecided_.clear();
-  for (Slot& slot : slots_) slot.is_taken = slot.is_good = false;
+  for (Slot& slot : slots_) {
+    slot.taken_by.reset();
+    slot.is_good = false;
+  }
   link_.reset();
   outgoing_.clear();
   parts_.clear();
@@ -175,7 +190,7 @@ void client::Session::finish_save(SaveKey key, bool frees_slot, Status outcome, 
   const std::shared_ptr<SaveHandle::State> save = std::move(found->second.save);
   const bool is_in_slab = save && std::holds_alternative<local::Staged>(found->second.offer);
   undecided_.erase(found);
-  if (is_in_slab && frees_slot) slots_[save->slot].is_taken = false;
+  if (is_in_slab && frees_slot) free_slab_of(key);
   give_back_free_slabs();
   const bool is_committed = outcome.ok();
   std::optional<uint64_t> unchanged_since;
@@ -283,7 +298,7 @@ Result<std::vector<uint32_t>> client::Session::free_slots(bool wait) {
   std::vector<uint32_t> free;
   auto find = [&] {
     for (uint32_t i = 0; i < slots_.size(); ++i) {
-      if (!slots_[i].is_taken) free.push_back(i);
+      if (!slots_[i].is_taken()) free.push_back(i);
     }
     return !free.empty();
   };
@@ -302,13 +317,10 @@ bool client::Session::keeps_slab(uint32_t slot) const {
 }
 
 Status client::Session::offer_slab(uint32_t slot, uint64_t bytes, int fd) {
-  auto kept = std::make_shared<const base::OwnedFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!kept->valid())
-    return Status(Code::io,
-                  fmt::format("cannot duplicate the descriptor of a slab: {}", std::strerror(errno)));
+  SHOAL_ASSIGN_OR_RETURN(auto kept, duplicate(fd, "a slab"));
   std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;
-  slots_[slot] = Slot{false, true, kept, bytes};
+  slots_[slot] = Slot{std::nullopt, true, kept, bytes};
   send_message(local::Slab{slot, bytes}, std::move(kept));
   changed_.notify_all();
   return ok_status();
@@ -318,7 +330,7 @@ void client::Session::wait_all_free(Clock::duration at_most) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, at_most, [&] {
     return !lost_.ok() || !trouble_.ok() ||
-           std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.is_taken; });
+           std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.is_taken(); });
   });
 }
 
@@ -334,7 +346,7 @@ Status client::Session::begin_copying(const std::shared_ptr<SaveHandle::State>& 
   std::lock_guard lock(mutex_);
   const SaveKey key{save->key.step, save->key.attempt};
   SHOAL_RETURN_IF_ERROR(check_may_stage(key));
-  slots_[save->slot].is_taken = true;
+  slots_[save->slot].taken_by = key;
   undecided_[key] = Record{save, Copying{links_}, nullptr, std::nullopt};
   return ok_status();
 }
@@ -346,7 +358,7 @@ void client::Session::give_up_copying(const SaveHandle::State& save, Status why)
   local::NotStaged message{save.key.step, save.key.attempt, std::move(why)};
   send_message(message);
   record->second.offer = std::move(message);  // its handle is finished by the decision
-  slots_[save.slot].is_taken = false;
+  free_slab_of({save.key.step, save.key.attempt});
   give_back_free_slabs();
   changed_.notify_all();
 }
@@ -361,7 +373,7 @@ Status client::Session::stage(std::shared_ptr<SaveHandle::State> save, local::St
     const auto* copying = std::get_if<Copying>(&known->second.offer);
     staged.again = copying != nullptr && copying->link != links_;
   }
-  slots_[save->slot].is_taken = true;
+  slots_[save->slot].taken_by = key;
   send_message(staged);
   if (staged.in_parts) parts_of_ = key;
   const LayoutPtr layout = layout_ && layout_->id() == staged.layout_id ? layout_ : nullptr;
@@ -385,11 +397,16 @@ void client::Session::returned(const AttemptKey& key, const SaveStats& stats) {
 
 void client::Session::not_staged(uint64_t step, uint32_t attempt, Status why) {
   std::lock_guard lock(mutex_);
-  if (!lost_.ok() || undecided_.size() >= client::kMaxUndecidedSaves) return;
-  end_parts({step, attempt});
+  const SaveKey key{step, attempt};
+  end_parts(key);
+  if (!lost_.ok() || (!undecided_.contains(key) && undecided_.size() >= client::kMaxUndecidedSaves)) return;
   local::NotStaged received{step, attempt, std::move(why)};
   send_message(received);
-  undecided_[{step, attempt}] = Record{nullptr, std::move(received), nullptr, std::nullopt};
+  undecided_[key] = Record{nullptr, std::move(received), nullptr, std::nullopt};
+  // A save in parts that has failed: a node that has ended frees no slab.
+  for (Slot& slot : slots_) {
+    if (!link_ && slot.taken_by == key) slot.lose_slab();
+  }
   changed_.notify_all();
 }
 
@@ -410,22 +427,22 @@ Status client::Session::wait_all_decided(std::optional<std::chrono::milliseconds
       return Status(Code::deadline_exceeded, to_string(save->key) + " is still undecided");
     }
   }
-  return lost_;
+  return ok_status();
 }
 
 Result<uint32_t> client::Session::begin_request(uint64_t* link) {
   std::unique_lock lock(mutex_);
   const uint64_t troubles = troubles_;
+  if (!is_asking_) interrupted_ = ok_status();
   ++requests_waiting_;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return !lost_.ok() || link_ || troubles_ != troubles; });
+  const Status waited = wait_while_allowed(lock, Clock::time_point::max(),
+                                           [&] { return !lost_.ok() || link_ || troubles_ != troubles; });
   --requests_waiting_;
+  SHOAL_RETURN_IF_ERROR(waited);
   if (!lost_.ok()) return lost_;
   if (!link_) return trouble_;
-  if (is_asking_) {
-    return Status(Code::refused,
-                  "another thread uses this Checkpointer: only one thread at a time may load or query");
-  }
+  if (is_asking_) return another_thread_loads();
   is_asking_ = true;
   interrupted_ = ok_status();
   answers_.clear();
@@ -433,12 +450,18 @@ Result<uint32_t> client::Session::begin_request(uint64_t* link) {
   return ++request_id_;
 }
 
-void client::Session::ask(const local::LocalMessage& message, int fd_to_pass) {
-  std::shared_ptr<const base::OwnedFd> fd;
-  if (fd_to_pass >= 0) fd = std::make_shared<const base::OwnedFd>(::fcntl(fd_to_pass, F_DUPFD_CLOEXEC, 0));
+void client::Session::ask(const local::LocalMessage& message) {
   std::lock_guard lock(mutex_);
-  if (interrupted_.ok()) send_message(message, std::move(fd));
+  if (interrupted_.ok()) send_message(message);
   changed_.notify_all();
+}
+
+Status client::Session::ask_with_window(const local::Slab& window, int fd) {
+  SHOAL_ASSIGN_OR_RETURN(auto kept, duplicate(fd, "the load window"));
+  std::lock_guard lock(mutex_);
+  if (interrupted_.ok()) send_message(window, std::move(kept));
+  changed_.notify_all();
+  return ok_status();
 }
 
 void client::Session::end_request() {
@@ -481,14 +504,15 @@ Result<local::LocalMessage> client::Session::next_answer() {
   return message;
 }
 
-void client::Session::abandon() {
-  std::shared_ptr<client::NodeLink> link;
+void client::Session::abandon(uint64_t link) {
+  std::shared_ptr<client::NodeLink> given_up;
   {
     std::lock_guard lock(mutex_);
-    link = link_;
+    if (!link_ || links_ != link) return;
+    given_up = link_;
     is_asking_ = false;  // the node has not ended
   }
-  if (link) close_link(link, Status(Code::unavailable, "the trainer gave up a load"));
+  close_link(given_up, Status(Code::unavailable, "the trainer gave up a load"));
 }
 
 void client::Session::send_to_node(uint64_t link, local::LocalMessage message) {

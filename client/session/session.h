@@ -69,9 +69,10 @@ inline constexpr std::chrono::seconds kLongestPong{2};
 inline constexpr std::chrono::milliseconds kLongestHandOver{1000};
 inline constexpr size_t kMaxUndecidedSaves = 1024;
 inline constexpr size_t kCommittedKept = 64;
-inline constexpr std::chrono::milliseconds kInterruptionCheck{50};
 inline constexpr size_t kMaxLoadMessagesQueued = 4096;
 inline constexpr size_t kMaxPartsQueued = 64;  // a node requests two of a file at a time
+
+Status another_thread_loads();  // Code::refused
 
 class Session {
  public:
@@ -163,22 +164,27 @@ class Session {
   void returned(const AttemptKey& key, const SaveStats& stats);
   // Reports that this rank takes no part in the save, so that it aborts.
   void not_staged(uint64_t step, uint32_t attempt, Status why);
-  // Waits until every handle is finished. Every error except Code::deadline_exceeded ends the session.
+  // Waits until every handle is finished. Code::deadline_exceeded, or Code::busy if
+  // CheckpointerOptions::keep_waiting has ended the wait: some are not.
   Status wait_all_decided(std::optional<std::chrono::milliseconds> at_most = std::nullopt);
   const std::shared_ptr<FailedSaves>& failures() const { return failures_; }
 
   // Begins a request; waits until a node serves. There is one request at a time, to one node. Its answers are
   // Found, Loaded and LoadDone. `*link` becomes the number of the connection, from 1: the node of another
-  // connection does not know this client's window.
+  // connection does not know this client's window. Code::busy: CheckpointerOptions::keep_waiting has ended
+  // the wait.
   Result<uint32_t> begin_request(uint64_t* link = nullptr);
-  void ask(const local::LocalMessage& message, int fd_to_pass = -1);
+  void ask(const local::LocalMessage& message);
+  // Sends the load window. Duplicates `fd`.
+  Status ask_with_window(const local::Slab& window, int fd);
   // The next answer; Code::deadline_exceeded after kLongestAnswer.
   Result<local::LocalMessage> next_answer();
   // True: the node of the last request has ended, so the caller may repeat the request.
   bool was_interrupted() const;
   void end_request();
-  // Ends the connection after the client gave up a load: the node may still write to its window.
-  void abandon();
+  // Ends that connection after the client gave up a load: the node may still write to its window. Does
+  // nothing if another node serves now.
+  void abandon(uint64_t link);
   // Sends to the node of that connection. Does nothing if another node serves now.
   void send_to_node(uint64_t link, local::LocalMessage message);
   // Reports a clean end to the node, after all other messages.
@@ -206,13 +212,16 @@ class Session {
     LayoutPtr layout = nullptr;  // under which the rank staged; null: it has not staged
   };
   struct Slot {
-    bool is_taken = false;
-    bool is_good = true;
+    std::optional<SaveKey> taken_by;          // the save whose bytes are in the slab, until a node frees it
+    bool is_good = true;                      // false: see keeps_slab
     std::shared_ptr<const base::OwnedFd> fd;  // null: no slab yet
     uint64_t bytes = 0;
     bool is_filling = false;
     bool gives_back = false;  // gives back the slab as soon as it is free
-    bool is_free() const { return !is_taken && !is_filling; }
+    bool is_taken() const { return taken_by.has_value(); }
+    bool is_free() const { return !is_taken() && !is_filling; }
+    // Lets go of the slab: the next save makes another one.
+    void lose_slab() { *this = Slot{std::nullopt, false, nullptr, 0}; }
   };
   struct Outgoing {
     local::LocalMessage message;
@@ -246,13 +255,14 @@ class Session {
   // With the mutex held.
   Status check_may_stage(const SaveKey& key) const;
   Status wait_for_node(std::unique_lock<std::mutex>& lock);
-  // False: the node is alive and has not answered within kLongestAnswer.
-  bool wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
-                      bool needs_answer);
+  // Code::deadline_exceeded: the node is alive and has not answered within kLongestAnswer.
+  Status wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
+                        bool needs_answer);
   void on_granted(local::StagingGranted received);
   void on_give_back();
   Status on_part_request(local::PartRequest wanted);
   // With the mutex held.
+  void free_slab_of(const SaveKey& key);  // if a slab has bytes of this save
   void give_back_free_slabs();
   void forget_slab(uint32_t slot);
   local::StagingKept kept() const;

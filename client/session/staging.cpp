@@ -38,16 +38,10 @@ Result<std::optional<Session::StagingGrant>> Session::request_staging(const loca
     asked_->number = ++staging_requests_;
     granted_.reset();
     send_message(*asked_);
-    const bool is_over = wait_for_grant(lock, link, needs_answer);
+    const Status waited = wait_for_grant(lock, link, needs_answer);
     asked_.reset();
     if (!lost_.ok()) return lost_;
-    if (!is_over) {
-      return Status(
-          Code::deadline_exceeded,
-          fmt::format(
-              "the node of this host (pid {}) has not answered a request for staging memory for {} minutes",
-              link->attached.node_pid, kLongestAnswer.count()));
-    }
+    SHOAL_RETURN_IF_ERROR(waited);
     if (granted_) break;
     if (!needs_answer) return std::optional<StagingGrant>();  // the node ended, or is stopped
   }
@@ -69,18 +63,24 @@ Status Session::wait_for_node(std::unique_lock<std::mutex>& lock) {
 
 // A stopped node must not delay a save that can do without a grant: such a save does not wait for a node that
 // does not answer a ping. Other saves wait until the receiving thread gives up the node.
-bool Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
-                             bool needs_answer) {
-  const std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + kLongestAnswer;
-  const auto is_over = [&] { return granted_ || !lost_.ok() || link_ != link; };
-  while (std::chrono::steady_clock::now() < until) {
+Status Session::wait_for_grant(std::unique_lock<std::mutex>& lock, const std::shared_ptr<NodeLink>& link,
+                               bool needs_answer) {
+  const Clock::time_point until = Clock::now() + kLongestAnswer;
+  while (Clock::now() < until) {
     const uint64_t received = messages_received_;
     send_message(local::Ping{});
     changed_.notify_all();
-    if (changed_.wait_for(lock, kLongestPong, is_over)) return true;
-    if (!needs_answer && messages_received_ == received) return true;
+    bool is_over = false;
+    SHOAL_RETURN_IF_ERROR(wait_while_allowed(lock, Clock::now() + kLongestPong, [&] {
+      return is_over = granted_ || !lost_.ok() || link_ != link;
+    }));
+    if (is_over || (!needs_answer && messages_received_ == received)) return ok_status();
   }
-  return false;
+  return Status(
+      Code::deadline_exceeded,
+      fmt::format(
+          "the node of this host (pid {}) has not answered a request for staging memory for {} minutes",
+          link->attached.node_pid, kLongestAnswer.count()));
 }
 
 void Session::on_granted(local::StagingGranted message) {
@@ -102,6 +102,12 @@ void Session::on_give_back() {
   changed_.notify_all();
 }
 
+void Session::free_slab_of(const SaveKey& key) {
+  for (Slot& slot : slots_) {
+    if (slot.taken_by == key) slot.taken_by.reset();
+  }
+}
+
 void Session::give_back_free_slabs() {
   bool is_less = false;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
@@ -114,7 +120,7 @@ void Session::give_back_free_slabs() {
 
 void Session::forget_slab(uint32_t slot) {
   if (slots_[slot].fd) release_pages(slots_[slot].fd->get(), slots_[slot].bytes);
-  slots_[slot] = Slot{false, false, nullptr, 0};
+  slots_[slot].lose_slab();
 }
 
 local::StagingKept Session::kept() const {
@@ -135,7 +141,7 @@ Status Session::wait_for_free(size_t count, bool wait) {
   std::unique_lock lock(mutex_);
   auto free = [&] {
     return static_cast<size_t>(
-        std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.is_taken; }));
+        std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.is_taken(); }));
   };
   if (free() >= count) return ok_status();
   if (!wait) {
@@ -236,10 +242,6 @@ void Session::end_parts(const SaveKey& key) {
                                    Status(Code::aborted, "the trainer has given up this save")});
   }
   parts_.clear();
-  // A node that has ended frees no slab.
-  if (const Record* record = in_parts(key); record != nullptr && !link_) {
-    slots_[record->save->slot] = Slot{false, false, nullptr, 0};
-  }
   changed_.notify_all();
 }
 

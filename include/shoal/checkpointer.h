@@ -286,11 +286,12 @@ class Checkpointer {
   // The progress of the load that another thread makes. nullopt: no load runs. Any thread may call it.
   std::optional<Progress> load_progress() const;
   // Waits until all saves of this Checkpointer are decided. Returns the first failure that no call has
-  // returned yet, with step and rank, and the number of further ones. Code::deadline_exceeded: some saves are
-  // still undecided.
+  // returned yet, with step and rank, and the number of further ones. Its code is that of the save, but
+  // Code::earlier_save_failed instead of the following two. Code::deadline_exceeded: some saves are still
+  // undecided. Code::busy: so they are, and keep_waiting has ended the wait.
   Status wait_all(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
-  // Does wait_all, then detaches; later calls fail. After Code::deadline_exceeded the Checkpointer is still
-  // open.
+  // Does wait_all, then detaches; later calls fail. After Code::deadline_exceeded or Code::busy the
+  // Checkpointer is still open.
   Status close(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   // Ends the session without waiting, as if the process had died: the node still writes what is staged, and
   // commits the saves that all ranks have staged. The handles of undecided saves return Code::unavailable.

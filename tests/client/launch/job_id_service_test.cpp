@@ -185,6 +185,13 @@ TEST_P(JobIdService, RefusesARankOfAnotherRunOrWorldSize) {
   EXPECT_EQ(agree_on_job_id(other, Clock::now()).status().code(), Code::refused);
 }
 
+TEST_P(JobIdService, WaitsForNobodyOnceItIsInterrupted) {
+  CheckpointerOptions options = options_of(root_, 1, address_);
+  options.keep_waiting = [] { return false; };
+  const Status failed = agree_on_job_id(options, Clock::now() + kPatience).status();
+  EXPECT_THAT(failed.message(), StartsWith("interrupted: cannot get the job id from rank 0"));
+}
+
 TEST_P(JobIdService, SaysThatNobodyIsThere) {
   Status nobody = agree_on_job_id(options_of(root_, 1, address_), Clock::now()).status();
   EXPECT_EQ(nobody.code(), Code::unavailable);

@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <map>
 #include <random>
 #include <set>
@@ -11,6 +13,7 @@
 #include "base/digest/digest.h"
 #include "client/loading/placing.h"
 #include "client/session/call_counts.h"
+#include "shoal/checkpoint_reader.h"
 #include "shoal/dcp/load_planner.h"
 #include "tests/client/fake_node.h"
 #include "tests/client/random_tiles.h"
@@ -573,6 +576,26 @@ TEST_F(Load, IsRefusedToASecondThread) {
   EXPECT_EQ(loading.get().status().code(), Code::not_found);
 }
 
+// Regression: before it was refused, the second thread replaced the window, and the first one took the bytes
+// of the new window for those of its checkpoint.
+TEST_F(Load, IsRefusedToASecondThreadThatNeedsALargerWindow) {
+  options_.load_window_bytes = 16 << 20;
+  checkpointer_.reset();
+  checkpointer_ = attach(node_, options_);
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  std::vector<uint8_t> large(8 << 20);
+  StateDict larger;
+  larger.add_tensor("y", DType::u8, {large.size()}, Mesh::single(0), {Placement::shard(0)}, large.data());
+  EXPECT_EQ(checkpointer_->load(larger).status().code(), Code::refused);
+  send_batch(load, 1, true);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  ASSERT_TRUE(loading.get().ok());
+  EXPECT_EQ(memory_, (std::vector<uint32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(object_, "hello");
+}
+
 // Regression: ranks that looked before and after a second save of that step was committed loaded different
 // ones.
 TEST_F(Load, OfAStepWaitsForTheDecisionOfWhatThisRankSaved) {
@@ -657,6 +680,90 @@ TEST_F(Load, IsInterruptedAlsoIfItNeverWaits) {
   node_.send(local::LoadDone{load.request_id, ok_status()});
   sent.set_value();
   EXPECT_EQ(loading.get().status().code(), Code::busy);
+}
+
+TEST_F(Load, ThatWaitsForANodeIsInterrupted) {
+  std::atomic<bool> goes_on = true;
+  options_.keep_waiting = [&] { return goes_on.load(); };
+  checkpointer_.reset();
+  checkpointer_ = attach(node_, options_);
+  auto loading = start();
+  (void)node_.expect<local::Load>();
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();  // and gets no answer: no node serves
+  goes_on = false;
+  EXPECT_EQ(loading.get().status().code(), Code::busy);
+}
+
+// Regression: the node kept the checkpoint open, and thus pinned, as long as the connection.
+TEST_F(Load, ThatIsInterruptedLeavesNoCheckpointOpen) {
+  std::atomic<bool> goes_on = true;
+  options_.keep_waiting = [&] { return goes_on.load(); };
+  checkpointer_.reset();
+  checkpointer_ = attach(node_, options_);
+  auto opening = std::async(std::launch::async, [&] { return checkpointer_->open_checkpoint().status(); });
+  auto load = node_.expect<local::Load>();
+  EXPECT_TRUE(load.keeps_open);
+  goes_on = false;
+  EXPECT_EQ(opening.get().code(), Code::busy);
+  EXPECT_EQ(node_.expect<local::Close>().request_id, load.request_id);
+}
+
+// Regression: the load whose node had ended gave up the connection to the next node.
+TEST_F(Load, LeavesTheConnectionToTheNextNodeAlone) {
+  std::promise<void> waits, released;
+  std::atomic<bool> holds = false;
+  options_.keep_waiting = [&, done = released.get_future().share()] {
+    if (holds.exchange(false)) {
+      waits.set_value();
+      done.wait();
+    }
+    return true;
+  };
+  checkpointer_.reset();
+  checkpointer_ = attach(node_, options_);
+  ASSERT_TRUE(checkpointer_->save(1, state_).ok());
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::Staged>();
+  node_.send(local::Decided{1, 1, ok_status(), std::make_shared<const Metadata>()});
+  auto loading = start();
+  (void)node_.expect<local::Load>();
+  holds = true;
+  waits.get_future().wait();
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid});
+  (void)node_.expect<local::LayoutUpdate>();  // the client has this connection
+  released.set_value();
+  const auto load = node_.expect<local::Load>();  // over the same one
+  node_.send(local::Found{load.request_id, Status(Code::corrupt, "damaged"), {}});
+  EXPECT_EQ(loading.get().status().code(), Code::corrupt);
+}
+
+// Regression: the client sent its window without the descriptor, and the node ended the session.
+TEST_F(Load, FailsAloneWhereTheProcessHasNoDescriptorLeft) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit few{std::min<rlim_t>(limit.rlim_cur, 512), limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<base::OwnedFd> taken;
+  do {
+    taken.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  } while (taken.back().valid());
+  taken.resize(taken.size() - 2);  // one is left, for the window itself
+  const Status failed = checkpointer_->load(state_).status();
+  taken.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(failed.code(), Code::io);
+  EXPECT_THAT(failed.message(), HasSubstr("cannot duplicate the descriptor of the load window"));
+  auto loading = start();
+  auto load = node_.expect<local::Load>();
+  node_.send(local::Found{load.request_id, ok_status(), stored({kO, kX})});
+  send_batch(load, 1, true);
+  node_.send(local::LoadDone{load.request_id, ok_status()});
+  EXPECT_TRUE(loading.get().ok());
 }
 
 TEST_F(Load, PassesOnTheFirstCause) {

@@ -136,6 +136,20 @@ TEST_F(FailedSave, WaitAllAndCloseTellOfIt) {
   EXPECT_EQ(checkpointer_->latest().status().code(), Code::refused);
 }
 
+// Regression: the caller took it for a save that is still undecided, and called again. Then nothing was left
+// to return.
+TEST_F(FailedSave, ThatExceededItsDeadlineIsNotUndecided) {
+  open();
+  for (const uint64_t step : {5, 6}) {
+    SaveHandle saved = save(step).value();
+    node_.send(local::Decided{step, 1, Status(Code::deadline_exceeded, "the root hangs"), nullptr});
+    ASSERT_TRUE(is_done_soon(saved));
+    const Status failed = step == 5 ? checkpointer_->wait_all() : checkpointer_->close();
+    EXPECT_EQ(failed.code(), Code::earlier_save_failed);
+    EXPECT_THAT(failed.message(), HasSubstr("deadline exceeded: the root hangs"));
+  }
+}
+
 TEST_F(FailedSave, ALineTellsOfItWhereTheCheckpointerEnds) {
   open();
   ASSERT_TRUE(save(5).ok());

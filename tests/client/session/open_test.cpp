@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
+#include <future>
 #include <map>
 #include <optional>
 #include <string>
@@ -154,6 +156,21 @@ TEST(Open, PassesOnWhyTheNodeRefuses) {
   (void)node.expect<local::Attach>();
   node.send(local::Failed{Status(Code::refused, "this node serves another job")});
   EXPECT_THAT(opening.get().status().to_string(), HasSubstr("this node serves another job"));
+}
+
+// Regression: only the pauses between two tries could be interrupted.
+TEST(Open, IsInterruptedWhileItsNodeDoesNotAnswer) {
+  TemporaryRoot root;
+  FakeNode node(root.path());
+  CheckpointerOptions options = options_of_two_ranks(root.path());
+  std::atomic<bool> goes_on = true;
+  options.keep_waiting = [&] { return goes_on.load(); };
+  options.attach_timeout = std::chrono::milliseconds(5'000);
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options).status(); });
+  node.accept();
+  (void)node.expect<local::Attach>();
+  goes_on = false;
+  EXPECT_EQ(opening.get().code(), Code::busy);
 }
 
 TEST(Open, TriesAgainWhereANodeWasJustEnding) {

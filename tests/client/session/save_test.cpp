@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <future>
 #include <random>
 
 #include "tests/client/fake_node.h"
@@ -35,7 +37,14 @@ class Save : public ::testing::Test {
     return state;
   }
 
+  // Begins a call of latest(), and returns the id of its request.
+  uint32_t latest_request() {
+    asked_ = std::async(std::launch::async, [this] { return checkpointer_->latest(); });
+    return node_.expect<local::Latest>().request_id;
+  }
+
   std::vector<uint16_t> numbers_ = numbers(8);
+  std::future<Result<Metadata>> asked_;
   TemporaryRoot root_;
   FakeNode node_{root_.path()};
   CheckpointerOptions options_ = options_of_two_ranks(root_.path());
@@ -250,6 +259,68 @@ TEST_F(Save, ReusesASlabThatIsFreeAndWaitsForOneWhereNoneIs) {
   EXPECT_TRUE(third.get().ok());
   EXPECT_EQ(node_.expect<local::Staged>().slab_id, 1u);
   EXPECT_EQ(node_.slabs_received(), 2u);
+}
+
+// Regression: SlabFree freed whatever was in the slab, and the next save overwrote it.
+TEST_F(Save, KeepsItsSlabWhateverIsSaidOfEarlierSaves) {
+  options_.max_in_flight = 1;
+  options_.on_busy = OnBusy::decline;
+  open();
+  const StateDict state = eight_numbers();
+  SaveHandle first = checkpointer_->save(1, state).value();
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::Staged>();
+  node_.send(local::SlabFree{0, 1, 1, std::nullopt});
+  node_.send(local::Decided{1, 1, ok_status(), std::make_shared<const Metadata>()});
+  ASSERT_TRUE(first.wait_committed().ok());
+  SaveHandle second = checkpointer_->save(2, state).value();
+  (void)node_.expect<local::Staged>();
+  node_.send(local::SlabFree{0, 1, 1, std::nullopt});  // once more
+  node_.send(local::SlabFree{0, 7, 1, std::nullopt});  // of a save that this client does not know
+  node_.send(local::Found{latest_request(), Status(Code::not_found, "none"), {}});
+  EXPECT_EQ(asked_.get().status().code(), Code::not_found);
+  EXPECT_EQ(checkpointer_->save(3, state).status().code(), Code::busy);
+  node_.send(local::SlabFree{0, 2, 1, std::nullopt});
+  node_.send(local::Decided{2, 1, Status(Code::aborted, "rank 1: full"), nullptr});
+  EXPECT_FALSE(second.wait_committed().ok());
+  EXPECT_TRUE(checkpointer_->save(4, state).ok());
+}
+
+// Regression: what a connection had brought before the client gave it up freed the slab of a later save. The
+// callback holds the thread that receives, as a busy machine may.
+TEST_F(Save, KeepsItsSlabWhateverAnEarlierConnectionSaid) {
+  options_.max_in_flight = 1;
+  options_.on_busy = OnBusy::decline;
+  std::promise<void> held, released;
+  options_.on_save_failed = [&, done = released.get_future().share()](const AttemptKey&, const Status&) {
+    held.set_value();
+    done.wait();
+  };
+  std::atomic<bool> goes_on = true;
+  options_.keep_waiting = [&] { return goes_on.load(); };
+  open();
+  StateDict state = eight_numbers();
+  SaveHandle first = checkpointer_->save(1, state).value();
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::Staged>();
+  node_.send(local::Decided{1, 1, Status(Code::aborted, "rank 1: full"), nullptr});
+  held.get_future().wait();
+  EXPECT_FALSE(first.wait_committed().ok());
+  auto loading = std::async(std::launch::async, [&] { return checkpointer_->load(state); });
+  (void)node_.expect<local::Load>();
+  node_.send(local::SlabFree{0, 1, 1, std::nullopt});
+  goes_on = false;
+  EXPECT_EQ(loading.get().status().code(), Code::busy);  // it gives up the connection
+  goes_on = true;
+  SaveHandle second = checkpointer_->save(2, state).value();
+  released.set_value();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid});
+  (void)node_.expect<local::LayoutUpdate>();
+  EXPECT_EQ(node_.expect<local::Staged>().step, 2u);
+  EXPECT_EQ(checkpointer_->save(3, state).status().code(), Code::busy);
+  node_.send(local::SlabFree{0, 2, 1, std::nullopt});
 }
 
 TEST_F(Save, DeclinesWhereItMayNotWait) {
@@ -498,6 +569,43 @@ TEST_F(Save, IsWaitedForWhenTheCheckpointerCloses) {
   (void)node_.expect<local::Detach>();
   closing.get();
   EXPECT_EQ(saved.wait_committed().status().code(), Code::unavailable);
+}
+
+// Regression: an interrupted close ended the session and returned OK, although nobody knew the outcome.
+TEST_F(Save, IsUndecidedAfterAWaitThatWasInterrupted) {
+  std::atomic<bool> goes_on = true;
+  options_.keep_waiting = [&] { return goes_on.load(); };
+  open();
+  const StateDict state = eight_numbers();
+  ASSERT_TRUE(checkpointer_->save(1, state).ok());
+  goes_on = false;
+  EXPECT_EQ(checkpointer_->wait_all().code(), Code::busy);
+  const Status closed = checkpointer_->close();
+  EXPECT_EQ(closed.code(), Code::busy);
+  EXPECT_THAT(closed.message(), HasSubstr("the Checkpointer is still open"));
+  goes_on = true;
+  node_.send(local::Decided{1, 1, Status(Code::aborted, "rank 1: full"), nullptr});
+  EXPECT_THAT(checkpointer_->close().message(), HasSubstr("rank 1: full"));
+}
+
+// A trainer that is suspended between its connection and its Attach.
+TEST_F(Save, IsOfferedAgainToANodeThatWaitedForItsAttachInVain) {
+  open();
+  const StateDict state = eight_numbers();
+  SaveHandle saved = checkpointer_->save(1, state).value();
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::Staged>();
+  node_.die();
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Failed{Status(Code::deadline_exceeded, "the client sent no Attach in time")});
+  node_.accept();
+  (void)node_.expect<local::Attach>();
+  node_.send(local::Attached{3, FakeNode::kPid});
+  (void)node_.expect<local::LayoutUpdate>();
+  EXPECT_TRUE(node_.expect<local::Staged>().again);
+  node_.send(local::Decided{1, 1, Status(Code::aborted, "rank 1: full"), nullptr});
+  EXPECT_THAT(saved.wait_committed().status().message(), HasSubstr("rank 1: full"));
 }
 
 TEST_F(Save, IsNotWaitedForWhenTheCheckpointerIsAbandoned) {

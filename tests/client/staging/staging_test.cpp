@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <numeric>
@@ -126,6 +127,19 @@ TEST_F(Granted, KeepsFewerSavesInFlightThanItMay) {
   grant(2);
   EXPECT_TRUE(third.get().ok());
   EXPECT_NE(node_.expect<local::Staged>().slab_id, staged.slab_id);
+}
+
+// Regression: only the other waits of a save could be interrupted.
+TEST_F(Granted, AWaitForMemoryIsInterrupted) {
+  std::atomic<bool> goes_on = true;
+  options_.keep_waiting = [&] { return goes_on.load(); };
+  open();
+  auto saving = save(1);
+  (void)node_.expect<local::LayoutUpdate>();
+  (void)node_.expect<local::StagingRequest>();
+  goes_on = false;
+  EXPECT_EQ(saving.get().status().code(), Code::busy);
+  EXPECT_EQ(node_.expect<local::NotStaged>().why.code(), Code::busy);
 }
 
 TEST_F(Granted, DeclinesWhereNoMoreSavesFitAndItMayNotWait) {
