@@ -21,6 +21,7 @@
 
 #include "base/host_port.h"
 #include "base/owned_fd.h"
+#include "base/parent_only.h"
 #include "client/launch/job_id_service.h"
 #include "client/launch/own_address.h"
 #include "client/session/node_process.h"
@@ -203,7 +204,7 @@ class Service {
     if (const auto found = services.find(at); found != services.end()) return found->second->job_id_;
     base::OwnedFd listener;
     Status listening;
-    do {  // a child process of the rank 0 before may still hold the port
+    do {  // the rank 0 before may still hold the port, or a process that it started
       listening = listen(options, &listener);
       if (!listening.ok()) std::this_thread::sleep_for(kPause);
     } while (!listening.ok() && listening.code() != Code::invalid_argument && Clock::now() < deadline);
@@ -227,7 +228,8 @@ class Service {
   }
 
   Service(base::OwnedFd listener, Bytes key, const CheckpointerOptions& options)
-      : key_(std::move(key)),
+      : parent_only_(listener.get()),
+        key_(std::move(key)),
         world_size_(options.world_size),
         run_(options.job_id_exchange->run),
         job_id_(id_of_process()),
@@ -291,6 +293,7 @@ class Service {
     return encode(answer);
   }
 
+  const base::ParentOnly parent_only_;  // a child that outlives rank 0 must not hold the port
   const Bytes key_;
   const uint32_t world_size_;
   const std::string run_, job_id_;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,19 +51,28 @@ CheckpointerOptions options_of(const TemporaryRoot& root, Rank rank, const std::
 class Rank0 {
  public:
   explicit Rank0(const CheckpointerOptions& options) : Rank0(std::vector{options}) {}
-  // It opens these roots in turn and says their ids, one per line.
-  explicit Rank0(const std::vector<CheckpointerOptions>& roots) {
+  // It opens these roots in turn and says their ids, one per line. `forks`: it then has a child of its own,
+  // such as a worker that loads data, which lives until the last copy of start() is closed.
+  explicit Rank0(const std::vector<CheckpointerOptions>& roots, bool forks = false) {
     int ends[2], start[2];
     EXPECT_EQ(::pipe(ends), 0);
     EXPECT_EQ(::pipe(start), 0);
     pid_ = ::fork();
     if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if a check ends the test
       char byte = 0;
       if (::read(start[0], &byte, 1) != 1) ::_exit(1);
       std::string received;
       for (const CheckpointerOptions& options : roots) {
         auto id = agree_on_job_id(options, Clock::now() + kPatience);
         received += (received.empty() ? "" : "\n") + (id.ok() ? *id : id.status().to_string());
+      }
+      if (forks && ::fork() == 0) {
+        ::close(ends[1]);
+        ::close(start[1]);
+        while (::read(start[0], &byte, 1) > 0) {
+        }
+        ::_exit(0);
       }
       if (::write(ends[1], received.data(), received.size()) < 0) ::_exit(1);
       ::close(ends[1]);
@@ -86,6 +96,7 @@ class Rank0 {
     ::close(start_);
   }
   const std::string& received() const { return said_; }
+  base::OwnedFd start() const { return base::OwnedFd(::dup(start_)); }
 
  private:
   pid_t pid_ = -1;
@@ -135,6 +146,22 @@ TEST_P(JobIdService, MakesAnotherIdForTheNextRendezvous) {
   EXPECT_THAT(second, StartsWith("rendezvous-"));
   EXPECT_NE(first, second);
   EXPECT_EQ(agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience).value(), second);
+}
+
+// Regression: the child held the port, and the next rank 0 could not listen there.
+TEST_P(JobIdService, IsNotHeldByAChildThatOutlivesRank0) {
+  base::OwnedFd child;
+  {
+    Rank0 rank0({options_of(root_, 0, address_)}, true);
+    rank0.begin();
+    child = rank0.start();
+  }
+  CheckpointerOptions next = options_of(root_, 0, address_);
+  Rank0 rank0(next);
+  rank0.begin();
+  const auto id = agree_on_job_id(options_of(root_, 1, address_), Clock::now() + kPatience);
+  ASSERT_TRUE(id.ok()) << rank0.received() << "; " << id.status().to_string();
+  EXPECT_EQ(*id, rank0.received());
 }
 
 // Regression: rank 0 served its id at the address of its first root only.
