@@ -71,6 +71,10 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(CheckpointerOptions opt
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Checkpointer::~Checkpointer() {
+  if (!impl_->check_process().ok()) {
+    static_cast<void>(impl_.release());
+    return;
+  }
   if (!impl_->is_closed) {
     impl_->session->wait_all_free(kLongestClose);
     impl_->session->detach();
@@ -82,6 +86,7 @@ Checkpointer::~Checkpointer() {
 }
 
 Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_process());
   const Status waited = impl_->session->wait_all_decided(timeout);
   if (waited.code() == Code::busy) return waited;
   const std::optional<client::FailedSaves::Unreported> unreported =
@@ -98,6 +103,7 @@ Status Checkpointer::wait_all(std::optional<std::chrono::milliseconds> timeout) 
 }
 
 Status Checkpointer::close(std::optional<std::chrono::milliseconds> timeout) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_process());
   if (impl_->is_closed) return ok_status();
   const Status waited = impl_->session->wait_all_decided(timeout);
   if (!waited.ok()) return waited.with_context("the Checkpointer is still open");
@@ -108,6 +114,7 @@ Status Checkpointer::close(std::optional<std::chrono::milliseconds> timeout) {
 }
 
 void Checkpointer::abandon() {
+  if (!impl_->check_process().ok()) return;
   if (std::exchange(impl_->is_closed, true)) return;
   impl_->session->end();
 }
@@ -117,6 +124,7 @@ std::optional<SaveHandle> Checkpointer::last_save() const {
 }
 
 std::optional<Progress> Checkpointer::save_progress() const {
+  if (!impl_->check_process().ok()) return std::nullopt;
   return impl_->session->save_progress();
 }
 
@@ -153,7 +161,15 @@ Status Checkpointer::prepare(const StateDict& given) {
   return ok_status();
 }
 
+Status Checkpointer::Impl::check_process() const {
+  if (::getpid() == process) return ok_status();
+  return Status(
+      Code::refused,
+      "this process was forked from the one that opened the Checkpointer: open one in this process");
+}
+
 Status Checkpointer::Impl::check_open() const {
+  SHOAL_RETURN_IF_ERROR(check_process());
   return is_closed ? Status(Code::refused, "this Checkpointer is closed") : ok_status();
 }
 

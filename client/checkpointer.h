@@ -1,6 +1,8 @@
 // The implementation of Checkpointer: checkpointer.cpp saves, loading/checkpointer_loads.cpp loads.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -194,7 +196,9 @@ struct Checkpointer::Impl {
                         const client::StageRecipe::Staging& staging, local::Staged staged);
   // What this rank digests for replica_check in this save; nullptr: nothing.
   Result<plan::ReplicaDigestsPtr> digest_replicas(SaveStats* stats);
-  Status check_open() const;  // Code::refused after close
+  // The threads of the client, and what its locks protect, do not exist in a process that fork has made.
+  Status check_process() const;  // Code::refused in such a process
+  Status check_open() const;     // likewise, and after close
   Status check_may_save() const;
   // With read_only: a load of the latest has ended, so the next load makes a new choice. If this client has
   // not received a choice, the next load repeats the same one.
@@ -298,6 +302,7 @@ struct Checkpointer::Impl {
   Status read_files(const local::FilesToRead& batch, client::Placer& placer, client::FileReads& files,
                     bool is_required);
 
+  const pid_t process = ::getpid();
   client::LoadingThread loading_thread;
   client::LoadCounts load_counts;
   CheckpointerOptions options;

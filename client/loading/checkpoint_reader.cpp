@@ -33,7 +33,7 @@ CheckpointReader& CheckpointReader::operator=(CheckpointReader&& other) noexcept
 }
 
 CheckpointReader::~CheckpointReader() {
-  if (opened_) client_->close(*opened_);
+  if (opened_ && client_->check_process().ok()) client_->close(*opened_);
 }
 
 const Metadata& CheckpointReader::metadata() const {
@@ -98,6 +98,7 @@ Result<const LayoutEntry*> CheckpointReader::tensor(std::string_view fqn, const 
 }
 
 Status CheckpointReader::read(const StateDict& given) {
+  SHOAL_RETURN_IF_ERROR(client_->check_process());
   const client::LoadingThread::Turn turn(client_->loading_thread);
   SHOAL_RETURN_IF_ERROR(turn.status());
   SHOAL_ASSIGN_OR_RETURN(const StateDict* state, client_->of_group(given));
@@ -107,6 +108,7 @@ Status CheckpointReader::read(const StateDict& given) {
 }
 
 Status CheckpointReader::fill(const StateDict& state) {
+  SHOAL_RETURN_IF_ERROR(client_->check_process());
   const client::LoadingThread::Turn turn(client_->loading_thread);
   SHOAL_RETURN_IF_ERROR(turn.status());
   SHOAL_ASSIGN_OR_RETURN(const client::BoundState target,
@@ -167,6 +169,7 @@ Result<Bytes> CheckpointReader::read(std::string_view fqn) {
 }
 
 Result<LoadResult> CheckpointReader::load(const StateDict& given, const KeyPolicies& policies) {
+  SHOAL_RETURN_IF_ERROR(client_->check_process());
   const client::LoadingThread::Turn turn(client_->loading_thread);
   SHOAL_RETURN_IF_ERROR(turn.status());
   client_->report = {};

@@ -10,7 +10,8 @@
 //   Metadata metadata = saved.wait_committed().value();
 //
 // This library links neither CAF nor UCX nor RocksDB; it uses CUDA where it was built with it. One trainer
-// thread uses a Checkpointer; any thread may use a SaveHandle.
+// thread uses a Checkpointer; any thread may use a SaveHandle. A process that fork has made may use neither:
+// calls of the Checkpointer return Code::refused there, and its destructor does nothing.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -604,6 +606,26 @@ TEST_F(Save, IsOfferedAgainToANodeThatWaitedForItsAttachInVain) {
   node_.send(local::Attached{3, FakeNode::kPid});
   (void)node_.expect<local::LayoutUpdate>();
   EXPECT_TRUE(node_.expect<local::Staged>().again);
+  node_.send(local::Decided{1, 1, Status(Code::aborted, "rank 1: full"), nullptr});
+  EXPECT_THAT(saved.wait_committed().status().message(), HasSubstr("rank 1: full"));
+}
+
+// Regression: a child that ended by exit() waited for threads that it does not have.
+TEST_F(Save, IsNoMatterOfAForkedChild) {
+  open();
+  const StateDict state = eight_numbers();
+  SaveHandle saved = checkpointer_->save(1, state).value();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);  // a hang is a signal
+    bool is_good = checkpointer_->save(2, state).status().code() == Code::refused;
+    is_good = is_good && checkpointer_->close().code() == Code::refused;
+    checkpointer_.reset();
+    ::_exit(is_good ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
   node_.send(local::Decided{1, 1, Status(Code::aborted, "rank 1: full"), nullptr});
   EXPECT_THAT(saved.wait_committed().status().message(), HasSubstr("rank 1: full"));
 }
