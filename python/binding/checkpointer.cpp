@@ -108,8 +108,10 @@ auto wait_with_signals(const Seconds& seconds, Wait&& wait) {
 Metadata wait_committed(const Handle& handle, const Seconds& timeout) {
   SaveHandle& save = handle.get();
   return value_of(wait_with_signals(timeout, [&](std::chrono::milliseconds slice) {
+    // Before the wait: a save that ends just after it still has an outcome to return.
+    const bool was_done = save.done();
     Result<Metadata> result = save.wait_committed(slice);
-    const bool decided = result.ok() || result.status().code() != Code::deadline_exceeded || save.done();
+    const bool decided = result.ok() || result.status().code() != Code::deadline_exceeded || was_done;
     return std::pair(decided, std::move(result));
   }));
 }
