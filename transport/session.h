@@ -83,6 +83,11 @@ class Session {
   // Ends the session and sends the peer the reason. Does nothing if the session has ended.
   void end(const Status& why);
 
+  // The handshake's time begins only now. For a connector that did not know the address before.
+  void begin(uint64_t now_ms) {
+    if (is_beginning()) began_ms_ = now_ms;
+  }
+
   // Handles heartbeats, silence and the handshake's deadline. Call it when next_due_ms() is reached.
   void tick(uint64_t now_ms);
   uint64_t next_due_ms() const;

@@ -52,7 +52,7 @@ Result<std::string> Engine::open() {
   may_use_rdma_ = asked == TransportKind::automatic && listener_ && has_active_rdma_device();
   SHOAL_ASSIGN_OR_RETURN(tls_, TlsContext::create(*token_, options_.identity.root_id));
   SHOAL_RETURN_IF_ERROR(open_poll());
-  resolver_ = std::make_unique<Resolver>();
+  resolver_ = std::make_unique<Resolver>(options_.find_host);
   now_ms_ = clock_.advance(monotonic_ms());
   return listening;
 }
@@ -127,7 +127,11 @@ void Engine::carry_out(Command& command) {
   if (command.kind == Command::Kind::disconnect) {
     peer->session->end(command.status);
     mark(*peer);
-  } else if (command.status.ok()) {
+    return;
+  }
+  peer->awaits_address = false;
+  peer->session->begin(now_ms_);
+  if (command.status.ok()) {
     connect_stream(*peer, command.socket);
   } else {
     break_link(*peer, command.status);
@@ -149,6 +153,7 @@ void Engine::tick() {
       due = std::min(due, peer->cut_at_ms);
       continue;
     }
+    if (peer->awaits_address) peer->session->begin(now_ms_);
     // The peer is silent because this node does not read its stream until it is the peer's turn.
     if (peer->stream && peer->stream->awaits_room()) peer->session->on_received(now_ms_);
     if (now_ms_ >= peer->session->next_due_ms()) {

@@ -64,6 +64,7 @@ class Engine final : private UcxEvents {
     bool is_connector = false;
     std::string address;           // as passed to connect()
     std::string host;              // address from which a listener's peer comes
+    bool awaits_address = false;   // its name is being resolved
     SocketAddress socket_address;  // to which the stream connects, or from which it comes
     std::optional<FrameStream> stream;
     uint32_t stream_interest = 0;                         // events registered with epoll

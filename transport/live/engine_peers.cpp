@@ -45,6 +45,8 @@ void Engine::begin_connect(PeerId id, const std::string& address) {
         peer, Status(Code::busy, fmt::format("this node has at most {} peers", options_.limits.peers)));
   }
   if (auto socket = resolve(*parsed, true); socket.ok()) return connect_stream(peer, *socket);
+  // The system's resolver may take longer than a handshake, for example if a name server does not answer.
+  peer.awaits_address = true;
   resolver_->ask(*parsed, [shared = &shared_, id](Result<SocketAddress> answer) {
     Command command;
     command.kind = Command::Kind::resolved;

@@ -6,6 +6,7 @@
 // own for asynchronous events.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,9 @@ struct TransportOptions {
   Bytes token;  // the job's secret, 1 to kMaxTokenBytes bytes
   TransportLimits limits;
   NetworkOptions network;
+  // Finds the numeric address of a host name; may block. Called on a thread of its own. Not set: the system's
+  // resolver. Tests set it.
+  std::function<Result<std::string>(const std::string& name)> find_host;
 };
 
 // Opens nothing before start(). start() returns Code::invalid_argument for invalid options, Code::unavailable

@@ -51,6 +51,12 @@ void Resolver::ask(base::HostPort address, Answer answer) {
   changed_.notify_all();
 }
 
+Result<SocketAddress> Resolver::look_up(base::HostPort address) const {
+  if (!find_host_) return resolve(address, false);
+  SHOAL_ASSIGN_OR_RETURN(address.host, find_host_(address.host));
+  return resolve(address, true);
+}
+
 void Resolver::run() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -59,7 +65,7 @@ void Resolver::run() {
     Question question = std::move(questions_.front());
     questions_.pop_front();
     lock.unlock();
-    question.answer(resolve(question.address, false));
+    question.answer(look_up(std::move(question.address)));
     lock.lock();
   }
 }

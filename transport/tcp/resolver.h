@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/host_port.h"
 #include "shoal/status.h"
@@ -25,6 +26,9 @@ class Resolver {
   // Called on the resolver's thread.
   using Answer = std::function<void(Result<SocketAddress>)>;
 
+  // `find_host`: as in TransportOptions.
+  explicit Resolver(std::function<Result<std::string>(const std::string& name)> find_host)
+      : find_host_(std::move(find_host)) {}
   ~Resolver();  // waits for the running look-up; drops later ones without an answer
   void ask(base::HostPort address, Answer answer);
 
@@ -34,7 +38,9 @@ class Resolver {
     Answer answer;
   };
   void run();
+  Result<SocketAddress> look_up(base::HostPort address) const;
 
+  const std::function<Result<std::string>(const std::string& name)> find_host_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Question> questions_;

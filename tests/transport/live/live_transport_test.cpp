@@ -8,12 +8,15 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <future>
 #include <list>
 #include <thread>
 
 #include "base/host_port.h"
 #include "tests/transport/live/recording_handler.h"
 #include "transport/frame.h"
+#include "transport/tcp/resolver.h"
+#include "transport/tcp/socket.h"
 
 namespace shoal::testing {
 namespace {
@@ -200,6 +203,28 @@ TEST_P(LiveTransport, ListensOnAllAddressesAndFindsHostsByName) {
   ASSERT_TRUE(listener.start().ok() && connector.start().ok());
   base::HostPort address = *base::parse_host_port(listener.address());
   transport::PeerId peer = connector.transport->connect("localhost:" + std::to_string(address.port));
+  EXPECT_TRUE(connector.handler.wait_up(peer)) << connector.handler.wait_lost(peer).to_string();
+}
+
+// Regression: with a name server that does not answer, the system's resolver took longer than a handshake
+// may, and no node ever connected.
+TEST_P(LiveTransport, GivesAHandshakeItsTimeHoweverLongItTakesToFindTheHost) {
+  std::promise<void> found;
+  transport::TransportOptions options = make_options(false, "connector");
+  options.limits.handshake_timeout_ms = 1500;
+  options.find_host = [ready = found.get_future().share()](const std::string&) -> Result<std::string> {
+    ready.wait();
+    return std::string("127.0.0.1");
+  };
+  Node listener(make_options(true, "listener")), connector(std::move(options));
+  ASSERT_TRUE(listener.start().ok() && connector.start().ok());
+  const uint16_t port = base::parse_host_port(listener.address())->port;
+  const transport::PeerId peer = connector.transport->connect("slow:" + std::to_string(port));
+  auto silent = transport::Listener::listen(*transport::resolve({"127.0.0.1", 0}, true), {});
+  ASSERT_TRUE(silent.ok());
+  const transport::PeerId later = connector.transport->connect("127.0.0.1:" + std::to_string(silent->port()));
+  EXPECT_THAT(connector.handler.wait_lost(later).message(), HasSubstr("no answer within 1500 ms"));
+  found.set_value();
   EXPECT_TRUE(connector.handler.wait_up(peer)) << connector.handler.wait_lost(peer).to_string();
 }
 
