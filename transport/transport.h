@@ -85,9 +85,10 @@ class Transport {
 
   // Starts to listen, if configured, and to serve connections. `handler` must outlive stop().
   virtual Status start(TransportHandler& handler) = 0;
-  // Tries for `drain_ms` to send the queued messages, then closes all sessions. No callback follows its
-  // return. Must not be called from a callback.
-  virtual void stop(uint32_t drain_ms) = 0;
+  // Tries for `drain_ms` to send the queued messages, then closes all sessions, whose peers are sent `why`.
+  // No callback follows its return. Must not be called from a callback.
+  virtual void stop(uint32_t drain_ms, const Status& why) = 0;
+  void stop(uint32_t drain_ms) { stop(drain_ms, Status(Code::unavailable, "the node is stopping")); }
 
   // The "HOST:PORT" on which it listens, with the actual port if port 0 was requested; "" if it does not
   // listen.

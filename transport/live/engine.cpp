@@ -117,6 +117,7 @@ void Engine::carry_out(Command& command) {
   if (command.kind == Command::Kind::stop) {
     stage_ = Stage::draining;
     stop_at_ms_ = monotonic_ms() + command.drain_ms;
+    stop_reason_ = command.status;
     parting_ms_ = std::min(command.drain_ms, options_.limits.farewell_ms);
     shared_.refuse_new();
     listener_.reset();
@@ -191,7 +192,7 @@ bool Engine::has_stopped() {
     if (in_time && !idle) return false;
     stage_ = Stage::parting;
     stop_at_ms_ = monotonic_ms() + parting_ms_;
-    end_all(Status(Code::unavailable, "the node is stopping"));
+    end_all(stop_reason_);
     service_marked();
     return false;
   }

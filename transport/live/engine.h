@@ -273,6 +273,7 @@ class Engine final : private UcxEvents {
   Stage stage_ = Stage::serving;
   uint64_t stop_at_ms_ = 0;  // end of the stage, on the monotonic clock
   uint32_t parting_ms_ = 0;
+  Status stop_reason_;
 
   std::list<Operation> operations_;  // declared before the workers: UCX may still use them
   std::shared_ptr<UcxWorker> worker_;

@@ -39,7 +39,7 @@ class LiveTransport final : public Transport {
  public:
   explicit LiveTransport(TransportOptions options)
       : options_(std::move(options)), shared_(options_.identity, options_.limits) {}
-  ~LiveTransport() override { stop(0); }
+  ~LiveTransport() override { Transport::stop(0); }
 
   Status start(TransportHandler& handler) override {
     SHOAL_RETURN_IF_ERROR(check_options(options_));
@@ -62,12 +62,13 @@ class LiveTransport final : public Transport {
     return ok_status();
   }
 
-  void stop(uint32_t drain_ms) override {
+  void stop(uint32_t drain_ms, const Status& why) override {
     if (!thread_.joinable()) return;
     SHOAL_CHECK(thread_.get_id() != std::this_thread::get_id());
     Command command;
     command.kind = Command::Kind::stop;
     command.drain_ms = drain_ms;
+    command.status = why;
     shared_.post(std::move(command));
     thread_.join();
   }

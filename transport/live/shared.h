@@ -21,7 +21,7 @@ struct Command {
   Kind kind = Kind::stop;
   PeerId peer = 0;
   std::string address;    // connect
-  Status status;          // resolved: not OK if it failed; disconnect: the reason
+  Status status;          // resolved: not OK if it failed; disconnect, stop: the reason
   SocketAddress socket;   // resolved
   uint32_t drain_ms = 0;  // stop
 };

@@ -185,7 +185,10 @@ void PeerLinks::deliver_up(NodeId node, const transport::Identity& identity) {
   if (node == kCoordinatorNode) delivered_up_ = true;
   most_.direct_most = std::max(most_.direct_most, tree_.direct_nodes());
   most_.relayed_most = std::max(most_.relayed_most, tree_.relayed_nodes());
-  events_->peer_up(node, identity);
+  if (node != kCoordinatorNode || via_.empty()) return events_->peer_up(node, identity);
+  transport::Identity relay = identity;
+  relay.name = "through the relay " + identity.name;
+  events_->peer_up(node, relay);
 }
 
 void PeerLinks::deliver_lost(NodeId node, const Status& why) {

@@ -94,7 +94,8 @@ void PeerLinks::on_coordinator_link(LinkMessage any) {
             if (relay_ != nullptr) relay_->to_child(to.child, std::move(to.message));
           },
           [&](const link::DropChild& drop) {
-            if (relay_ != nullptr) relay_->drop_child(drop.child, Status(Code::refused, drop.cause));
+            // It shall come to the coordinator again, and a rejection may be final (find_coordinator).
+            if (relay_ != nullptr) relay_->drop_child(drop.child, Status(Code::unavailable, drop.cause));
           },
           [&](const link::HostStatusRequest&) {
             if (status_ != nullptr) status_->host_status_requested();

@@ -86,12 +86,14 @@ void RelayServer::run() {
 void RelayServer::change(std::unique_lock<std::mutex>& lock) {
   std::unique_ptr<transport::Transport> before = std::move(transport_);
   std::optional<Grant> wanted = wanted_;
+  const Status why(Code::unavailable, ends_ ? "the node is stopping"
+                                            : "the relay has lost the coordinator, or follows another one");
   opened_ = wanted ? wanted->number : 0;
   queue_.clear();
   counts_.children = 0;
   lock.unlock();
   if (before != nullptr) {
-    before->stop(kDrainChildrenMs);
+    before->stop(kDrainChildrenMs, why);
     before.reset();
   }
   std::unique_ptr<transport::Transport> transport;

@@ -20,7 +20,7 @@ const Status kGone(Code::unavailable, "gone");
 class FakeTransport final : public transport::Transport {
  public:
   Status start(transport::TransportHandler&) override { return ok_status(); }
-  void stop(uint32_t) override {}
+  void stop(uint32_t, const Status&) override {}
   std::string listen_address() const override { return ""; }
   transport::PeerId connect(const std::string& address) override {
     connects.push_back(address);
@@ -61,13 +61,16 @@ struct HeardOfPeers final : actors::PeerEvents {
     from_nodes.push_back(from);
     return true;
   }
-  void peer_up(actors::NodeId node, const transport::Identity&) override { up.push_back(node); }
+  void peer_up(actors::NodeId node, const transport::Identity& identity) override {
+    up.push_back(node);
+    names.push_back(identity.name);
+  }
   void peer_lost(actors::NodeId node, const Status&) override { lost.push_back(node); }
   void peer_refused(const std::string& address, const Status& why) override {
     refused.push_back(address + ": " + why.message());
   }
   std::vector<actors::NodeId> from_nodes, up, lost;
-  std::vector<std::string> refused;
+  std::vector<std::string> refused, names;
 };
 
 actors::WireMessage pending() {
@@ -317,7 +320,10 @@ TEST(PeerLinks, GoByWayOfARelayAndBackToTheCoordinatorWhenItIsLost) {
   EXPECT_THAT(transport.connects, ElementsAre("c:1", "relay:1"));
   EXPECT_TRUE(notified.lost.empty()) << "roles hear only where it leads";
   links.on_peer_lost(101, kGone);
-  links.on_peer_up(102, identity_in_epoch(1));
+  transport::Identity relay = identity_in_epoch(1);
+  relay.name = "h7:12";
+  links.on_peer_up(102, relay);
+  EXPECT_EQ(notified.names.back(), "through the relay h7:12") << "the coordinator has another name";
   links.on_message(102, actors::encode_wire(pending()));
   EXPECT_THAT(notified.from_nodes, ElementsAre(actors::kCoordinatorNode));
   links.on_peer_lost(102, kGone);

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "actors/messages/messages.h"
+#include "actors/node/links/peer_links.h"
 #include "base/host_port.h"
 #include "tests/actors/node/links/transport_options.h"
 
@@ -79,7 +80,7 @@ class Child final : public transport::TransportHandler {
   void on_message(transport::PeerId, Bytes message) override {
     note(actors::describe(*actors::decode_wire(message)->body));
   }
-  void on_peer_lost(transport::PeerId, const Status& why) override { note("lost: " + why.message()); }
+  void on_peer_lost(transport::PeerId, const Status& why) override { note("lost: " + why.to_string()); }
   std::string wait_for(size_t count) {
     std::unique_lock lock(mutex_);
     bool came = changed_.wait_for(lock, kRelayPatience, [&] { return notes_.size() >= count; });
@@ -204,7 +205,7 @@ TEST_F(Relay, LetsItsChildrenGoWhenTheSessionThatMadeItOneEnds) {
   a.connect(address_);
   coordinator_.wait_for<actors::link::ChildUp>(1);
   relay_.close();
-  EXPECT_THAT(a.wait_for(2), HasSubstr("lost: "));
+  EXPECT_THAT(a.wait_for(2), HasSubstr("closed by the peer: the relay has lost the coordinator"));
   relay_.open("127.0.0.1:7070", followed_, 4);
   std::string again = coordinator_.wait_for<actors::link::RelayReady>(2)[1].address;
   a.connect(again);
@@ -213,6 +214,21 @@ TEST_F(Relay, LetsItsChildrenGoWhenTheSessionThatMadeItOneEnds) {
                     Status(Code::refused, "it spoke nonsense"));
   EXPECT_THAT(a.wait_for(4), HasSubstr("it spoke nonsense"));
   coordinator_.wait_for<actors::link::ChildLost>(1);
+}
+
+// A code of a rejection would end a node that starts and has been looking for its coordinator for a while.
+TEST_F(Relay, LetsAChildThatTheCoordinatorDropsComeAgain) {
+  Child a(transport_options("a"));
+  a.connect(address_);
+  const uint64_t child = coordinator_.wait_for<actors::link::ChildUp>(1)[0].child;
+  auto not_started = transport::make_transport(transport_options("relay"));
+  actors::PeerLinks links(*not_started, "127.0.0.1:7070");
+  links.set_relay(&relay_);
+  links.look_for_coordinator();
+  links.on_peer_up(1, followed_);
+  links.on_message(1, actors::encode_link(actors::link::DropChild{child, "the relay is full"}));
+  EXPECT_THAT(a.wait_for(2), HasSubstr("lost: unavailable: "));
+  EXPECT_THAT(a.wait_for(2), HasSubstr("the relay is full"));
 }
 
 }  // namespace
