@@ -61,10 +61,8 @@ Result<transport::Identity> PeerLinks::find_coordinator(uint32_t timeout_ms, uin
     if (up != up_.end() && up->second.epoch == 0) {  // it listens, but has not claimed its epoch yet
       transport::PeerId peer = sessions_.at(kCoordinatorNode);
       Status not_ready(Code::unavailable, std::string(kCoordinatorNotReady));
-      lock.unlock();
       transport_.disconnect(peer, not_ready);
-      on_peer_lost(peer, not_ready);
-      lock.lock();
+      lose(peer, not_ready);
     }
     // A rejection is usually final. It is not if an earlier job's coordinator is about to end.
     bool is_refused = coordinator_lost_.code() == Code::refused || coordinator_lost_.code() == Code::version;
@@ -131,8 +129,11 @@ void PeerLinks::redirect(uint32_t epoch, const std::string& address) {
 }
 
 void PeerLinks::notify(const std::string& address, const WireMessage& message) {
+  Bytes bytes = encode_wire(message);
+  std::lock_guard lock(mutex_);
   transport::PeerId peer = transport_.connect(address);
-  (void)transport_.send(peer, encode_wire(message));
+  if (!nodes_.contains(peer)) notices_.insert(peer);
+  (void)transport_.send(peer, std::move(bytes));
 }
 
 NodeId PeerLinks::node_of(transport::PeerId peer) {
@@ -206,9 +207,15 @@ std::string PeerLinks::coordinator() const {
   return coordinator_;
 }
 
+uint32_t PeerLinks::epoch() const {
+  std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
 std::optional<std::string> PeerLinks::unreachable_line() {
   std::lock_guard lock(mutex_);
-  const bool is_reached = coordinates_ || (is_welcome_ && up_.contains(kCoordinatorNode));
+  // This node may have coordinated, and follow a later coordinator now.
+  const bool is_reached = coordinator_.empty() || (is_welcome_ && up_.contains(kCoordinatorNode));
   const std::string address =
       via_.empty() ? coordinator_ : fmt::format("{} through the relay {}", coordinator_, via_);
   return notice_.due(base::steady_now_ns(), is_reached, address,
@@ -232,17 +239,29 @@ PeerLinks::Reach PeerLinks::reach() const {
 
 void PeerLinks::on_peer_up(transport::PeerId peer, const transport::Identity& identity) {
   std::lock_guard lock(mutex_);
+  if (notices_.contains(peer)) return;
   NodeId node = node_of(peer);
   if (node == kCoordinatorNode) {
-    failures_ = 0;
+    // All nodes of a job may wait for a coordinator that takes long to start.
+    if (events_ == nullptr || identity.epoch != 0) failures_ = 0;
     epoch_ = std::max(epoch_, identity.epoch);
   }
-  if (events_ != nullptr) {
-    admit(node, identity);
-  } else {
+  if (events_ == nullptr) {
     up_[node] = identity;
+  } else if (node == kCoordinatorNode && identity.epoch == 0) {
+    // Roles would take it for a coordinator that has their messages.
+    const Status not_ready(Code::unavailable, std::string(kCoordinatorNotReady));
+    transport_.disconnect(peer, not_ready);
+    lose(peer, not_ready);
+  } else {
+    admit(node, identity);
   }
   changed_.notify_all();
+}
+
+void PeerLinks::on_sent(transport::PeerId peer, size_t /*messages*/) {
+  std::lock_guard lock(mutex_);
+  if (notices_.contains(peer)) transport_.disconnect(peer, Status(Code::unavailable, "the notice was sent"));
 }
 
 // A node that connects to the coordinator stays direct, or is sent to a relay.
@@ -300,6 +319,11 @@ void PeerLinks::hand_on(NodeId from, transport::PeerId session, Bytes message) {
 
 void PeerLinks::on_peer_lost(transport::PeerId peer, const Status& why) {
   std::lock_guard lock(mutex_);
+  notices_.erase(peer);
+  lose(peer, why);
+}
+
+void PeerLinks::lose(transport::PeerId peer, const Status& why) {
   auto it = nodes_.find(peer);
   if (it == nodes_.end()) return;
   NodeId node = it->second;

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,8 @@
 
 namespace shoal::actors {
 
-// Why a node ends its session with a coordinator that has no epoch yet. It connects again soon.
+// Why a node ends its session with a coordinator that has no epoch yet, and so drops all messages. It
+// connects again soon.
 inline constexpr std::string_view kCoordinatorNotReady = "the coordinator is not ready yet";
 
 inline constexpr uint32_t kReconnectFirstMs = 200;     // doubled after each failure ...
@@ -75,7 +77,8 @@ class PeerLinks final : public transport::TransportHandler {
   // the last one is ignored. Connects, unless that has just failed. Delivers an existing session with it as
   // up again. Leaves the session with an earlier coordinator without a message.
   void redirect(uint32_t epoch, const std::string& address);
-  // Any thread. Sends once to the node that listens at `address`, if there is one.
+  // Any thread. Sends once to the node that listens at `address`, if there is one, and then ends the session.
+  // No events are delivered of it, and it takes no node's place.
   void notify(const std::string& address, const WireMessage& message);
 
   // Any thread; never blocks. Drops what cannot be sent: roles resend. If the session with the coordinator is
@@ -84,6 +87,7 @@ class PeerLinks final : public transport::TransportHandler {
   // Call it regularly: connects to a lost coordinator if no send does.
   void look_for_coordinator();
   std::string coordinator() const;  // its address; "": this node
+  uint32_t epoch() const;           // of another node that coordinates, or did; 0: none is known
   // Call it often: returns a line for the log soon after the coordinator becomes unreachable, then less and
   // less often.
   std::optional<std::string> unreachable_line();
@@ -97,6 +101,7 @@ class PeerLinks final : public transport::TransportHandler {
 
   void on_peer_up(transport::PeerId peer, const transport::Identity& identity) override;
   void on_message(transport::PeerId peer, Bytes message) override;
+  void on_sent(transport::PeerId peer, size_t messages) override;
   void on_peer_lost(transport::PeerId peer, const Status& why) override;
   void on_refused(const std::string& address, const Status& why) override;
 
@@ -105,6 +110,7 @@ class PeerLinks final : public transport::TransportHandler {
   void wait_to_connect(uint32_t wait_ms);
   void drain_coordinator(const Status& why);
   NodeId node_of(transport::PeerId peer);
+  void lose(transport::PeerId peer, const Status& why);
   void admit(NodeId node, const transport::Identity& identity);
   void deliver_up(NodeId node, const transport::Identity& identity);
   void deliver_lost(NodeId node, const Status& why);
@@ -134,6 +140,7 @@ class PeerLinks final : public transport::TransportHandler {
   Reach most_;
   // Nodes that were sent to a relay and are still connected.
   std::map<NodeId, transport::Identity> elsewhere_;
+  std::set<transport::PeerId> notices_;  // sessions of notify()
   std::map<transport::PeerId, NodeId> nodes_;
   std::map<NodeId, transport::PeerId> sessions_;
   std::map<NodeId, transport::Identity> up_;

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <optional>
 #include <thread>
 
 #include "actors/node/watch/line_budget.h"
@@ -142,6 +144,68 @@ TEST(PeerLinks, ConnectAgainToALostCoordinatorButNotAtOnce) {
   }
   links.on_peer_up(102, identity_in_epoch(2));
   EXPECT_THAT(notified.up, ElementsAre(actors::kCoordinatorNode, actors::kCoordinatorNode));
+}
+
+TEST(PeerLinks, ComeAgainToACoordinatorThatIsNotReadyAlsoOnceTheyServe) {
+  SentToCoordinator node;
+  auto& [transport, notified, links] = node;
+  links.on_peer_up(101, identity_in_epoch(1));
+  links.on_peer_lost(101, kGone);  // its node starts again
+  const auto connect_again = [&](size_t connects) {
+    while (transport.connects.size() < connects) {
+      links.look_for_coordinator();
+      std::this_thread::yield();
+    }
+  };
+  connect_again(2);
+  links.on_peer_up(102, identity_in_epoch(0));
+  EXPECT_THAT(notified.up, ElementsAre(actors::kCoordinatorNode)) << "what roles sent now would be dropped";
+  ASSERT_EQ(transport.disconnected.size(), 1u);
+  EXPECT_EQ(transport.disconnected[0].first, 102u);
+  EXPECT_EQ(transport.disconnected[0].second.message(), actors::kCoordinatorNotReady);
+  EXPECT_THAT(notified.lost, ElementsAre(actors::kCoordinatorNode)) << "the first session";
+  links.on_peer_lost(102, kGone);
+  connect_again(3);
+  links.on_peer_up(103, identity_in_epoch(2));
+  EXPECT_THAT(notified.up, ElementsAre(actors::kCoordinatorNode, actors::kCoordinatorNode));
+  EXPECT_THAT(notified.lost, ElementsAre(actors::kCoordinatorNode));
+}
+
+TEST(PeerLinks, EndTheSessionOfANoticeOnceItHasLeft) {
+  FakeTransport transport;
+  HeardOfPeers notified;
+  actors::PeerLinks links(transport, "", 1);
+  links.serve(notified);
+  links.notify("earlier:1", pending());
+  links.on_peer_up(101, identity_in_epoch(1));
+  EXPECT_TRUE(notified.up.empty());
+  EXPECT_TRUE(transport.disconnected.empty());
+  links.on_sent(101, 1);
+  ASSERT_EQ(transport.disconnected.size(), 1u);
+  EXPECT_EQ(transport.disconnected[0].first, 101u);
+  links.on_peer_up(7, identity_in_epoch(1));
+  EXPECT_THAT(transport.sent, ElementsAre(101, 7));
+  EXPECT_EQ(transport.last<actors::link::Welcome>().first, 7u) << "the notice takes the place of no node";
+  links.on_peer_lost(101, kGone);
+  EXPECT_TRUE(notified.lost.empty());
+  EXPECT_EQ(links.peers_up(), 1u);
+}
+
+TEST(PeerLinks, SayThatALaterCoordinatorIsNotReachedAlsoWhereTheyCoordinated) {
+  FakeTransport transport;
+  HeardOfPeers notified;
+  actors::PeerLinks links(transport, "", 1);
+  links.serve(notified);
+  EXPECT_EQ(links.unreachable_line(), std::nullopt);
+  links.redirect(2, "later:1");
+  links.on_peer_lost(101, Status(Code::unavailable, "no route"));
+  std::optional<std::string> line;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!line && std::chrono::steady_clock::now() < until) {
+    line = links.unreachable_line();
+    std::this_thread::yield();
+  }
+  EXPECT_THAT(line.value_or(""), HasSubstr("cannot reach the coordinator at later:1"));
 }
 
 TEST(PeerLinks, FindTheCoordinatorOnceItHasItsEpoch) {
