@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace shoal::actors {
 
 namespace {
@@ -99,9 +101,30 @@ Result<std::string> OpenShards::path_of(const operation::PieceRef& piece) {
   return storage::attempt_folder(piece.key) + "/" + piece.file_name;
 }
 
+OpenShards::Use::Use(OpenShards& shards, std::optional<AttemptKey> key)
+    : shards_(shards), key_(std::move(key)) {
+  if (!key_) return;
+  std::lock_guard lock(shards_.mutex_);
+  ++shards_.users_[*key_].operations;
+}
+
+OpenShards::Use::~Use() {
+  if (!key_) return;
+  std::lock_guard lock(shards_.mutex_);
+  const auto users = shards_.users_.find(*key_);
+  if (--users->second.operations != 0) return;
+  if (users->second.must_close) shards_.forget(*key_);
+  shards_.users_.erase(users);
+}
+
 void OpenShards::close(const AttemptKey& key) {
-  const std::string folder = storage::attempt_folder(key) + "/";
   std::lock_guard lock(mutex_);
+  forget(key);
+  if (const auto users = users_.find(key); users != users_.end()) users->second.must_close = true;
+}
+
+void OpenShards::forget(const AttemptKey& key) {
+  const std::string folder = storage::attempt_folder(key) + "/";
   auto next = by_path_.lower_bound(folder);
   while (next != by_path_.end() && next->first.starts_with(folder)) {
     bytes_ -= next->second->bytes;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -42,7 +43,20 @@ class OpenShards {
   // Keeps the piece's file open with a header that another host sent, and reads nothing. Code::corrupt: its
   // digest differs from the manifest's.
   Status take_header(const operation::PieceRef& piece, ByteView header);
+  // While it exists, an operation reads this attempt; nullopt: none.
+  class Use {
+   public:
+    Use(OpenShards& shards, std::optional<AttemptKey> key);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    OpenShards& shards_;
+    const std::optional<AttemptKey> key_;
+  };
   // Closes the shards of this attempt: it may be deleted, and an open shard keeps its space on disk in use.
+  // If operations still read it, for a load that has ended, also what they open, after the last one.
   void close(const AttemptKey& key);
   uint64_t kept_bytes() const;  // an estimate
 
@@ -56,7 +70,12 @@ class OpenShards {
 
   Result<ShardPtr> open(const operation::PieceRef& piece);
   static Result<std::string> path_of(const operation::PieceRef& piece);
+  struct Users {
+    size_t operations = 0;
+    bool must_close = false;  // after the last one
+  };
   // Call these with the mutex held.
+  void forget(const AttemptKey& key);
   ShardPtr cached(const std::string& path);
   void keep(const std::string& path, const ShardPtr& shard);
 
@@ -65,8 +84,9 @@ class OpenShards {
   mutable std::mutex mutex_;
   std::condition_variable opened_;
   std::set<std::string> opening_;  // paths of files that a thread is opening
-  std::list<Entry> by_use_;        // the last used first
-  uint64_t bytes_ = 0;             // of all entries
+  std::map<AttemptKey, Users> users_;
+  std::list<Entry> by_use_;  // the last used first
+  uint64_t bytes_ = 0;       // of all entries
   std::map<std::string, std::list<Entry>::iterator> by_path_;
 };
 

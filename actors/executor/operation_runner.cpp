@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "actors/executor/operation_runner.h"
 #include "actors/executor/part_write.h"
@@ -30,6 +31,10 @@ Result<DecisionPtr> shared(Result<storage::Decision> decision) {
 Result<operation::Done> done(const Status& status) {
   if (!status.ok()) return status;
   return operation::Done{};
+}
+
+std::optional<AttemptKey> attempt_of(const std::vector<operation::ReadRange>& ranges) {
+  return ranges.empty() ? std::nullopt : std::optional(ranges.front().piece->key);
 }
 
 bool lies_within(uint64_t offset, uint64_t bytes, uint64_t size) {
@@ -245,6 +250,8 @@ struct OperationRunner::Impl {
   }
 
   Answer<operation::MeasureObjects> operator()(const operation::MeasureObjects& measure) {
+    const auto use =
+        pieces.use(measure.pieces.empty() ? std::nullopt : std::optional(measure.pieces.front()->key));
     std::vector<uint64_t> lengths;
     lengths.reserve(measure.pieces.size());
     for (const auto& piece : measure.pieces) {
@@ -256,6 +263,7 @@ struct OperationRunner::Impl {
 
   Answer<operation::ReadBatch> operator()(const operation::ReadBatch& batch) {
     SHOAL_ASSIGN_OR_RETURN(Slabs::View slab, slabs.find(batch.client, batch.slab_id));
+    const auto use = pieces.use(attempt_of(batch.ranges));
     DamageList damage;
     for (const operation::ReadRange& range : batch.ranges) {
       SHOAL_RETURN_IF_ERROR(pieces.read(range, slab.bytes, &damage));
@@ -264,6 +272,7 @@ struct OperationRunner::Impl {
   }
 
   Answer<operation::LocateRanges> operator()(const operation::LocateRanges& locate) {
+    const auto use = pieces.use(attempt_of(locate.ranges));
     return std::make_shared<const LocatedRanges>(pieces.locate(locate.ranges));
   }
 
@@ -278,6 +287,7 @@ struct OperationRunner::Impl {
       return Status(Code::invalid_argument, fmt::format("{} in {} ranges are too much for one chunk",
                                                         human_bytes(chunk->size), read.ranges.size()));
     }
+    const auto use = pieces.use(attempt_of(read.ranges));
     chunk->bytes.resize(chunk->size);
     operation::ReadRange at;
     for (const operation::ReadRange& range : read.ranges) {
@@ -292,6 +302,7 @@ struct OperationRunner::Impl {
 
   Answer<operation::CheckChunk> operator()(const operation::CheckChunk& check) {
     constexpr std::string_view kWhose = "a chunk from a peer";
+    const auto use = pieces.use(attempt_of(check.ranges));
     const ByteView bytes = check.chunk->bytes;
     uint64_t at = 0;
     for (const operation::ReadRange& range : check.ranges) {
@@ -306,6 +317,7 @@ struct OperationRunner::Impl {
   }
 
   Answer<operation::ReadHeader> operator()(const operation::ReadHeader& read) {
+    const auto use = pieces.use(read.piece->key);
     auto header = std::make_shared<Chunk>();
     SHOAL_ASSIGN_OR_RETURN(header->bytes, pieces.read_header(*read.piece, kMaxPassedHeaderBytes));
     header->size = header->bytes.size();
@@ -316,6 +328,7 @@ struct OperationRunner::Impl {
     constexpr std::string_view kWhose = "a header from a peer";
     if (check.chunk->size > kMaxPassedHeaderBytes)
       return Status(Code::corrupt, "it is too long").with_context(kWhose);
+    const auto use = pieces.use(check.piece->key);
     return done(pieces.take_header(*check.piece, check.chunk->bytes).with_context(kWhose));
   }
 

@@ -2,6 +2,9 @@
 // missing, it reads copies that other ranks have written.
 #pragma once
 
+#include <optional>
+#include <utility>
+
 #include "actors/executor/open_shards.h"
 #include "actors/operation.h"
 
@@ -31,6 +34,8 @@ class PieceReader {
     return shards_.take_header(piece, header);
   }
   void close(const AttemptKey& key) { shards_.close(key); }
+  // Every operation that reads pieces, all of one attempt, holds one.
+  OpenShards::Use use(std::optional<AttemptKey> key) { return OpenShards::Use(shards_, std::move(key)); }
   // The length of an object. Does not report damage: a later read does. An error names the copies that were
   // tried.
   Result<uint64_t> measure(const operation::PieceRef& piece);

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <future>
 #include <new>
 
+#include "actors/executor/operation_runner.h"
 #include "base/digest/digest.h"
 #include "tests/actors/test_ids.h"
 #include "tests/storage/test_support.h"
@@ -85,6 +87,7 @@ class ShortOfMemory : public storage::Storage {
  public:
   explicit ShortOfMemory(storage::Storage& below) : below_(below) {}
   int fails = 0;
+  std::function<void()> on_open = [] {};
   std::string describe() const override { return below_.describe(); }
   Result<bool> create_exclusive(const std::string& path, ByteView data) override {
     return below_.create_exclusive(path, data);
@@ -97,6 +100,7 @@ class ShortOfMemory : public storage::Storage {
     return below_.read(path, bytes_max);
   }
   Result<std::unique_ptr<storage::ReadFile>> open(const std::string& path) override {
+    on_open();
     if (fails-- > 0) throw std::bad_alloc();
     return below_.open(path);
   }
@@ -129,6 +133,36 @@ TEST_F(CopiedPieces, MayBeOpenedAgainAfterMemoryWasShort) {
   auto again = std::async(std::launch::async, read_weight);
   ASSERT_EQ(again.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_OK(again.get());
+}
+
+class NoSlabs final : public Slabs {
+ public:
+  Result<View> find(ClientId, uint32_t) override { return Status(Code::not_found, "no slab"); }
+  Status release(ClientId, uint32_t) override { return ok_status(); }
+};
+
+// Retention may delete the checkpoint then, and an open file keeps its space on disk.
+TEST_F(CopiedPieces, OfALoadThatWasAbandonedMeanwhileDoNotStayOpen) {
+  ShortOfMemory storage(*storage_);
+  NoSlabs slabs;
+  OperationRunner runner(storage, nullptr, slabs, RootId(),
+                         {[] { return Nonce(); }, [] { return int64_t{0}; }});
+  operation::LocateRanges locate{kClient, {}};
+  for (Rank rank : {0, 1}) {
+    operation::PieceRef ref{place(rank, "w"), kKey, "w", LayoutEntry::Kind::tensor, DType::f32, kBox, {}};
+    locate.ranges.push_back({std::make_shared<const operation::PieceRef>(ref), 0, kBytes, 0});
+  }
+  int opens = 0;
+  storage.on_open = [&] {
+    if (++opens == 2) {
+      ASSERT_OK(runner.run(operation::RemovePin{"", kKey}).status());  // the trainer of the load has ended
+    }
+  };
+  ASSERT_OK(runner.run(locate).status());
+  ASSERT_OK(runner.run(locate).status());
+  EXPECT_EQ(opens, 4) << "neither file was still open";
+  ASSERT_OK(runner.run(locate).status());
+  EXPECT_EQ(opens, 4) << "a load that goes on keeps them open";
 }
 
 TEST_F(CopiedPieces, ThatAreWholeAreReadFromTheirOwnFiles) {
