@@ -157,7 +157,6 @@ Status LocalServer::Connection::attach() {
   const auto* attach = std::get_if<local::Attach>(&first->message);
   if (attach == nullptr) return Status(Code::refused, "the first message must be Attach");
   Status why = server_.check_attach(*attach);
-  if (why.ok()) why = server_.refusal(*attach);
   if (why.ok()) why = server_.take_rank(*attach, id_);
   if (why.code() == Code::unavailable) fail(why);  // elsewhere this code means that the client has gone
   SHOAL_RETURN_IF_ERROR(why);

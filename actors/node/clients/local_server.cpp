@@ -127,13 +127,16 @@ bool LocalServer::is_attached(Rank rank) const {
 }
 
 void LocalServer::refuse_new(Status why) {
-  std::lock_guard lock(mutex_);
-  refusal_ = std::move(why);
-  takes_clients_ = false;
+  {
+    std::lock_guard lock(mutex_);
+    refusal_ = std::move(why);
+    takes_clients_ = false;
+  }
+  changed_.notify_all();
 }
 
+// REQUIRES: mutex_ is held.
 Status LocalServer::refusal(const local::Attach& attach) const {
-  std::lock_guard lock(mutex_);
   auto known = processes_.find(attach.rank);
   const bool is_of_this_run = known == processes_.end() || known->second == attach.process;
   // Another run does not end with this node.
@@ -206,9 +209,11 @@ Status LocalServer::of_another_run(std::string what) {
 Status LocalServer::take_rank(const local::Attach& attach, ClientId client) {
   const Rank rank = attach.rank;
   std::unique_lock lock(mutex_);
-  bool is_free = changed_.wait_for(lock, std::chrono::milliseconds(options_.same_rank_patience_ms),
-                                   [&] { return ranks_.find(rank) == ranks_.end(); });
-  if (!is_free) return Status(Code::already_exists, fmt::format("rank {} is attached already", rank));
+  const auto is_held = [&] { return ranks_.contains(rank); };
+  changed_.wait_for(lock, std::chrono::milliseconds(options_.same_rank_patience_ms),
+                    [&] { return !refusal_.ok() || !is_held(); });
+  SHOAL_RETURN_IF_ERROR(refusal(attach));
+  if (is_held()) return Status(Code::already_exists, fmt::format("rank {} is attached already", rank));
   Nonce& process = processes_[rank];
   if (!process.is_zero() && process != attach.process) {
     return of_another_run(

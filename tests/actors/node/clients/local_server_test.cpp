@@ -332,6 +332,20 @@ TEST_F(Server, KeepsARankForItsFirstClientAndGivesItToTheNextOneAfterwards) {
   EXPECT_TRUE(heard_.wait_for("3 " + kAttach));
 }
 
+TEST_F(Server, RejectsAlsoAClientThatStillWaitsForItsRankOnceTheNodeStops) {
+  options_.same_rank_patience_ms = kPatienceMs;
+  serve();
+  auto first = attached(1);
+  ASSERT_TRUE(heard_.wait_for("1 " + kAttach));
+  auto second = attached(1);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(local::ask_node(options_.socket_file).ok());  // it waits by now
+  server_->refuse_new(Status(Code::aborted, "the node is stopping"));
+  first.reset();
+  const Status why = failure_of(*second);
+  EXPECT_EQ(why.code(), Code::aborted);
+  EXPECT_THAT(why.message(), HasSubstr("the node is stopping"));
+}
+
 TEST_F(Server, GivesARankToNoOtherProcessInOneRun) {
   serve();
   auto of = [](uint64_t process) {
