@@ -306,35 +306,38 @@ void Activity::operation_ended(TimeNs now, const Operation& operation,
                                const Result<OperationResult>& result) {
   using namespace operation;
   std::lock_guard lock(mutex_);
-  std::visit(
-      base::Overloaded{
-          [&](const WriteShard& write) { write_ended(write, result); },
-          [&](const PublishDecision& publish) { publish_ended(now, publish, result); },
-          [&](const base::OneOf<ReadDecision, CompleteAttempt, CompleteRankLocal> auto&) {
-            see_decision(result);
-          },
-          [&](const base::OneOf<ReadBatch, ReadChunk> auto& read) {
-            if (!result.ok()) return;
-            for (const ReadRange& range : read.ranges) counts_.node.bytes_read += range.end - range.begin;
-          },
-          [&](const LocateRanges& locate) {
-            if (!result.ok()) return;
-            const LocatedRanges& located = *std::get<LocateRanges::Answer>(*result);
-            for (size_t i = 0; i < locate.ranges.size(); ++i) {  // the client reads them
-              if (!located.places[i].file) continue;
-              counts_.node.bytes_read += locate.ranges[i].end - locate.ranges[i].begin;
-            }
-          },
-          [&](const RecordDecision&) { ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors); },
-          // Shown nowhere.
-          [](const base::OneOf<RecordStaged, PublishRankManifest, ListMissingManifests, DecodeDecision,
-                               VerifyCheckpoint, CheckFiles, PublishRoster, ReadRoster, ReadEpoch,
-                               ListAttempts, ListNewestAttempts, ListAttemptsOfStep, ListCheckpoints,
-                               InspectAttempt, SweepAttempt, PinAttempt, RenewPin, RemovePin, PlanRetention,
-                               DeleteCheckpoint, RemoveRemains, PublishLoadChoice, ReadLoadChoice,
-                               MeasureObjects, ListenToPeers, CheckChunk, ReadHeader, CheckHeader, CopyChunk,
-                               ReleaseWindow, MeasureWrites> auto&) {}},
-      operation);
+  std::visit(base::Overloaded{
+                 [&](const WriteShard& write) { write_ended(write, result); },
+                 [&](const PublishDecision& publish) { publish_ended(now, publish, result); },
+                 [&](const base::OneOf<ReadDecision, CompleteAttempt, CompleteRankLocal> auto&) {
+                   see_decision(result);
+                 },
+                 [&](const base::OneOf<ReadBatch, ReadChunk> auto& read) {
+                   if (!result.ok()) return;
+                   for (const ReadRange& range : read.ranges)
+                     counts_.node.bytes_read += range.end - range.begin;
+                 },
+                 [&](const LocateRanges& locate) {
+                   if (!result.ok()) return;
+                   const LocatedRanges& located = *std::get<LocateRanges::Answer>(*result);
+                   for (size_t i = 0; i < locate.ranges.size(); ++i) {  // the client reads them
+                     if (!located.places[i].file) continue;
+                     counts_.node.bytes_read += locate.ranges[i].end - locate.ranges[i].begin;
+                   }
+                 },
+                 [&](const RecordDecision& record) {
+                   ++(result.ok() ? counts_.catalog_recorded : counts_.catalog_errors);
+                   recorded(now, *record.decision);
+                 },
+                 // Shown nowhere.
+                 [](const base::OneOf<RecordStaged, PublishRankManifest, ListMissingManifests, DecodeDecision,
+                                      VerifyCheckpoint, CheckFiles, PublishRoster, ReadRoster, ReadEpoch,
+                                      ListAttempts, ListNewestAttempts, ListAttemptsOfStep, ListCheckpoints,
+                                      InspectAttempt, SweepAttempt, PinAttempt, RenewPin, RemovePin,
+                                      PlanRetention, DeleteCheckpoint, RemoveRemains, PublishLoadChoice,
+                                      ReadLoadChoice, MeasureObjects, ListenToPeers, CheckChunk, ReadHeader,
+                                      CheckHeader, CopyChunk, ReleaseWindow, MeasureWrites> auto&) {}},
+             operation);
 }
 
 void Activity::publish_ended(TimeNs now, const operation::PublishDecision& publish,
@@ -356,6 +359,18 @@ void Activity::publish_ended(TimeNs now, const operation::PublishDecision& publi
                  abort_cause_of(is_own ? publish.give_up : std::nullopt));
   }
   commit(now, {decision.key, decision.unix_time_ns, decision.manifest().payload_bytes});
+}
+
+// At the coordinator. If another node or an earlier coordinator has published the decision, there is no other
+// sign that the save is decided.
+void Activity::recorded(TimeNs now, const storage::Decision& decision) {
+  if (decision.committed()) {
+    commit(now, {decision.key, decision.unix_time_ns, decision.manifest().payload_bytes});
+  } else if (decision.was_committed()) {
+    settle(decision.key);  // and deleted meanwhile
+  } else {
+    abort(now, decision.key, aborted(decision.tombstone().cause), AbortCause::other);
+  }
 }
 
 // A decision that this node has read: of a save that was decided before this node began, perhaps.

@@ -132,6 +132,7 @@ class Activity {
   void saves_rank_local();
   void publish_ended(TimeNs now, const operation::PublishDecision& publish,
                      const Result<OperationResult>& result);
+  void recorded(TimeNs now, const storage::Decision& decision);
   void write_ended(const operation::WriteShard& write, const Result<OperationResult>& result);
   void add_error(TimeNs now, std::string line);
   void add_failure(TimeNs now, const AttemptKey& key,

@@ -447,6 +447,28 @@ TEST_F(ActivityTest, CountsFailedLoadsByTheirCode) {
   EXPECT_EQ(status().counts.loads_failed, 1u);
 }
 
+// A coordinator that starts again receives reports about saves that the one before it has decided.
+TEST_F(ActivityTest, ShowsNoSaveInFlightThatWasDecidedBeforeThisNodeBegan) {
+  for (const bool committed : {true, false}) {
+    wire::ShardsWritten report;
+    report.key = {kGeneration, committed ? 10u : 11u, 1};
+    report.plans.push_back({.rank = 1});
+    activity_.from_peer(now_, report);
+    ASSERT_EQ(activity_.counts().saves_in_flight, 1u);
+    auto decision = std::make_shared<storage::Decision>();
+    decision->key = report.key;
+    decision->body = storage::Manifest();
+    if (!committed) {
+      decision->body = storage::Tombstone{storage::Tombstone::Reason::aborted, "host b is lost"};
+    }
+    activity_.operation_ended(now_, operation::RecordDecision{decision}, OperationResult(operation::Done{}));
+    EXPECT_EQ(activity_.counts().saves_in_flight, 0u);
+  }
+  EXPECT_EQ(status().counts.saves_committed, 1u);
+  EXPECT_EQ(status().counts.saves_aborted, 1u);
+  EXPECT_EQ(activity_.counts().newest->key.step, 10u);
+}
+
 OperationResult checkpoint_of(const AttemptKey& key, int64_t unix_time_ns) {
   auto decision = std::make_shared<storage::Decision>();
   decision->key = key;
