@@ -656,11 +656,10 @@ Status Node::run(const std::function<void(const std::string& address, uint32_t g
                                       [this] { return keep_claims(); }, options_.read_only});
     activity_ = std::make_unique<Activity>(identity_.generation, options_.world_size);
     shown_ = activity_.get();
-    report_ = std::make_unique<NodeReport>(
-        NodeReport::Facts{name_, root_.storage().describe(), identity_, options_.coordinate,
-                          options_.coordinate ? transport_->listen_address() : options_.coordinator,
-                          options_.read_only},
-        *activity_, *links_, *transport_, *root_.watch, slabs_, stop_);
+    report_ =
+        std::make_unique<NodeReport>(NodeReport::Facts{name_, root_.storage().describe(), identity_,
+                                                       transport_->listen_address(), options_.read_only},
+                                     *activity_, *links_, *transport_, *root_.watch, slabs_, stop_);
     wiring_ = std::make_unique<NodeWiring>(*runner_, *links_, slabs_, log_, *activity_, *report_,
                                            options_.around_operation);
     prepare_sharing();

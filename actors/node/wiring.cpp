@@ -136,6 +136,7 @@ void NodeWiring::on_left(SendId id) {
 }
 
 void NodeWiring::retired(const storage::EpochRecord& by) {
+  if (job_ != nullptr) job_->retired();
   std::lock_guard lock(mutex_);
   superseded_by_ = by;
 }

@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
+#include "local/socket/socket_file.h"
+#include "local/status/node_query.h"
 #include "tests/process/trainer.h"
 
 namespace shoal::testing {
@@ -92,6 +95,45 @@ TEST_F(EpochsLive, AStoppedCoordinatorThatWakesUpBesideALaterOneDecidesNothingAn
   EXPECT_EQ(outcome_of(3), ok_status());
   EXPECT_EQ(coordinator_->wait(), 0);  // superseded, and not needed by any trainer
   EXPECT_EQ(outcome_of(4), ok_status());
+}
+
+// Regression: it stated that it coordinates, and showed the hosts of the job as lost.
+TEST_F(EpochsLive, ACoordinatorThatWasReplacedStatesWhomItFollows) {
+  NodeChild former(scratch_.host("c"), coordinating());
+  ASSERT_NE(former.address(), "");
+  b_ = std::make_unique<NodeChild>(scratch_.host("b"), following("b", former.address()));
+  ASSERT_THAT(b_->first_line(), StartsWith("ready"));
+  first_ = std::make_unique<Trainer>(scratch_, "c", 0, 2);  // so it stays
+  second_ = std::make_unique<Trainer>(scratch_, "b", 1, 2);
+  ASSERT_TRUE(first_->opened.ok() && second_->opened.ok());
+  ASSERT_EQ(outcome_of(1), ok_status());
+  former.signal(SIGSTOP);
+  auto arguments = coordinating_again();
+  std::replace(arguments.begin(), arguments.end(), std::string("name=c"), std::string("name=d"));
+  NodeChild next(scratch_.host("d"), arguments);
+  ASSERT_NE(next.address(), "");
+  former.signal(SIGCONT);
+  EXPECT_EQ(outcome_of(2), ok_status());
+
+  setenv("SHOAL_RUNTIME_DIR", scratch_.host("c").c_str(), 1);
+  const std::string socket = local::node_paths(scratch_.root())->socket_file;
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  Result<local::NodeStatus> status = local::ask_node(socket);
+  Result<local::JobStatus> job = local::ask_job(socket);
+  const auto is_followed = [&] {
+    return job.ok() &&
+           std::ranges::count(job->hosts, local::HostState::answered, &local::HostStatus::state) == 3;
+  };
+  while (!is_followed() && std::chrono::steady_clock::now() < until) {
+    status = local::ask_node(socket);
+    job = local::ask_job(socket);
+  }
+  ASSERT_TRUE(status.ok() && job.ok());
+  EXPECT_FALSE(status->coordinates);
+  EXPECT_EQ(status->coordinator, next.address());
+  EXPECT_EQ(status->epoch, 2u);
+  EXPECT_TRUE(is_followed()) << job->incomplete;
+  for (const local::HostStatus& host : job->hosts) EXPECT_EQ(host.coordinates, host.host == "d") << host.host;
 }
 
 TEST_F(EpochsLive, AnotherJobTakesTheRootOnlyWhenItSaysSo) {

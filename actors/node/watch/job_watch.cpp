@@ -24,13 +24,26 @@ std::pair<std::string, int32_t> host_and_pid(const std::string& name) {
 
 }  // namespace
 
-JobWatch::JobWatch(Surroundings surroundings) : surroundings_(std::move(surroundings)) {}
+JobWatch::JobWatch(Surroundings surroundings)
+    : surroundings_(std::move(surroundings)), coordinates_(surroundings_.coordinates) {}
+
+bool JobWatch::coordinates() const {
+  std::lock_guard lock(mutex_);
+  return coordinates_;
+}
+
+void JobWatch::retired() {
+  std::lock_guard lock(mutex_);
+  coordinates_ = false;
+  gathering_.reset();
+  askers_.clear();
+}
 
 // --- who asks ---
 
 local::JobStatus JobWatch::ask(std::chrono::milliseconds patience) {
-  const bool coordinates = surroundings_.coordinates;
   std::unique_lock lock(mutex_);
+  const bool coordinates = coordinates_;
   if (!coordinates && !is_coordinator_up_) {
     lock.unlock();
     return alone("the coordinator is not connected");
@@ -99,7 +112,7 @@ void JobWatch::close() {
 void JobWatch::peer_up(NodeId node, const transport::Identity& identity) {
   std::lock_guard lock(mutex_);
   if (node == kCoordinatorNode) is_coordinator_up_ = true;
-  if (node == kCoordinatorNode || !surroundings_.coordinates) return;
+  if (node == kCoordinatorNode || !coordinates_) return;
   const auto [name, pid] = host_and_pid(identity.name);
   if (!hosts_.contains(name) && hosts_.size() >= kMaxHostsWatched) return;
   const auto [found, is_new] = hosts_.try_emplace(name);
@@ -117,7 +130,10 @@ void JobWatch::peer_up(NodeId node, const transport::Identity& identity) {
 
 void JobWatch::peer_lost(NodeId node) {
   std::lock_guard lock(mutex_);
-  if (node == kCoordinatorNode) is_coordinator_up_ = false;
+  if (node == kCoordinatorNode) {
+    is_coordinator_up_ = false;
+    requested_at_.reset();  // the request is lost with it
+  }
   askers_.erase(node);
   if (gathering_) gathering_->asked.erase(node);
   const auto name = names_.find(node);
@@ -128,7 +144,7 @@ void JobWatch::peer_lost(NodeId node) {
 
 void JobWatch::job_status_requested(NodeId from) {
   std::lock_guard lock(mutex_);
-  if (surroundings_.coordinates && askers_.size() < kMaxJobAskers) askers_.insert(from);
+  if (coordinates_ && askers_.size() < kMaxJobAskers) askers_.insert(from);
 }
 
 void JobWatch::host_status_received(NodeId from, Bytes status) {
@@ -164,7 +180,7 @@ void JobWatch::tick() {
     const local::HostStatus status = local::host_status_of(surroundings_.status());
     surroundings_.send(kCoordinatorNode, link::HostStatusReport{local::encode_host_status(status)});
   }
-  if (surroundings_.coordinates) tick_gathering();
+  if (coordinates()) tick_gathering();
 }
 
 void JobWatch::begin_gathering() {

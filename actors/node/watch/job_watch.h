@@ -40,7 +40,7 @@ inline constexpr size_t kMaxHostsWatched = 1 << 15;  // further hosts are not sh
 class JobWatch final : public StatusEvents {
  public:
   struct Surroundings {
-    bool coordinates = false;
+    bool coordinates = false;  // until retired()
     std::function<TimeNs()> now;
     std::function<local::NodeStatus()> status;               // of this node; does not wait for storage
     std::function<std::shared_ptr<const JobFacts>()> facts;  // never null
@@ -58,6 +58,7 @@ class JobWatch final : public StatusEvents {
   void close();  // ask() waits no longer
 
   // Any thread; never waits.
+  void retired();  // the coordinator here has retired: from now on another node has the table
   void peer_up(NodeId node, const transport::Identity& identity);
   void peer_lost(NodeId node);
   void job_status_requested(NodeId from) override;
@@ -81,6 +82,7 @@ class JobWatch final : public StatusEvents {
     TimeNs asked_at = 0;               // the last request
   };
 
+  bool coordinates() const;
   void tick_gathering();
   void begin_gathering();
   std::vector<local::HostStatus> take_answers(std::map<NodeId, Bytes> answers);
@@ -95,6 +97,7 @@ class JobWatch final : public StatusEvents {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_closed_ = false;
+  bool coordinates_;
   bool is_coordinator_up_ = false;
 
   // Of a node that asks.

@@ -25,6 +25,15 @@ NodeReport::NodeReport(Facts facts, const Activity& activity, const PeerLinks& l
       start_unix_time_ms_(std::chrono::system_clock::now().time_since_epoch() /
                           std::chrono::milliseconds(1)) {}
 
+// A coordinator that a later one of its run has superseded follows that one.
+bool NodeReport::coordinates() const {
+  return links_.coordinator().empty();
+}
+
+uint32_t NodeReport::epoch() const {
+  return std::max(facts_.identity.epoch, links_.epoch());
+}
+
 local::NodeStatus NodeReport::status() const {
   local::NodeStatus out;
   TimeNs now = base::steady_now_ns();
@@ -35,9 +44,10 @@ local::NodeStatus NodeReport::status() const {
   out.root_id = facts_.identity.root_id.to_hex();
   out.job_id = facts_.identity.job_id;
   out.generation = facts_.identity.generation;
-  out.epoch = facts_.identity.epoch;
-  out.coordinates = facts_.coordinates;
-  out.coordinator = facts_.coordinates ? facts_.coordinator : links_.coordinator();
+  out.epoch = epoch();
+  out.coordinator = links_.coordinator();
+  out.coordinates = out.coordinator.empty();
+  if (out.coordinates) out.coordinator = facts_.own_address;
   out.uptime_ms = static_cast<uint64_t>((now - start_) / kMillisecond);
   out.read_only = facts_.read_only;
   out.is_stopping = stop_.load() != 0;
@@ -47,7 +57,7 @@ local::NodeStatus NodeReport::status() const {
   for (auto& [node, identity] : peers) {
     out.peers.push_back({std::move(identity.name), node == kCoordinatorNode});
   }
-  activity_.describe(now, facts_.coordinates, &out);
+  activity_.describe(now, out.coordinates, &out);
   for (local::TrainerStatus& trainer : out.trainers) {
     trainer.is_stopped = base::is_process_stopped(trainer.pid);
   }
@@ -82,9 +92,9 @@ NodeMetrics NodeReport::metrics() const {
   out.host = facts_.host;
   out.job_id = facts_.identity.job_id;
   out.root_id = facts_.identity.root_id.to_hex();
-  out.coordinates = facts_.coordinates;
+  out.coordinates = coordinates();
   out.generation = facts_.identity.generation;
-  out.epoch = facts_.identity.epoch;
+  out.epoch = epoch();
   out.start_unix_time_ms = start_unix_time_ms_;
   out.peers = links_.peers_up();
   out.storage_oldest_call_ns = watch_.oldest_ns();

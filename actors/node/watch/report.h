@@ -22,8 +22,7 @@ class NodeReport {
   struct Facts {
     std::string host, root;
     transport::Identity identity;
-    bool coordinates = false;
-    std::string coordinator;  // address of the coordinator; its own if this node coordinates
+    std::string own_address;  // at which it listens, if it coordinates
     bool read_only = false;
   };
   // All arguments outlive the report.
@@ -39,6 +38,8 @@ class NodeReport {
   NodeStats stats() const;
 
  private:
+  bool coordinates() const;
+  uint32_t epoch() const;
   void add_shared(local::NodeCounts* counts) const;
 
   const Facts facts_;

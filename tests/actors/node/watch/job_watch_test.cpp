@@ -267,6 +267,30 @@ TEST(JobWatch, WithoutTheCoordinatorANodeShowsItsOwnHostAndSaysSo) {
   EXPECT_THAT(node.watch().ask(std::chrono::minutes(1)).incomplete, HasSubstr("the node is stopping"));
 }
 
+TEST(JobWatch, ANodeAsksTheNextCoordinatorForWhatTheOneBeforeDidNotAnswer) {
+  WatchedNode node("b", false);
+  for (const char* coordinator : {"a:1", "a:2"}) {
+    node.watch().peer_up(kCoordinatorNode, named(coordinator));
+    (void)node.watch().ask(std::chrono::milliseconds(1));
+    EXPECT_EQ(node.take_sent().size(), 1u) << coordinator;
+    node.watch().peer_lost(kCoordinatorNode);
+  }
+}
+
+TEST(JobWatch, ANodeWhoseCoordinatorHasRetiredAsksTheNextOne) {
+  WatchedNode node("a", true);
+  node.watch().peer_up(kB, named("b:1"));
+  node.watch().job_status_requested(kB);
+  node.watch().retired();
+  node.watch().peer_up(kCoordinatorNode, named("c:1"));
+  node.watch().tick();
+  EXPECT_THAT(node.take_sent(), IsEmpty());
+  (void)node.watch().ask(std::chrono::milliseconds(1));
+  const auto sent = node.take_sent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].first, kCoordinatorNode);
+}
+
 TEST(JobWatch, ANodeAnswersTheCoordinatorOnItsNextTick) {
   WatchedNode node("b", false);
   node.watch().peer_up(kCoordinatorNode, named("a:1"));
