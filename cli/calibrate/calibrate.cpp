@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -10,11 +11,15 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/host_port.h"
+#include "cli/calibrate/calibrate_hosts.h"
 #include "cli/calibrate/measure.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/json_output.h"
 #include "cli/text_file.h"
 #include "shoal/bytes.h"
 #include "transport/transport.h"
@@ -26,9 +31,14 @@ namespace {
 struct CalibrateOptions {
   std::string root, peer, listen, out, name = "here", secret;
   std::string bytes = "1GiB";
-  bool serve = false;
+  uint32_t hosts = 1, patience_s = 120;
+  double seconds = 3;
+  bool serve = false, json = false;
 };
 
+using nlohmann::ordered_json;
+
+constexpr int kExitOfASignal = 128;
 constexpr const char* kSecretOnOneHost = "shoal calibrate";
 
 constexpr const char* kCalibrateFooter =
@@ -43,9 +53,16 @@ constexpr const char* kCalibrateFooter =
     "  node1$ shoal calibrate --serve --listen 10.0.0.1:7171 --secret WORD     and, on another host:\n"
     "  node2$ shoal calibrate --root /lustre/run --peer 10.0.0.1:7171 --secret WORD --name our-cluster \\\n"
     "                         --out our-cluster.toml\n"
+    "  srun -N 16 --ntasks-per-node=1 shoal calibrate --root /lustre/run --hosts 16 --out our-cluster.toml\n"
     "\n"
-    "Exit status: 0 success; 2 an argument is invalid, ROOT cannot be written, or the peer does not\n"
-    "answer.";
+    "With --hosts N start it on N hosts, one process a host. They meet by files in ROOT and need no\n"
+    "network. Each host measures the storage alone, one after the other, then all at once. So the profile\n"
+    "has the bandwidth of one host and of all, and what the metadata server gets done in total. It takes\n"
+    "about ten seconds a host. The first host to come writes the profile. If a host does not come, or is\n"
+    "lost, all others end within --patience with an error that names it.\n"
+    "\n"
+    "Exit status: 0 success; 2 an argument is invalid, ROOT cannot be written, or a peer or a host does\n"
+    "not answer; 130 or 143 after SIGINT or SIGTERM.";
 
 std::atomic<bool> stop_serving{false};
 
@@ -92,34 +109,97 @@ int serve(const CalibrateOptions& options) {
   return served.ok() ? kExitOk : report_unusable(served);
 }
 
+// The tables that one host can measure for all.
+Result<MeasuredNumbers> measure_network_and_processor(const CalibrateOptions& options,
+                                                      const std::string& secret) {
+  note(options.peer.empty() ? "network: measuring the loopback, because --peer is not set"
+                            : "network: measuring the way to " + options.peer);
+  SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network(options.peer, secret));
+  note("measuring processor and memory");
+  for (MeasuredNumber& each : measure_processor()) numbers.push_back(std::move(each));
+  return numbers;
+}
+
+ordered_json numbers_json(const MeasuredNumbers& numbers) {
+  ordered_json out = ordered_json::array();
+  for (const MeasuredNumber& each : numbers) {
+    out.push_back({{"number", each.key},
+                   {"value", each.value},
+                   {"kind", each.is_measured ? "measured" : "assumed"},
+                   {"source", each.how}});
+  }
+  return out;
+}
+
+// Writes the profile to --out, or prints it or its JSON. `fields`: further fields of the JSON.
+Status deliver(const CalibrateOptions& options, const MeasuredNumbers& numbers, const std::string& where,
+               const ordered_json& fields) {
+  const std::string text =
+      profile_file(options.name, fmt::format("Measured on {} at {}, {}", where, options.root, today()),
+                   numbers, fmt::format("shoal calibrate on {}, {}: ", where, today()));
+  if (!options.out.empty()) {
+    SHOAL_RETURN_IF_ERROR(write_text(options.out, text));
+    note("wrote " + options.out);
+  }
+  if (options.json) {
+    ordered_json out = {{"root", options.root}, {"profile_by", host_name()}};
+    out.update(fields);
+    out["numbers"] = numbers_json(numbers);
+    print_json("calibrate", out);
+  } else if (options.out.empty()) {
+    fmt::print("{}", text);
+  }
+  return ok_status();
+}
+
+Status calibrate_here(const CalibrateOptions& options, uint64_t bytes, const std::string& secret) {
+  if (!options.out.empty()) SHOAL_RETURN_IF_ERROR(check_writable(options.out));
+  SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network_and_processor(options, secret));
+  note("measuring storage: " + options.root);
+  SHOAL_ASSIGN_OR_RETURN(const MeasuredNumbers storage, measure_storage(options.root, bytes));
+  numbers.insert(numbers.end(), storage.begin(), storage.end());
+  return deliver(options, numbers, host_name(), ordered_json::object());
+}
+
+Status calibrate_all(const CalibrateOptions& options, uint64_t bytes, const std::string& secret) {
+  MeetingOptions meeting;
+  meeting.root = options.root;
+  meeting.hosts = options.hosts;
+  meeting.bytes = bytes;
+  meeting.patience = std::chrono::seconds(options.patience_s);
+  meeting.name = host_name();
+  meeting.is_stopped = [] { return Interrupts::signal_number() != 0; };
+  meeting.note = note;
+  ProfileWriter writer;
+  writer.check = [&] { return options.out.empty() ? ok_status() : check_writable(options.out); };
+  writer.write = [&](HostsCalibrated& all) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network_and_processor(options, secret));
+    note("measuring the rest of the storage's numbers on this host");
+    SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers storage, measure_storage(all.folder, bytes));
+    for (MeasuredNumber& number : storage) {
+      const auto better = std::find_if(all.numbers.begin(), all.numbers.end(),
+                                       [&](const MeasuredNumber& each) { return each.key == number.key; });
+      numbers.push_back(better == all.numbers.end() ? std::move(number) : *better);
+    }
+    for (const std::string& line : all.report) note(line);
+    return deliver(options, numbers, fmt::format("{} hosts, first {}", options.hosts, host_name()),
+                   all.speeds);
+  };
+  SHOAL_ASSIGN_OR_RETURN(const HostsCalibrated all, calibrate_hosts(meeting, options.seconds, writer));
+  if (all.is_here) return ok_status();
+  note(all.profile_by + " has written the profile, the first host to come");
+  if (options.json) print_json("calibrate", {{"root", options.root}, {"profile_by", all.profile_by}});
+  return ok_status();
+}
+
 Status calibrate(const CalibrateOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const uint64_t bytes, parse_bytes(options.bytes));
   if (::access(options.root.c_str(), W_OK | X_OK) != 0) {
     return Status(Code::not_found, fmt::format("{}: {}", options.root, std::strerror(errno)));
   }
-  if (!options.out.empty()) SHOAL_RETURN_IF_ERROR(check_writable(options.out));
-  note(options.peer.empty() ? "network: measuring the loopback, because --peer is not set"
-                            : "network: measuring the way to " + options.peer);
-  const bool is_alone = options.peer.empty();
   SHOAL_ASSIGN_OR_RETURN(const std::string secret,
-                         secret_for(options, is_alone ? "127.0.0.1:0" : options.peer));
-  SHOAL_ASSIGN_OR_RETURN(MeasuredNumbers numbers, measure_network(options.peer, secret));
-  note("measuring processor and memory");
-  for (MeasuredNumber& each : measure_processor()) numbers.push_back(std::move(each));
-  note("measuring storage: " + options.root);
-  SHOAL_ASSIGN_OR_RETURN(const MeasuredNumbers storage, measure_storage(options.root, bytes));
-  numbers.insert(numbers.end(), storage.begin(), storage.end());
-  const std::string host = host_name();
-  const std::string text =
-      profile_file(options.name, fmt::format("Measured on {} at {}, {}", host, options.root, today()),
-                   numbers, fmt::format("shoal calibrate on {}, {}: ", host, today()));
-  if (options.out.empty()) {
-    fmt::print("{}", text);
-    return ok_status();
-  }
-  SHOAL_RETURN_IF_ERROR(write_text(options.out, text));
-  note("wrote " + options.out);
-  return ok_status();
+                         secret_for(options, options.peer.empty() ? "127.0.0.1:0" : options.peer));
+  return options.hosts > 1 ? calibrate_all(options, bytes, secret) : calibrate_here(options, bytes, secret);
 }
 
 std::string quoted(const std::string& text) {
@@ -169,16 +249,30 @@ void add_calibrate_command(CLI::App& app, Command* chosen) {
   command->add_option("--bytes", options->bytes, "Most bytes to write to the storage")->capture_default_str();
   command->add_option("--name", options->name, "Name of the profile")->capture_default_str();
   command->add_option("--out", options->out, "File for the profile; default: standard output");
+  command->add_option("--hosts", options->hosts, "Measure with so many hosts: start it on each of them")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, kMostMeetingHosts));
+  command
+      ->add_option("--patience", options->patience_s,
+                   "Most seconds for all hosts to come, and without a sign of life of one")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 3600u));
+  command->add_option("--seconds", options->seconds, "With --hosts: time that each measurement counts")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 600.0));
+  command->add_flag("--json", options->json, "One JSON object with all numbers, and with those of each host");
   command->footer(kCalibrateFooter);
   command->callback([options, chosen] {
     *chosen = [options] {
       if (options->serve) return serve(*options);
-      if (options->root.empty()) {
-        return report_unusable(
-            Status(Code::invalid_argument, "--root is missing: name a folder on the storage to measure"));
-      }
-      const Status done = calibrate(*options);
-      return done.ok() ? kExitOk : report_unusable(done);
+      const Interrupts interrupts;
+      const Status done =
+          options->root.empty()
+              ? Status(Code::invalid_argument, "--root is missing: name a folder on the storage to measure")
+              : calibrate(*options);
+      if (done.ok()) return kExitOk;
+      const int status = report_unusable(done);
+      return Interrupts::signal_number() != 0 ? kExitOfASignal + Interrupts::signal_number() : status;
     };
   });
 }

@@ -17,6 +17,7 @@
 #include "base/helper_threads.h"
 #include "base/owned_fd.h"
 #include "cli/calibrate/measure.h"
+#include "cli/interrupt.h"
 #include "shoal/bytes.h"
 #include "shoal/hash.h"
 #include "storage/catalog/catalog.h"
@@ -60,6 +61,11 @@ class Scratch {
   std::string path_;
 };
 
+Status check_signals() {
+  if (Interrupts::signal_number() == 0) return ok_status();
+  return Status(Code::aborted, "stopped by a signal");
+}
+
 Status make_file(const std::string& path) {
   base::OwnedFd file(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
   return file.get() < 0 ? failed(path) : ok_status();
@@ -90,6 +96,7 @@ Result<Times> time_all(size_t count, size_t threads, const std::function<Status(
     for (size_t i; (i = next.fetch_add(1)) < count;) {
       const Clock::time_point one = Clock::now();
       Status status = act(i);
+      if (status.ok()) status = check_signals();
       own.push_back(seconds_since(one));
       if (status.ok() && seconds_since(begun) < kStorageSeconds) continue;
       std::lock_guard lock(mutex);
@@ -120,6 +127,7 @@ Status write_synced(const std::string& path, ByteView block, uint64_t bytes) {
   base::OwnedFd file(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   if (file.get() < 0) return failed(path);
   for (uint64_t done = 0; done < bytes; done += block.size()) {
+    SHOAL_RETURN_IF_ERROR(check_signals());
     SHOAL_RETURN_IF_ERROR(
         write_all(file.get(), block.first(std::min<uint64_t>(block.size(), bytes - done)), path));
   }
