@@ -39,7 +39,7 @@ class EventHeap {
 
   actors::TimeNs now() const { return now_; }
   uint64_t executed() const { return executed_; }
-  bool empty() const { return next_ == buckets_[0].size() && filled_ == 0; }
+  bool empty() const { return next_ == due_.size() && filled_ == 0; }
   // Schedules an action at time `at`, or now if `at` has passed. `action` is called once, without arguments,
   // or destroyed with the heap. `touches`: the memory that the action reads first. The heap prefetches the
   // action and this memory shortly before it runs. If the action has a method fetch(), the heap then calls
@@ -69,11 +69,24 @@ class EventHeap {
     const void* touches;
   };
   struct Item {
-    actors::TimeNs at = 0;
-    Slot* slot = nullptr;
+    actors::TimeNs at;
+    Slot* slot;
+  };
+  // Items in the order of scheduling. A list of chunks takes as much memory as it has items, whereas a vector
+  // would keep its greatest size in each of the buckets that a million items pass through.
+  struct Chunk {
+    static constexpr size_t kItems = 255;
+    Chunk* next;
+    size_t count;
+    Item items[kItems];
+  };
+  struct Bucket {
+    Chunk* first = nullptr;  // stays when the bucket is empty
+    Chunk* last = nullptr;
+    size_t size = 0;
   };
   static constexpr size_t kBlock = 1024;  // slots per block; slots never move
-  // Bucket 0: now; bucket n: bit n - 1 is the highest that differs from now.
+  // Bucket n: bit n - 1 is the highest that differs from now. What is due now is in due_.
   static constexpr size_t kBuckets = 64;
 
   template <class Stored>
@@ -91,17 +104,32 @@ class EventHeap {
   Slot* take_slot();
   void put(const Item& item) {
     const auto bucket = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(item.at ^ now_)));
-    buckets_[bucket].push_back(item);
-    if (bucket != 0) filled_ |= uint64_t{1} << bucket;
+    if (bucket == 0) return due_.push_back(item);
+    Bucket& into = buckets_[bucket];
+    if (into.last == nullptr || into.last->count == Chunk::kItems) add_chunk(into);
+    into.last->items[into.last->count++] = item;
+    ++into.size;
+    filled_ |= uint64_t{1} << bucket;
+  }
+  void add_chunk(Bucket& bucket);
+  void empty_bucket(Bucket& bucket);
+  template <class Each>
+  static void for_each(const Bucket& bucket, Each each) {
+    for (const Chunk* chunk = bucket.first; chunk != nullptr; chunk = chunk->next) {
+      for (size_t i = 0; i < chunk->count; ++i) each(chunk->items[i]);
+    }
   }
   void move_on();
   void fetch_next();
 
   actors::TimeNs now_ = 0;
   uint64_t executed_ = 0;
-  std::array<std::vector<Item>, kBuckets> buckets_;  // each in the order of scheduling
-  size_t next_ = 0;                                  // index in bucket 0; the actions before it have run
-  uint64_t filled_ = 0;                              // a bit per other bucket that is not empty
+  std::vector<Item> due_;                 // in the order of scheduling
+  size_t next_ = 0;                       // index in due_; the actions before it have run
+  std::array<Bucket, kBuckets> buckets_;  // the first is not used
+  uint64_t filled_ = 0;                   // a bit per bucket that is not empty
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  Chunk* free_chunks_ = nullptr;
   std::vector<std::unique_ptr<Slot[]>> blocks_;
   std::vector<Slot*> free_slots_;
 };

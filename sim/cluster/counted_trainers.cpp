@@ -83,6 +83,7 @@ void CountedTrainers::start_with_load(VirtualCluster::ToClient also) {
         if (also) also(client, message);
       },
       [this](actors::ClientId client) { return &trainers_[rank_of(client)]; });
+  std::map<LayoutPtr, std::shared_ptr<const local::LocalMessage>> updates;  // by layout: few for many ranks
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
     if (job_.attach_skew_ns != 0 && !loads_first) {
       const uint64_t most = static_cast<uint64_t>(job_.attach_skew_ns);
@@ -91,8 +92,12 @@ void CountedTrainers::start_with_load(VirtualCluster::ToClient also) {
       continue;
     }
     cluster_.attach(node_of(rank), rank);
-    cluster_.from_client(node_of(rank), cluster_.client(rank),
-                         local::LayoutUpdate{layout_now(rank), job_.options});
+    auto& update = updates[layout_now(rank)];
+    if (update == nullptr) {
+      update =
+          std::make_shared<const local::LocalMessage>(local::LayoutUpdate{layout_now(rank), job_.options});
+    }
+    cluster_.from_client(node_of(rank), cluster_.client(rank), update);
   }
 }
 

@@ -162,11 +162,22 @@ Message VirtualCluster::passed(const Message& message) {
 void VirtualCluster::from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                                  actors::TimeNs takes) {
   if (payload_ != nullptr) message = passed(message);
+  send_from_client(node, client, std::make_shared<const local::LocalMessage>(std::move(message)), takes);
+}
+
+void VirtualCluster::from_client(size_t node, actors::ClientId client,
+                                 std::shared_ptr<const local::LocalMessage> message, actors::TimeNs takes) {
+  if (payload_ != nullptr) return from_client(node, client, local::LocalMessage(*message), takes);
+  send_from_client(node, client, std::move(message), takes);
+}
+
+void VirtualCluster::send_from_client(size_t node, actors::ClientId client,
+                                      std::shared_ptr<const local::LocalMessage> report,
+                                      actors::TimeNs takes) {
   const actors::TimeNs begins_at = takes == 0 ? events_.now() : cores_.end_of(events_.now(), takes);
   events_.schedule(
       begins_at + profile_.cpu.local_latency_ns,
-      [this, node, client,
-       report = std::make_shared<const local::LocalMessage>(std::move(message))]() mutable {
+      [this, node, client, report = std::move(report)]() mutable {
         offer(node, std::nullopt, actors::event::FromClient{client, std::move(report)});
       },
       &nodes_[node]);

@@ -106,6 +106,9 @@ class VirtualCluster {
   // A trainer sends a message to its node. `takes`: time on the trainer's processor before it is sent.
   void from_client(size_t node, actors::ClientId client, local::LocalMessage message,
                    actors::TimeNs takes = 0);
+  // The same, for a message that many trainers send.
+  void from_client(size_t node, actors::ClientId client, std::shared_ptr<const local::LocalMessage> message,
+                   actors::TimeNs takes = 0);
   // The trainer of a rank connects to this node and attaches, by the connection client(rank).
   void attach(size_t node, Rank rank) { attach(node, rank, client(rank)); }
   void attach(size_t node, Rank rank, actors::ClientId client);
@@ -349,6 +352,8 @@ class VirtualCluster {
     input->wire_bytes = wire_bytes;
     add_input(node, input);
   }
+  void send_from_client(size_t node, actors::ClientId client,
+                        std::shared_ptr<const local::LocalMessage> report, actors::TimeNs takes);
   void add_input(size_t node, Input* input);
   Input* take_input(Node& node);  // removes the first input
   void give_back(Input* input);

@@ -116,7 +116,7 @@ TEST(Profiles, AreRefusedByFileLineAndReason) {
 TEST(Scenarios, AreRefusedByFileLineAndReason) {
   auto refusal = [](const std::string& text) { return parse_scenario(text, "s.toml").status().message(); };
   EXPECT_THAT(refusal("ranks = 8\nspeed = 3\n"), HasSubstr("s.toml:2: 'speed' is not known here"));
-  EXPECT_THAT(refusal("ranks = 0\n"), HasSubstr("s.toml:1: ranks = 0: it must lie between 1 and 1048576"));
+  EXPECT_THAT(refusal("ranks = 0\n"), HasSubstr("s.toml:1: ranks = 0: it must lie between 1 and 4194304"));
   EXPECT_THAT(refusal("ranks = 64\nmesh = \"dp=3,tp=8\"\n"),
               HasSubstr("s.toml:2: mesh dp=3,tp=8,pp=1 has 24 ranks, not 64"));
   EXPECT_THAT(refusal("ranks = 64\nmodel = \"gpt2\"\nmesh = \"pp=16\"\n"),
