@@ -185,6 +185,8 @@ bool needs_no_abort(const Scenario& scenario, const actors::Timeouts& timeouts) 
         away_ms += failure.for_ms;
         break;
       case Failure::Kind::reconnects:
+        // A save in parts needs the connection until its bytes are copied.
+        if (scenario.slab_bytes != 0) return false;
         away_ms += failure.for_ms + kReattachedMs;
         break;
       case Failure::Kind::twins:
@@ -292,7 +294,8 @@ actors::TimeNs longest_writing(const StorageCosts& storage, const Scenario& scen
   const auto tail = static_cast<uint64_t>(sigma > kUsualTail ? std::exp(4 * sigma) : 1);
   const uint64_t slowness = std::max<uint64_t>(scenario.stragglers.storage_permille, 1000) * tail;
   const auto single = static_cast<uint64_t>(transfer_ns(bytes, rate));
-  return static_cast<actors::TimeNs>(multiply_divide(single, 2 * kSimulatedSlabs * slowness, 1000));
+  return static_cast<actors::TimeNs>(
+      multiply_divide(single, 2 * uint64_t{scenario.max_in_flight} * slowness, 1000));
 }
 
 // The most bytes that one of the first saves has staged.
@@ -478,6 +481,7 @@ class RunWatch {
         prompt_ns() + skew_ms * actors::kMillisecond + times(looks, profile_.storage.look_ns) + merging();
     facts.save_deadline = (longest_wait_ms(scenario_, profile_, timeouts) + margin_ms) * actors::kMillisecond;
     facts.first_deadline = (timeouts.attempt_deadline_ms + margin_ms) * actors::kMillisecond;
+    facts.max_in_flight = scenario_.max_in_flight;
     facts.needs_no_abort = needs_no_abort(scenario_, timeouts);
     facts.loses_only_trainers = loses_only_trainers(scenario_);
     facts.all_staged = [this, &trainers](uint32_t save) {
@@ -596,7 +600,8 @@ VirtualCluster::Job nodes_of(const Scenario& scenario, uint32_t generation,
           .generation = generation,
           .retention = retention_of(scenario),
           .timeouts = timeouts_of(scenario.timeouts),
-          .root = std::move(root)};
+          .root = std::move(root),
+          .parts_slab_bytes = scenario.parts_slab_bytes()};
 }
 
 // The job that loads, from its start until all ranks have their bytes. It has its own clock.
@@ -727,6 +732,10 @@ Result<CountedTrainers::Job> job_of(const Scenario& scenario, const Model& model
   job.options.unit_bytes = scenario.unit_bytes;
   job.options.dedupe = scenario.mode == SaveMode::rank_local ? Dedupe::none : scenario.dedupe;
   job.saves = scenario.saves;
+  job.max_in_flight = scenario.max_in_flight;
+  job.slab_bytes = scenario.slab_bytes;
+  job.parts_permille = scenario.parts_permille;
+  job.parts_slab_bytes = scenario.parts_slab_bytes();
   job.interval_ns = static_cast<actors::TimeNs>(scenario.interval_ms) * actors::kMillisecond;
   job.skew_ns =
       static_cast<actors::TimeNs>(scenario.arrival_skew_ms * 1000 + scenario.arrival_skew_us) * 1000;

@@ -392,6 +392,18 @@ void add_load_options(CLI::App* command, const std::shared_ptr<SimOptions>& opti
   value("--readers", "readers", "N", "Jobs that only read the root while the job saves (0)");
 }
 
+// The slabs of ranks.
+void add_slab_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
+  const auto value = value_options(command, options);
+  value("--max-in-flight", "max_in_flight", "N",
+        fmt::format("Saves of a rank that may be in flight; one more waits ({})", sim::kDefaultSavesInFlight)
+            .c_str());
+  value("--slab-bytes", "slab_bytes", "BYTES",
+        "Memory that a rank has for a save: it stages one with more bytes in parts; 0: enough for all (0)");
+  value("--parts-permille", "parts_permille", "N",
+        "Of such saves, thousandths that are staged in parts, drawn for each rank and save (1000)");
+}
+
 // What is simulated: the keys of a scenario file.
 void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& options) {
   const auto value = value_options(command, options);
@@ -447,6 +459,7 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
   value("--arrival-skew-ms", "arrival_skew_ms", "MS",
         "Largest random delay with which a rank calls save, in milliseconds (0)");
   value("--arrival-skew-us", "arrival_skew_us", "US", "Added to --arrival-skew-ms, in microseconds (0)");
+  add_slab_options(command, options);
   value("--stragglers", "stragglers", "FRACTION:FACTOR",
         "Slow hosts: 0.01:3 makes one host in a hundred, drawn from the seed, three times as slow (none)");
   value(

@@ -20,6 +20,10 @@ inline int64_t times(uint64_t count, int64_t each_ns) {
   return static_cast<int64_t>(count) * each_ns;
 }
 
+inline int64_t nanoseconds(uint64_t ms) {
+  return static_cast<int64_t>(ms) * 1'000'000;
+}
+
 // The transfer time of `bytes` at a rate. A rate of 0 means unlimited and takes 0 ns.
 inline int64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s) {
   return bytes_per_s == 0 ? 0 : static_cast<int64_t>(multiply_divide(bytes, kNsPerSecond, bytes_per_s));

@@ -27,7 +27,8 @@ enum class Stream : uint8_t {
   reads = 9,
   life_failures = 10,
   life_costs = 11,
-  readers = 12
+  readers = 12,
+  staging = 13
 };
 inline uint64_t stream_seed(uint64_t seed, Stream stream) {
   return mix64(seed + static_cast<uint64_t>(stream));

@@ -60,6 +60,9 @@ SimulationReport shrink(SimulationReport report, const RunScenario& run) {
   drop(&Scenario::keep_every, run, report);
   drop(&Scenario::node_start, run, report);
   drop(&Scenario::close_when, run, report);
+  drop(&Scenario::max_in_flight, run, report);
+  drop(&Scenario::parts_permille, run, report);
+  drop(&Scenario::slab_bytes, run, report);
   drop(&Scenario::has_planners, run, report);
   drop(&Scenario::reads, run, report);
   while (report.scenario.saves > 1) {

@@ -106,6 +106,16 @@ Scenario draw_job(uint64_t seed, SaveMode mode, Random& random) {
   return job;
 }
 
+// How many saves of a rank may be in flight, and whether ranks stage in parts: one part a file, except of
+// tiny-blocks. Drawn apart, so that the rest of a job does not depend on it.
+void draw_staging(uint64_t seed, Scenario* job) {
+  Random random(stream_seed(seed, Stream::staging));
+  if (random.below(3) == 0) job->max_in_flight = one_of(std::array{1u, 3u, 4u}, random);
+  if (random.below(job->model == "tiny-blocks" ? 2 : 6) != 0) return;
+  job->slab_bytes = one_of(std::array<uint64_t, 4>{1, 1, 4096, 16'384}, random);
+  job->parts_permille = one_of(std::array{1000u, 1000u, 500u}, random);
+}
+
 // Which kinds the failures of one job are of, besides restarts of the job.
 enum class Theme : uint8_t {
   all,       // any
@@ -209,6 +219,7 @@ Result<Scenario> draw_plain_case(uint64_t seed, SaveMode mode, const SwarmLimits
                                  const ProfileByName& profiles, AimCounts* counts) {
   Random random(stream_seed(seed, Stream::swarm));
   Scenario job = draw_job(seed, mode, random);
+  draw_staging(seed, &job);
   const auto failures = static_cast<uint32_t>(random.below(limits.most_failures + 1));
   Theme theme = one_of(std::array{Theme::all, Theme::all, Theme::all, Theme::some, Theme::some,
                                   Theme::harmless, Theme::harmless, Theme::damage},

@@ -43,6 +43,7 @@ void VirtualCluster::kill(size_t dead) {
   Node& node = nodes_[dead];
   if (!node.alive) return;
   node.alive = false;
+  if (part_writes_) part_writes_->process_ended(dead);
   while (!node.inputs.empty()) give_back(take_input(node));
   relays_.kill(dead);
   node.silent_since = events_.now();
@@ -171,7 +172,9 @@ void VirtualCluster::lose_connection(size_t node, actors::ClientId client, actor
                                      bool process_lives) {
   const actors::event::ClientLost lost{client, process_lives};
   const auto lose = [this, life = life_of(node), lost] {
-    if (lives(life)) offer(static_cast<uint32_t>(life), std::nullopt, lost);
+    if (!lives(life)) return;
+    if (part_writes_) part_writes_->client_lost(static_cast<uint32_t>(life), lost.client);
+    offer(static_cast<uint32_t>(life), std::nullopt, lost);
   };
   events_.schedule(events_.now() + profile_.cpu.local_latency_ns + later, lose);
 }

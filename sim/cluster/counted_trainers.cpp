@@ -139,7 +139,7 @@ void CountedTrainers::call_save(Rank rank) {
   trainer.called = trainer.save;
   if (has_changed) change_layout(rank);
   times_[trainer.save - 1].called[rank] = events_.now();
-  trainer.waits_for_slab = trainer.slabs_in_use == kSimulatedSlabs;
+  trainer.waits_for_slab = trainer.slabs_in_use == job_.max_in_flight;
   if (!trainer.waits_for_slab) ask_or_stage(rank);
 }
 
@@ -225,8 +225,7 @@ void CountedTrainers::on_gathering(Rank rank, const local::PlanGathering& receiv
 
 void CountedTrainers::stage(Rank rank, const Assignment& assignment, actors::TimeNs planning) {
   times_[trainers_[rank].save - 1].bytes_staged += assignment.bytes;
-  actors::TimeNs copying = transfer_ns(assignment.bytes, costs_.copy_bytes_per_s);
-  if (!job_.copy_permille.empty()) copying = copying * job_.copy_permille[node_of(rank)] / 1000;
+  const actors::TimeNs copying = is_in_parts(rank, assignment) ? 0 : copy_time(rank, assignment.bytes);
   const actors::TimeNs calling =
       costs_.call_ns + static_cast<actors::TimeNs>(assignment.pieces.size()) * costs_.item_ns;
   events_.schedule(
@@ -234,23 +233,68 @@ void CountedTrainers::stage(Rank rank, const Assignment& assignment, actors::Tim
       [this, rank, assignment] { staged(rank, assignment); }, &trainers_[rank]);
 }
 
-// The bytes are in the slab: sends Staged to the node, and lets the trainer go on.
+bool CountedTrainers::is_in_parts(Rank rank, const Assignment& assignment) const {
+  if (job_.slab_bytes == 0 || assignment.bytes <= job_.slab_bytes) return false;
+  const uint64_t drawn =
+      mix64(stream_seed(job_.seed, Stream::staging) ^ (uint64_t{trainers_[rank].save} << 32 | rank));
+  return drawn % kPermille < job_.parts_permille;
+}
+
+actors::TimeNs CountedTrainers::copy_time(Rank rank, uint64_t bytes) const {
+  const actors::TimeNs copying = transfer_ns(bytes, costs_.copy_bytes_per_s);
+  return job_.copy_permille.empty() ? copying : copying * job_.copy_permille[node_of(rank)] / 1000;
+}
+
+// The bytes are in the slab, or are copied in parts from now on: sends Staged to the node. Unless it copies
+// parts, the trainer goes on.
 void CountedTrainers::staged(Rank rank, const Assignment& planned) {
   Trainer& trainer = trainers_[rank];
   if (!trainer.alive) return;
+  Offer offer{planned, free_slab(trainer), is_in_parts(rank, planned)};
+  offer.assignment.replicas = digest_replicas(rank, trainer.save);
+  trainer.staged.push_back({offer.slab, trainer.save});
+  if (job_.keeps_offers) trainer.undecided[trainer.save] = offer;
+  if (offer.in_parts) trainer.in_parts = InParts{offer.slab};
+  send_staged(rank, trainer.save, offer, false);
+  if (offer.in_parts) return;
   ++times_[trainer.save - 1].ranks_staged;
-  Assignment assignment = planned;
-  assignment.replicas = digest_replicas(rank, trainer.save);
-  const uint32_t slab = ++trainer.last_slab;
-  if (job_.keeps_offers) {
-    trainer.undecided[trainer.save] = Offer{assignment, slab};
-    trainer.at_node.push_back(slab);
+  let_continue(rank);
+}
+
+uint32_t CountedTrainers::free_slab(const Trainer& trainer) {
+  uint32_t slab = 0;
+  while (std::ranges::find(trainer.staged, slab, &UsedSlab::slab) != trainer.staged.end()) ++slab;
+  return slab;
+}
+
+// As a client does (client/session/staging.cpp): it copies for the node that requests, as long as its call of
+// save waits.
+void CountedTrainers::on_part_request(Rank rank, const local::PartRequest& wanted) {
+  Trainer& trainer = trainers_[rank];
+  if (!trainer.in_parts || trainer.save != wanted.step || trainer.in_parts->slab != wanted.slab_id) {
+    const Status why(Code::aborted, "the trainer has given up this save");
+    return answer_part(rank, {wanted.slab_id, wanted.number, why});
   }
-  if (job_.payload != nullptr) {
-    job_.payload->stage(client_of(rank), slab, {job_.generation, trainer.save, 1},
-                        layout_in(rank, trainer.save), rank, assignment.pieces);
-  }
-  send_staged(rank, trainer.save, assignment, slab, false);
+  uint64_t bytes = 0;
+  for (const local::PartRange& range : wanted.ranges) bytes += range.bytes;
+  actors::TimeNs& until = trainer.in_parts->copies_until;
+  until = cluster_.cores().end_of(std::max(events_.now(), until), copy_time(rank, bytes));
+  events_.schedule(
+      until,
+      [this, rank, slab = wanted.slab_id, number = wanted.number, client = cluster_.client(rank)] {
+        if (trainers_[rank].alive && cluster_.client(rank) == client) answer_part(rank, {slab, number, {}});
+      },
+      &trainer);
+}
+
+void CountedTrainers::answer_part(Rank rank, local::PartStaged answer) {
+  if (!trainers_[rank].is_attached) return;
+  cluster_.from_client(node_of(rank), cluster_.client(rank), std::move(answer));
+}
+
+// Its call of save returns.
+void CountedTrainers::end_parts(Rank rank) {
+  trainers_[rank].in_parts.reset();
   let_continue(rank);
 }
 
@@ -264,16 +308,21 @@ plan::ReplicaDigestsPtr CountedTrainers::digest_replicas(Rank rank, uint32_t sav
   return digested.digests;
 }
 
-void CountedTrainers::send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab,
-                                  bool again) {
+void CountedTrainers::send_staged(Rank rank, uint32_t save, const Offer& offer, bool again) {
+  const Assignment& assignment = offer.assignment;
+  if (job_.payload != nullptr) {
+    job_.payload->stage(cluster_.client(rank), offer.slab, {job_.generation, save, 1}, layout_in(rank, save),
+                        rank, assignment.pieces, offer.in_parts ? job_.parts_slab_bytes : 0);
+  }
   local::Staged received;
   received.step = save;
   received.attempt = 1;
   received.layout_id = layout_in(rank, save)->id();
   received.roster_id = assignment.roster_id;
   received.plan_id = assignment.plan_id;
-  received.slab_id = slab;
+  received.slab_id = offer.slab;
   received.again = again;
+  received.in_parts = offer.in_parts;
   received.pieces = assignment.pieces;
   received.replicas = assignment.replicas;
   notify_node(rank, save, std::move(received));
@@ -483,7 +532,7 @@ void CountedTrainers::attach_again(Rank rank) {
       const Status why(Code::aborted, "a node that has since ended dropped what this rank had staged");
       cluster_.from_client(node, cluster_.client(rank), local::NotStaged{save, 1, why});
     } else {
-      send_staged(rank, save, offer.assignment, offer.slab, true);
+      send_staged(rank, save, offer, true);
     }
   }
   if (std::exchange(trainer.calls_later, false)) call_save(rank);
@@ -545,11 +594,12 @@ void CountedTrainers::listen(actors::ClientId client, const local::LocalMessage&
           [&](const local::SlabFree& free) { on_slab_free(rank, free); },
           [&](const local::Decided& decided) { on_decided(rank, decided); },
           [&](const local::PlanGathering& gathering) { on_gathering(rank, gathering); },
+          [&](const local::PartRequest& part) { on_part_request(rank, part); },
           [&](const base::OneOf<local::Failed, local::Refused> auto& failed) { failure_ = failed.why; },
           // These trainers only save, from slabs that need no grant.
           [](const base::OneOf<local::Attached, local::Found, local::Loaded, local::LoadDone, local::Pong,
                                local::StatusReport, local::JobStatusReport, local::FilesToRead,
-                               local::StagingGranted, local::GiveBack, local::PartRequest, local::Listing,
+                               local::StagingGranted, local::GiveBack, local::Listing,
                                local::StillWriting> auto&) {},
           [](const local::OnlyFromClient auto&) {}},
       message);
@@ -568,22 +618,36 @@ void CountedTrainers::on_roster(Rank rank, const local::RosterUpdate& roster) {
 
 void CountedTrainers::on_slab_free(Rank rank, const local::SlabFree& free) {
   Trainer& trainer = trainers_[rank];
-  auto offer = trainer.undecided.find(static_cast<uint32_t>(free.step));
+  const auto save = static_cast<uint32_t>(free.step);
+  auto offer = trainer.undecided.find(save);
   if (offer != trainer.undecided.end()) {
     if (std::exchange(offer->second.is_freed, true)) return;  // an earlier process has freed it
     offer->second.durable = free.durable;
   }
-  if (job_.keeps_offers && std::erase(trainer.at_node, free.slab_id) == 0) return;  // it was dropped
+  const auto used = std::ranges::find(trainer.staged, free.slab_id, &UsedSlab::slab);
+  if (used == trainer.staged.end()) return;  // it was dropped
+  if (used->save != save) {
+    failure_ = Status(Code::internal, fmt::format("rank {}: its node frees slab {} of save {}, which holds "
+                                                  "save {}",
+                                                  rank, free.slab_id, save, used->save));
+    return;
+  }
+  trainer.staged.erase(used);
   ++milestones_;
-  TrainerTimings& times = times_[free.step - 1];
+  TrainerTimings& times = times_[save - 1];
   if (free.durable) times.written[rank] = events_.now() - times.called[rank];
-  slab_is_free(rank, free.slab_id, true);
+  slab_is_free(rank, {free.slab_id, save}, true);
+  if (trainer.save != save || !trainer.in_parts) return;
+  if (free.durable) ++times.ranks_staged;
+  end_parts(rank);
 }
 
-void CountedTrainers::slab_is_free(Rank rank, uint32_t slab, bool is_freed) {
+void CountedTrainers::slab_is_free(Rank rank, UsedSlab slab, bool is_freed) {
   Trainer& trainer = trainers_[rank];
   --trainer.slabs_in_use;
-  if (job_.payload != nullptr && is_freed) job_.payload->free(client_of(rank), slab);
+  if (job_.payload != nullptr && is_freed) {
+    job_.payload->free(rank, slab.slab, {job_.generation, slab.save, 1});
+  }
   if (slab_freed_) slab_freed_(rank, trainer.slabs_in_use);
   if (std::exchange(trainer.waits_for_slab, false)) ask_or_stage(rank);
   close_if_written(rank);
@@ -592,15 +656,14 @@ void CountedTrainers::slab_is_free(Rank rank, uint32_t slab, bool is_freed) {
 // No node reports on them any more. A live client replaces these slabs (client/session/link.cpp).
 void CountedTrainers::drop_decided_slabs(Rank rank) {
   Trainer& trainer = trainers_[rank];
-  std::vector<uint32_t> dropped;
-  std::erase_if(trainer.at_node, [&](uint32_t slab) {
-    const bool is_offered =
-        std::any_of(trainer.undecided.begin(), trainer.undecided.end(),
-                    [&](const auto& each) { return each.second.slab == slab && !each.second.is_freed; });
-    if (!is_offered) dropped.push_back(slab);
+  std::vector<UsedSlab> dropped;
+  std::erase_if(trainer.staged, [&](const UsedSlab& used) {
+    const auto offer = trainer.undecided.find(used.save);
+    const bool is_offered = offer != trainer.undecided.end() && !offer->second.is_freed;
+    if (!is_offered) dropped.push_back(used);
     return !is_offered;
   });
-  for (uint32_t slab : dropped) slab_is_free(rank, slab, false);
+  for (const UsedSlab& used : dropped) slab_is_free(rank, used, false);
 }
 
 void CountedTrainers::give_up(size_t node) {
@@ -611,6 +674,7 @@ void CountedTrainers::give_up(size_t node) {
     for (const auto& [save, offer] : trainer.undecided) waits.push_back(save);
     const bool is_in_call = trainer.asks || trainer.waits_for_slab;
     if (is_in_call) waits.push_back(trainer.save);
+    const uint32_t in_parts = trainer.in_parts ? trainer.save : 0;
     for (uint32_t save : waits) {
       const bool is_notified = times_[save - 1].committed[rank] >= 0;
       if (is_notified || events_.now() - times_[save - 1].called[rank] < kAttachTimeoutNs) continue;
@@ -621,9 +685,21 @@ void CountedTrainers::give_up(size_t node) {
         never.was_never_staged = true;
         trainer.undecided[save] = std::move(never);
       }
+      if (save == in_parts) give_up_parts(rank);
       receive(rank, {save, 1, Status(Code::unavailable, "no node serves this host"), {}});
     }
   }
+}
+
+// The next node gets NotStaged, because the trainer copies no further part (Session::end_parts).
+void CountedTrainers::give_up_parts(Rank rank) {
+  Trainer& trainer = trainers_[rank];
+  const UsedSlab slab{trainer.in_parts->slab, trainer.save};
+  Offer& offer = trainer.undecided[trainer.save];
+  offer.is_freed = true;
+  offer.was_never_staged = true;
+  std::erase_if(trainer.staged, [&](const UsedSlab& used) { return used.slab == slab.slab; });
+  slab_is_free(rank, slab, false);
 }
 
 void CountedTrainers::on_decided(Rank rank, const local::Decided& decided) {
@@ -648,7 +724,9 @@ void CountedTrainers::receive(Rank rank, const local::Decided& decided, bool is_
     times.cause = decided.outcome.message();
   }
   if (trainer.save != save) return;
-  if (std::exchange(trainer.waits_for_slab, false)) {
+  if (trainer.in_parts) {
+    end_parts(rank);
+  } else if (std::exchange(trainer.waits_for_slab, false)) {
     let_continue(rank);
   } else if (std::exchange(trainer.asks, false)) {  // the save is decided, so no plan will follow
     --trainer.slabs_in_use;

@@ -2,8 +2,11 @@
 // stages its assignment at every save. plan_save determines it; the simulation counts its bytes.
 //
 // The ranks train in step. The next save begins `interval` after the last rank returned from the previous
-// one, and each rank calls save up to `skew` later. A rank has two slabs. A save that finds both in use
-// waits, as it does in a real client.
+// one, and each rank calls save up to `skew` later. A rank has as many slabs as saves may be in flight, and
+// uses the first free one. A save that finds all in use waits, as it does in a real client.
+//
+// A save that has more bytes than a slab is staged in parts: the trainer copies what its node requests, and
+// save returns when everything is durable (docs/reference/client-node.md, "In parts").
 #pragma once
 
 #include <cstdint>
@@ -19,10 +22,10 @@
 #include "sim/basics/random.h"
 #include "sim/cluster/replica_memory.h"
 #include "sim/cluster/virtual_cluster.h"
+#include "sim/jobs/scenario.h"
 
 namespace shoal::sim {
 
-inline constexpr uint32_t kSimulatedSlabs = 2;
 inline constexpr actors::TimeNs kAttachTimeoutNs =
     30'000 * actors::kMillisecond;  // CheckpointerOptions::attach_timeout
 // Per rank: save() returned; its bytes are durable; it received the decision.
@@ -53,6 +56,10 @@ class CountedTrainers {
     SaveOptions options;
     uint32_t generation = kSimulatedGeneration;
     uint32_t saves = 1;
+    uint32_t max_in_flight = kDefaultSavesInFlight;  // the slabs of a rank
+    uint64_t slab_bytes = 0;         // a rank stages a save with more bytes in parts; 0: no rank does
+    uint32_t parts_permille = 1000;  // of such saves; the others are staged whole nevertheless
+    uint64_t parts_slab_bytes = 0;   // of the slab through which parts pass
     // Training time before each save. In mode collective-free, unless keeps_offers, the first save also waits
     // until all ranks know a roster.
     actors::TimeNs interval_ns = 0;
@@ -158,10 +165,20 @@ class CountedTrainers {
   struct Offer {  // what a client remembers of an undecided save
     Assignment assignment;
     uint32_t slab = 0;
+    bool in_parts = false;
     bool is_freed = false;
     // What the slab became, as the node reported it; none: dropped.
     std::optional<local::DurableAssignment> durable;
-    bool was_never_staged = false;  // its call of save failed, because no node served this host
+    // Its call of save failed, or ended before all parts were copied, because no node served this host.
+    bool was_never_staged = false;
+  };
+  struct InParts {  // a save that a trainer stages in parts, from Staged until save() returns
+    uint32_t slab = 0;
+    actors::TimeNs copies_until = 0;  // it copies one part after the other
+  };
+  struct UsedSlab {
+    uint32_t slab = 0;
+    uint32_t save = 0;
   };
   struct Trainer {
     std::optional<Assignment> assignment;  // under the newest plan that the rank knows
@@ -180,11 +197,11 @@ class CountedTrainers {
     uint32_t returns = 0;                 // how often it had to find another process
     actors::TimeNs reopens_after = 0;     // it closes its Checkpointer soon, and opens another one then
     base::FlatMap<uint32_t, Offer> undecided;  // by save; empty unless keeps_offers
-    std::vector<uint32_t> at_node;             // slabs that it has staged and no node freed; likewise
-    uint32_t last_slab = 0;
-    uint32_t let_continue_after = 0;  // the newest save that returned
-    uint32_t called = 1;              // the newest save that it called; at first the one that comes
-    uint32_t decided = 0;             // number of saves whose decision it received
+    std::vector<UsedSlab> staged;              // slabs that it has staged and no node freed
+    std::optional<InParts> in_parts;           // of the save that it is in
+    uint32_t let_continue_after = 0;           // the newest save that returned
+    uint32_t called = 1;                       // the newest save that it called; at first the one that comes
+    uint32_t decided = 0;                      // number of saves whose decision it received
     bool alive = true;
     bool has_closed = false;  // in the end of the job
   };
@@ -202,10 +219,17 @@ class CountedTrainers {
   void offer_plan(Rank rank);
   void notify_node(Rank rank, uint32_t save, local::LocalMessage message, actors::TimeNs takes = 0);
   plan::ReplicaDigestsPtr digest_replicas(Rank rank, uint32_t save);
-  void send_staged(Rank rank, uint32_t save, const Assignment& assignment, uint32_t slab, bool again);
+  void send_staged(Rank rank, uint32_t save, const Offer& offer, bool again);
+  static uint32_t free_slab(const Trainer& trainer);
   void drop_decided_slabs(Rank rank);
   // `is_freed`: by the node. Else it may still read the slab, which the client has replaced by another one.
-  void slab_is_free(Rank rank, uint32_t slab, bool is_freed);
+  void slab_is_free(Rank rank, UsedSlab slab, bool is_freed);
+  void on_part_request(Rank rank, const local::PartRequest& wanted);
+  void answer_part(Rank rank, local::PartStaged answer);
+  void end_parts(Rank rank);
+  void give_up_parts(Rank rank);
+  bool is_in_parts(Rank rank, const Assignment& assignment) const;  // the save that the rank is in
+  actors::TimeNs copy_time(Rank rank, uint64_t bytes) const;
   void let_continue(Rank rank);
   void go_on();  // if every living rank has returned from the save
   void forget_rank(Rank rank);

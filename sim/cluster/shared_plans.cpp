@@ -147,6 +147,11 @@ Result<std::vector<actors::operation::WriteShard>> SharedPlans::writes(const Lay
   for (actors::operation::WriteShard& write : out) {
     write.key = key;
     write.rank = plan.rank;
+    write.in_parts = staged.in_parts;
+    if (!staged.in_parts) continue;
+    std::vector<actors::SlabRange> data = write.data.vector();
+    for (actors::SlabRange& range : data) range.client = client, range.slab_id = staged.slab_id;
+    write.data = std::move(data);
   }
   return out;
 }

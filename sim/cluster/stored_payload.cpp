@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/executor/operation_runner.h"
+#include "actors/node/clients/staged_parts.h"
 #include "actors/operation_traits.h"
 #include "base/visit.h"
 #include "shoal/dtype.h"
@@ -107,25 +108,40 @@ void fill_with_known_bytes(uint64_t state, std::string_view fqn, const Dims& sha
   }
 }
 
-// The staged bytes by rank and slab, computed when they are read. A slab outlives the connection of its
-// client. It keeps the slab that was computed last, because the files of a rank are written one after the
+// The staged bytes by connection and slab, computed when they are read. A slab outlives the connection of its
+// client. It keeps the save that was computed last, because the files of a rank are written one after the
 // other. It also has the window of each client that loads.
+//
+// A save in parts has a slab that holds some of its bytes. Its trainer copies when the writer waits for
+// a part; until then the place has other bytes. Requests and answers pass through the node's
+// StagedParts.
 class StoredPayload::StagedSlabs final : public actors::Slabs {
  public:
   struct Staged {
-    uint64_t state = 0;
+    AttemptKey key;
     LayoutPtr layout;
     Rank rank = 0;
     SharedVector<local::StagedPiece> pieces;
+    uint64_t parts_slab_bytes = 0;
   };
 
   void stage(actors::ClientId client, uint32_t slab_id, Staged staged) {
-    staged_[{rank_of(client), slab_id}] = std::move(staged);
+    const Place place{rank_of(client), slab_id, client};
+    staged_[place] = std::move(staged);
+    if (made_of_ == place) made_.reset();
   }
-  void free(actors::ClientId client, uint32_t slab_id) {
-    staged_.erase({rank_of(client), slab_id});
-    if (made_of_ == std::pair(rank_of(client), slab_id)) made_.reset();
+  void free(Rank rank, uint32_t slab_id, const AttemptKey& key) {
+    const auto end = staged_.lower_bound({rank, slab_id + 1, 0});
+    for (auto each = staged_.lower_bound({rank, slab_id, 0}); each != end;) {
+      if (each->second.key != key) {
+        ++each;
+        continue;
+      }
+      if (made_of_ == each->first) made_.reset();
+      each = staged_.erase(each);
+    }
   }
+  void parts_copied(PartsCopied copied) { copied_ = std::move(copied); }
   void clear() {
     staged_.clear();
     made_.reset();
@@ -146,46 +162,149 @@ class StoredPayload::StagedSlabs final : public actors::Slabs {
       }
       return View{window->second, *window->second};
     }
-    const std::pair slab(rank_of(client), slab_id);
-    if (!made_ || made_of_ != slab) {
-      auto found = staged_.find(slab);
-      if (found == staged_.end()) {
-        return Status(Code::not_found, fmt::format("client {} has no slab {}", client, slab_id));
-      }
-      made_ = make(found->second);
-      made_of_ = slab;
+    const auto found = staged_.find({rank_of(client), slab_id, client});
+    if (found == staged_.end()) {
+      return Status(Code::not_found, fmt::format("client {} has no slab {}", client, slab_id));
     }
+    if (found->second.parts_slab_bytes != 0) {
+      if (!parts_slab_ || parts_slab_->size() != found->second.parts_slab_bytes) {
+        parts_slab_ = std::make_shared<Bytes>(found->second.parts_slab_bytes);
+      }
+      return View{parts_slab_, *parts_slab_};
+    }
+    make(found->first, found->second);
     return View{made_, *made_};
+  }
+
+  Result<std::unique_ptr<actors::PartSource>> parts_of(actors::ClientId client, uint32_t slab_id,
+                                                       const AttemptKey& key) override {
+    const auto found = staged_.find({rank_of(client), slab_id, client});
+    if (!copied_ || found == staged_.end() || found->second.parts_slab_bytes == 0) {
+      return Status(Code::not_found, fmt::format("client {} stages nothing in parts", client));
+    }
+    requested_.clear();
+    parts_.client_attached(client);
+    SHOAL_ASSIGN_OR_RETURN(auto source, parts_.open(client, slab_id, key));
+    return std::unique_ptr<actors::PartSource>(
+        std::make_unique<CopiedParts>(*this, client, found, *std::exchange(copied_, {}), std::move(source)));
   }
 
   Status release(actors::ClientId, uint32_t) override { return ok_status(); }
 
  private:
-  static std::shared_ptr<Bytes> make(const Staged& staged) {
+  using Place = std::tuple<Rank, uint32_t, actors::ClientId>;
+  using StagedAt = std::map<Place, Staged>::const_iterator;
+
+  // The trainer's end of a write in parts, which copies what PartsCopied says.
+  class CopiedParts final : public actors::PartSource {
+   public:
+    CopiedParts(StagedSlabs& slabs, actors::ClientId client, StagedAt staged, PartsCopied copied,
+                std::unique_ptr<actors::PartSource> node)
+        : slabs_(slabs),
+          client_(client),
+          staged_(staged),
+          copied_(std::move(copied)),
+          node_(std::move(node)) {}
+
+    uint64_t ask(std::vector<local::PartRange> ranges) override {
+      for (const local::PartRange& range : ranges) {
+        if (!fits(range)) continue;
+        const MutableByteView place = MutableByteView(*slabs_.parts_slab_);
+        std::ranges::fill(place.subspan(range.slab_offset, range.bytes), kNotCopied);
+      }
+      return node_->ask(std::move(ranges));
+    }
+
+    // The trainer has copied this part, and a fast one also those that are requested after it.
+    Status wait(uint64_t number) override {
+      const bool is_fast = (staged_->second.key.step + staged_->second.rank) % 2 == 0;
+      for (auto next = slabs_.requested_.begin(); next != slabs_.requested_.end() && copies_ < copied_.copied;
+           next = slabs_.requested_.erase(next)) {
+        if (next->first > number && !is_fast) break;
+        ++copies_;
+        slabs_.parts_.answered(client_, {next->second.slab_id, next->first, copy(next->second)});
+      }
+      if (const auto refused = slabs_.requested_.find(number); refused != slabs_.requested_.end()) {
+        if (copied_.end == PartsCopied::End::refused) {
+          slabs_.parts_.answered(client_, {refused->second.slab_id, number, copied_.why});
+        } else if (copied_.end == PartsCopied::End::gone) {
+          slabs_.parts_.client_lost(client_);
+        }
+      }
+      return node_->wait(number);
+    }
+
+   private:
+    static constexpr std::byte kNotCopied{0xa5};
+
+    bool fits(const local::PartRange& range) const {
+      const uint64_t slab = slabs_.parts_slab_->size();
+      return range.slab_offset <= slab && range.bytes <= slab - range.slab_offset;
+    }
+    // As a client does (client/session/staging.cpp).
+    Status copy(const local::PartRequest& wanted) {
+      const AttemptKey& key = staged_->second.key;
+      if (wanted.step != key.step || wanted.attempt != key.attempt) {
+        return Status(Code::aborted, "the trainer has given up this save");
+      }
+      slabs_.make(staged_->first, staged_->second);
+      for (const local::PartRange& range : wanted.ranges) {
+        const uint64_t all = slabs_.made_->size();
+        if (!fits(range) || range.from > all || range.bytes > all - range.from) {
+          return Status(Code::invalid_argument, "a part lies outside of the save");
+        }
+        const ByteView from = ByteView(*slabs_.made_).subspan(range.from, range.bytes);
+        std::ranges::copy(from, slabs_.parts_slab_->begin() + static_cast<ptrdiff_t>(range.slab_offset));
+      }
+      return ok_status();
+    }
+
+    StagedSlabs& slabs_;
+    const actors::ClientId client_;
+    const StagedAt staged_;
+    const PartsCopied copied_;
+    const std::unique_ptr<actors::PartSource> node_;
+    uint64_t copies_ = 0;
+  };
+
+  // Computes the staged bytes, as a slab that holds all of them.
+  void make(const Place& place, const Staged& staged) {
+    if (made_ && made_of_ == place) return;
     uint64_t bytes = 0;
     for (const local::StagedPiece& piece : staged.pieces) {
       bytes = std::max(bytes, piece.slab_offset + piece.bytes);
     }
-    auto slab = std::make_shared<Bytes>(bytes);
+    made_ = std::make_shared<Bytes>(bytes);
+    made_of_ = place;
+    const uint64_t state = state_of(staged.key);
     for (const local::StagedPiece& piece : staged.pieces) {
       const LayoutEntry& entry = staged.layout->entries()[piece.entry];
-      const MutableByteView out = MutableByteView(*slab).subspan(piece.slab_offset, piece.bytes);
+      const MutableByteView out = MutableByteView(*made_).subspan(piece.slab_offset, piece.bytes);
       const std::string fqn = value_fqn(entry, staged.rank);
       if (entry.kind == LayoutEntry::Kind::object) {
-        fill_with_known_bytes(staged.state, fqn, {piece.bytes}, Box{{0}, {piece.bytes}}, 1, 0, out);
+        fill_with_known_bytes(state, fqn, {piece.bytes}, Box{{0}, {piece.bytes}}, 1, 0, out);
         continue;
       }
       const std::vector<Box> boxes = staged.layout->shards_of(entry, staged.rank).boxes;
-      fill_with_known_bytes(staged.state, fqn, entry.shape, boxes.at(piece.local_box),
+      fill_with_known_bytes(state, fqn, entry.shape, boxes.at(piece.local_box),
                             dtype_bytes(entry.dtype).value(), piece.local_offset, out);
     }
-    return slab;
   }
 
-  std::map<std::pair<Rank, uint32_t>, Staged> staged_;
+  std::map<Place, Staged> staged_;
   std::map<actors::ClientId, std::shared_ptr<Bytes>> windows_;
   std::shared_ptr<Bytes> made_;
-  std::pair<Rank, uint32_t> made_of_;
+  Place made_of_;
+  std::optional<PartsCopied> copied_;  // of the write that follows
+  std::shared_ptr<Bytes> parts_slab_;
+  std::map<uint64_t, local::PartRequest> requested_;  // by number
+  // Answers are there before the writer waits, or never come.
+  actors::StagedParts parts_{
+      [this](actors::ClientId, const std::shared_ptr<const local::LocalMessage>& sent) {
+        const auto& wanted = std::get<local::PartRequest>(*sent);
+        requested_[wanted.number] = wanted;
+      },
+      std::chrono::milliseconds(0)};
 };
 
 StoredPayload::StoredPayload()
@@ -307,12 +426,16 @@ bool StoredPayload::may_differ(const actors::Operation& operation) const {
 }
 
 void StoredPayload::stage(actors::ClientId client, uint32_t slab_id, const AttemptKey& key, LayoutPtr layout,
-                          Rank rank, SharedVector<local::StagedPiece> pieces) {
-  slabs_->stage(client, slab_id, {state_of(key), std::move(layout), rank, std::move(pieces)});
+                          Rank rank, SharedVector<local::StagedPiece> pieces, uint64_t parts_slab_bytes) {
+  slabs_->stage(client, slab_id, {key, std::move(layout), rank, std::move(pieces), parts_slab_bytes});
 }
 
-void StoredPayload::free(actors::ClientId client, uint32_t slab_id) {
-  slabs_->free(client, slab_id);
+void StoredPayload::free(Rank rank, uint32_t slab_id, const AttemptKey& key) {
+  slabs_->free(rank, slab_id, key);
+}
+
+void StoredPayload::parts_copied(PartsCopied copied) {
+  slabs_->parts_copied(std::move(copied));
 }
 
 actors::OperationRunner& StoredPayload::runner(size_t node, bool has_catalog) {

@@ -25,6 +25,7 @@
 #include "local/messages/messages.h"
 #include "shoal/layout.h"
 #include "sim/bytes/memory_file_system.h"
+#include "sim/cluster/part_writes.h"
 #include "storage/files/local_storage.h"
 #include "storage/retention/marks.h"
 
@@ -55,10 +56,14 @@ class StoredPayload {
   void begin_generation();
   // The storage loses power and starts again. What was not synced is lost or kept, as the seed decides.
   void lose_power(uint64_t seed);
-  // A trainer has staged this save. Its slab holds these pieces until free() is called.
+  // A trainer has staged this save, or offers it again by a later connection. The slab of that connection
+  // holds these pieces until free() is called for the save. `parts_slab_bytes`: the save is staged in parts,
+  // through a slab of this size; 0: it is not.
   void stage(actors::ClientId client, uint32_t slab_id, const AttemptKey& key, LayoutPtr layout, Rank rank,
-             SharedVector<local::StagedPiece> pieces);
-  void free(actors::ClientId client, uint32_t slab_id);
+             SharedVector<local::StagedPiece> pieces, uint64_t parts_slab_bytes = 0);
+  void free(Rank rank, uint32_t slab_id, const AttemptKey& key);
+  // The next operation that carry_out() gets writes in parts, of which this became.
+  void parts_copied(PartsCopied copied);
 
   // Carries the operation out and returns its result. `counted`: the result of CountedRoot. `counted_bytes`:
   // the size in bytes that CountedRoot expects, if the operation creates an object.

@@ -71,6 +71,14 @@ VirtualCluster::VirtualCluster(EventHeap& events, const Profile& profile, uint64
       job_(std::move(job)),
       nodes_(job_.ranks_of_node.size()) {
   if (job_.root && !job_.read_only) epoch_ = root_->claim_epoch(job_.generation, "node0");
+  if (job_.parts_slab_bytes != 0) {
+    part_writes_.emplace(
+        events_, job_.parts_slab_bytes,
+        [this](actors::ClientId client, local::PartRequest wanted) {
+          to_client(client, std::make_shared<const local::LocalMessage>(std::move(wanted)));
+        },
+        [this](size_t node, std::function<void()> act) { when_it_runs(node, std::move(act)); });
+  }
   for (size_t index = 0; index < nodes_.size(); ++index) {
     make_roles(index, epoch_, index == 0);
     session_owners_.push_back(static_cast<uint32_t>(index));
@@ -178,9 +186,24 @@ void VirtualCluster::send_from_client(size_t node, actors::ClientId client,
   events_.schedule(
       begins_at + profile_.cpu.local_latency_ns,
       [this, node, client, report = std::move(report)]() mutable {
+        if (part_writes_ && takes_for_parts(node, client, *report)) return;
         offer(node, std::nullopt, actors::event::FromClient{client, std::move(report)});
       },
       &nodes_[node]);
+}
+
+bool VirtualCluster::takes_for_parts(size_t node, actors::ClientId client,
+                                     const local::LocalMessage& message) {
+  if (!nodes_[node].alive) return false;
+  if (std::holds_alternative<local::Attach>(message)) part_writes_->client_attached(node, client);
+  const auto* part = std::get_if<local::PartStaged>(&message);
+  if (part != nullptr) part_writes_->answered(node, client, *part);
+  return part != nullptr;
+}
+
+void VirtualCluster::when_it_runs(size_t node, std::function<void()> act) {
+  if (nodes_[node].stalled_until <= events_.now()) return act();
+  events_.schedule(nodes_[node].stalled_until, std::move(act));
 }
 
 void VirtualCluster::attach(size_t node, Rank rank, actors::ClientId client) {
@@ -369,7 +392,7 @@ void VirtualCluster::carry_out(size_t index, actors::RoleKind role, actors::Effe
             send_between(index, to, effect.message, bytes);
           },
           [&](actors::effect::ToRole& effect) { offer(index, effect.to, std::move(effect.event)); },
-          [&](actors::effect::ToClient& effect) { to_client(effect); },
+          [&](actors::effect::ToClient& effect) { to_client(effect.client, std::move(effect.message)); },
           [&](const actors::effect::SetTimer& effect) { set_timer(index, role, effect); },
           [&](const actors::effect::CancelTimer& effect) {
             std::erase_if(nodes_[index].timers, [&](const Timer& timer) {
@@ -393,11 +416,11 @@ void VirtualCluster::carry_out(size_t index, actors::RoleKind role, actors::Effe
       any);
 }
 
-void VirtualCluster::to_client(actors::effect::ToClient& effect) {
-  const void* touches = state_of_client_ ? state_of_client_(effect.client) : nullptr;
+void VirtualCluster::to_client(actors::ClientId client, std::shared_ptr<const local::LocalMessage> message) {
+  const void* touches = state_of_client_ ? state_of_client_(client) : nullptr;
   events_.schedule(
       events_.now() + profile_.cpu.local_latency_ns,
-      [this, client = effect.client, message = std::move(effect.message)] {
+      [this, client, message = std::move(message)] {
         if (client == this->client(rank_of(client))) to_client_(client, passed(*message));
       },
       touches);
@@ -525,6 +548,9 @@ void VirtualCluster::start_operation(size_t index, actors::RoleKind role, actors
     running->fails = hazards_.try_operation(index, start.operation, events_.now());
     running->work = work_of(index, start.operation);
     const auto* write = std::get_if<actors::operation::WriteShard>(&start.operation);
+    if (write != nullptr && write->in_parts && !write->data.empty()) {
+      running->in_parts = std::make_unique<WriteInParts>(WriteInParts{*write, {}, {}});
+    }
     const auto lost = write == nullptr ? std::nullopt : hazards_.lost_write(index, events_.now());
     if (lost) lose_write(*running, *write, *lost);
   } else {
@@ -614,8 +640,50 @@ void VirtualCluster::begin_operation(Running* running) {
     *operation = actors::Operation();
     waiting_operations_.give_back(operation);
   }
+  if (running->in_parts) return begin_in_parts(running);
   storage_.run(index, running->work.prefix, std::move(running->work.steps),
                [this, running] { end_operation(running); });
+}
+
+// The bytes of the parts are stored one part at a time, and the header with what follows.
+void VirtualCluster::begin_in_parts(Running* running) {
+  StorageSteps& steps = running->work.steps;
+  const auto bytes = std::ranges::find(steps, StorageStep::Kind::write, &StorageStep::kind);
+  SHOAL_CHECK(bytes != steps.end() && part_writes_);
+  for (const actors::SlabRange& range : running->in_parts->write.data.vector()) bytes->count -= range.bytes;
+  running->in_parts->after.assign(bytes, steps.end());
+  steps.erase(bytes, steps.end());
+  storage_.run(running->node, running->work.prefix, std::move(steps), [this, running] {
+    if (!lives(running->life)) return end_operation(running);
+    store_parts(running);
+  });
+}
+
+void VirtualCluster::store_parts(Running* running) {
+  part_writes_->begin(
+      running->node, running->in_parts->write,
+      [this, running](uint64_t bytes, std::function<void()> stored) {
+        storage_.run(running->node, running->work.prefix, {{StorageStep::Kind::write, bytes}},
+                     std::move(stored));
+      },
+      [this, running](const PartsCopied& copied) {
+        running->in_parts->copied = copied;
+        if (!copied.why.ok()) return end_operation(running);
+        storage_.run(running->node, running->work.prefix, std::move(running->in_parts->after),
+                     [this, running] { end_operation(running); });
+      });
+}
+
+Result<actors::OperationResult> VirtualCluster::end_in_parts(Running& running) {
+  const actors::operation::WriteShard& write = running.in_parts->write;
+  const PartsCopied& copied = running.in_parts->copied;
+  if (payload_ != nullptr) payload_->parts_copied(copied);
+  if (copied.why.ok()) return running.work.finish();
+  const Status fails =
+      copied.why.with_context("rank " + std::to_string(write.rank) + " cannot write " +
+                              shard_file_name(write.rank, write.file) + " of " + to_string(write.key));
+  if (payload_ == nullptr) return fails;
+  return payload_->carry_out(running.node, is_coordinator(running.node), write, fails, 0);
 }
 
 void VirtualCluster::end_operation(Running* running) {
@@ -633,9 +701,10 @@ void VirtualCluster::end_operation(Running* running) {
   } else {
     const Status& fails = running->fails;
     if (!fails.ok()) abandon(running->id, is_small && fails.code() == Code::io, running->work);
-    offer(index, running->role,
-          actors::event::OperationDone{
-              running->id, fails.ok() ? running->work.finish() : Result<actors::OperationResult>(fails)});
+    Result<actors::OperationResult> result = !fails.ok()         ? Result<actors::OperationResult>(fails)
+                                             : running->in_parts ? end_in_parts(*running)
+                                                                 : running->work.finish();
+    offer(index, running->role, actors::event::OperationDone{running->id, std::move(result)});
   }
   Threads& mine = threads_of(*running);
   if (running->writes && is_alive) {

@@ -13,12 +13,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "actors/operation_traits.h"
 #include "sim/basics/pool.h"
 #include "sim/cluster/client_ids.h"
 #include "sim/cluster/counted_root.h"
+#include "sim/cluster/part_writes.h"
 #include "sim/cluster/run_start.h"
 #include "sim/cluster/shared_plans.h"
 #include "sim/cluster/stored_payload.h"
@@ -85,6 +87,8 @@ class VirtualCluster {
     std::shared_ptr<CountedRoot> root = nullptr;
     // The job only reads `root`. Its generation is its number under readers/.
     bool read_only = false;
+    // Of each slab through which trainers stage saves in parts; 0: they stage none so.
+    uint64_t parts_slab_bytes = 0;
   };
   VirtualCluster(EventHeap& events, const Profile& profile, uint64_t seed, Job job);
   ~VirtualCluster();
@@ -226,6 +230,11 @@ class VirtualCluster {
     uint64_t wire_bytes = 0;
     Input* next = nullptr;  // next in its Line
   };
+  struct WriteInParts {
+    actors::operation::WriteShard write;
+    StorageSteps after;  // the last part
+    PartsCopied copied;
+  };
   struct Running {  // an operation from its start to its end
     size_t node = 0;
     Life life = 0;
@@ -239,6 +248,7 @@ class VirtualCluster {
     // The operation until it runs. Bulk operations, whose description is long, have `work` instead.
     actors::Operation* operation = nullptr;
     CountedRoot::Work work;
+    std::unique_ptr<WriteInParts> in_parts;
     Status fails;
     Running* next = nullptr;  // next in its Line
     bool is_bulk() const { return threads == actors::ThreadClass::bulk; }
@@ -364,7 +374,10 @@ class VirtualCluster {
   void leave(size_t node, Answers& answers);
   void note(size_t node, actors::RoleKind role, const Input& input);
   void carry_out(size_t node, actors::RoleKind role, actors::Effect& any, uint64_t bytes);
-  void to_client(actors::effect::ToClient& effect);
+  void to_client(actors::ClientId client, std::shared_ptr<const local::LocalMessage> message);
+  // True: no role needs it.
+  bool takes_for_parts(size_t node, actors::ClientId client, const local::LocalMessage& message);
+  void when_it_runs(size_t node, std::function<void()> act);
   template <class Message>
   Message passed(const Message& message);
   void send(size_t node, const actors::effect::Send& send, uint64_t bytes);
@@ -386,6 +399,9 @@ class VirtualCluster {
   void lose_write(Running& running, const actors::operation::WriteShard& write, Hazards::LostWrite how);
   CountedRoot::Work measure_writes(size_t node, const actors::operation::MeasureWrites& measure) const;
   void begin_operation(Running* running);
+  void begin_in_parts(Running* running);
+  void store_parts(Running* running);
+  Result<actors::OperationResult> end_in_parts(Running& running);
   void end_operation(Running* running);
   Threads& threads_of(const Running& running) {
     Node& node = nodes_[running.node];
@@ -440,6 +456,7 @@ class VirtualCluster {
   std::map<Life, Stopping> stopping_;
   std::optional<Undrained> undrained_;
   std::unique_ptr<RunStart> run_start_;
+  std::optional<PartWrites> part_writes_;
   uint64_t marks_made_ = 0;                      // by operators
   std::map<Rank, uint32_t> broken_connections_;  // of living trainers
   std::vector<uint32_t> session_owners_;         // by session id minus kFirstPeerNode

@@ -8,6 +8,8 @@
 #include <limits>
 #include <string_view>
 
+#include "sim/basics/integer_math.h"
+
 namespace shoal::sim {
 
 namespace {
@@ -17,13 +19,14 @@ enum class Cause : uint8_t {
   host_lost,   // each host that it names was away from the coordinator for long
   disk_fails,  // the disk of the named host failed
   disk_full,
-  file_lost,  // a disk has lost a shard
-  hangs,      // a disk makes no progress
-  rank_left,  // the named rank has left before it staged the save
-  closed,     // the named rank has closed its Checkpointer
-  dropped,    // a node of the named rank has ended that had dropped its bytes
-  stopping,   // the node of the named rank's host was requested to stop
-  later_run,  // another run has taken over the root
+  file_lost,      // a disk has lost a shard
+  hangs,          // a disk makes no progress
+  left_in_parts,  // the connection of the named rank ended before all parts of the save were copied
+  rank_left,      // the named rank has left before it staged the save
+  closed,         // the named rank has closed its Checkpointer
+  dropped,        // a node of the named rank has ended that had dropped its bytes
+  stopping,       // the node of the named rank's host was requested to stop
+  later_run,      // another run has taken over the root
   replicas_differ,
   silence,  // something that was awaited did not come in time
 };
@@ -36,6 +39,7 @@ constexpr std::array kRules = {
     Rule{"the disk fails", Cause::disk_fails},
     Rule{"the disk is full", Cause::disk_full},
     Rule{"replicas differ", Cause::replicas_differ},
+    Rule{"while it staged in parts", Cause::left_in_parts},
     Rule{"has taken over the root", Cause::later_run},
     Rule{"it was still undecided when a later load began", Cause::silence},
     Rule{"it lost the coordinator", Cause::host_lost},
@@ -80,9 +84,6 @@ std::vector<uint64_t> numbers_after(std::string_view text, std::string_view word
   return numbers;
 }
 
-actors::TimeNs nanoseconds(uint64_t ms) {
-  return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
-}
 actors::TimeNs begins(const Failure& failure) {
   return nanoseconds(failure.at_ms) + static_cast<actors::TimeNs>(failure.at_ns);
 }
@@ -195,6 +196,14 @@ bool AbortCauses::has_left(const Aborted& aborted, Rank rank) const {
   });
 }
 
+bool AbortCauses::loses_connection(const Aborted& aborted, Rank rank) const {
+  return std::ranges::any_of(facts_.failures, [&](const Failure& failure) {
+    const bool breaks_it = is_leave(failure, facts_.host_lost) || failure.kind == Failure::Kind::reconnects ||
+                           failure.kind == Failure::Kind::reopens;
+    return breaks_it && reaches_rank(failure, rank) && is_in_time(failure, aborted, kReconnected);
+  });
+}
+
 bool AbortCauses::is_disturbed(const Aborted& aborted) const {
   return std::ranges::any_of(facts_.failures, [&](const Failure& failure) {
     return !excuses_nothing(failure.kind) && failure.kind != Failure::Kind::flips &&
@@ -253,6 +262,10 @@ std::string AbortCauses::doubt(const Aborted& aborted) const {
       }
       break;
     }
+    case Cause::left_in_parts:
+      is_explained = std::ranges::any_of(
+          ranks, [&](uint64_t rank) { return loses_connection(aborted, static_cast<Rank>(rank)); });
+      break;
     case Cause::stopping:
       is_explained = happened(aborted, Failure::Kind::stops);
       break;

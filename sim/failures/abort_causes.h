@@ -45,6 +45,7 @@ class AbortCauses {
   bool fails_disk(const Aborted& aborted, size_t host, bool is_full) const;
   bool is_disturbed(const Aborted& aborted) const;
   bool has_left(const Aborted& aborted, Rank rank) const;
+  bool loses_connection(const Aborted& aborted, Rank rank) const;
   bool happened(const Aborted& aborted, Failure::Kind kind) const;
 
   const Facts facts_;

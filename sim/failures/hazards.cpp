@@ -3,16 +3,9 @@
 #include <algorithm>
 
 #include "actors/operation_traits.h"
+#include "sim/basics/integer_math.h"
 
 namespace shoal::sim {
-
-namespace {
-
-actors::TimeNs nanoseconds(uint64_t ms) {
-  return static_cast<actors::TimeNs>(ms) * actors::kMillisecond;
-}
-
-}  // namespace
 
 void Hazards::begin(const Failure& failure, actors::TimeNs now) {
   const Active active{failure, now, now + nanoseconds(failure.for_ms)};

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/rank_names.h"
-#include "sim/cluster/counted_trainers.h"
 #include "transport/transport.h"
 
 namespace shoal::sim {
@@ -211,9 +210,10 @@ void Oracles::sent(actors::TimeNs now, size_t from, size_t to, uint64_t bytes) {
 }
 
 void Oracles::slabs(actors::TimeNs now, Rank rank, uint32_t in_use) {
-  if (in_use <= kSimulatedSlabs) return;
-  violated("bounds", now,
-           fmt::format("rank {} uses {} slabs of {}", rank, static_cast<int32_t>(in_use), kSimulatedSlabs));
+  if (in_use <= facts_.max_in_flight) return;
+  violated(
+      "bounds", now,
+      fmt::format("rank {} uses {} slabs of {}", rank, static_cast<int32_t>(in_use), facts_.max_in_flight));
 }
 
 void Oracles::slab_unmapped(actors::TimeNs now, size_t node, Rank rank) {

@@ -91,6 +91,7 @@ class Oracles {
     // deadline.
     actors::TimeNs prompt_deadline = 0;
     actors::TimeNs recovered = std::numeric_limits<actors::TimeNs>::max();
+    uint32_t max_in_flight = 2;                     // the slabs of a rank
     bool loses_only_trainers = false;               // other failures only take time
     std::function<bool(uint32_t save)> all_staged;  // whether every rank has staged the save
     bool needs_no_abort = false;  // every rank takes part in every save, and no outage is long

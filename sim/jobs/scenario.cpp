@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "actors/node/clients/staging_budget.h"
 #include "base/edit_distance.h"
 #include "sim/basics/toml_tree.h"
 #include "sim/failures/failure_draws.h"
@@ -102,6 +103,9 @@ Status parse_numbers(const TomlTable& parsed, Scenario* filled) {
   SHOAL_RETURN_IF_ERROR(number("keep_every", &scenario.keep_every, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("later_mesh_from", &scenario.later_mesh_from, 0, kMaxSimulatedSaves));
   SHOAL_RETURN_IF_ERROR(number("later_mesh_stages", &scenario.later_mesh_stages, 0, kMaxSimulatedRanks));
+  SHOAL_RETURN_IF_ERROR(number("max_in_flight", &scenario.max_in_flight, 1, kMaxSavesInFlightOfARank));
+  SHOAL_RETURN_IF_ERROR(number("slab_bytes", &scenario.slab_bytes, 0, local::kMaxSlabBytes));
+  SHOAL_RETURN_IF_ERROR(number("parts_permille", &scenario.parts_permille, 0, 1000));
   SHOAL_RETURN_IF_ERROR(number("max_direct_nodes", &scenario.max_direct_nodes, 1, actors::kMaxDirectNodes));
   if (const auto* entry = parsed.find("max_direct_nodes")) {
     scenario.max_direct_nodes_place = parsed.place(entry->line);
@@ -291,6 +295,12 @@ Status check_payload(const Scenario& scenario, const Model& model) {
                     ranks, kMaxFullRanks));
   }
   return check_full_payload(model, *resolve_mesh(scenario, model), scenario.mode, scenario.saves);
+}
+
+uint64_t Scenario::parts_slab_bytes() const {
+  if (slab_bytes == 0) return 0;
+  const uint64_t granted = slab_bytes / actors::kLeastPartSlabBytes * actors::kLeastPartSlabBytes;
+  return std::clamp(granted, actors::kLeastPartSlabBytes, actors::kMostPartSlabBytes);
 }
 
 uint32_t Scenario::most_ranks() const {
@@ -496,6 +506,20 @@ std::string arrival_skew_text(const Scenario& scenario) {
   return us % 1000 == 0 ? fmt::to_string(us / 1000) : fmt::format("{}.{:03}", us / 1000, us % 1000);
 }
 
+namespace {
+
+template <class Number, class Quoted>
+void print_restart_keys(const Scenario& scenario, const Number& number, const Quoted& quoted) {
+  if (scenario.max_restarts != 0) number("max_restarts", scenario.max_restarts);
+  if (scenario.detect_ms != kDefaultDetectMs) number("detect_ms", scenario.detect_ms);
+  if (scenario.restart_after_ms != kDefaultRestartAfterMs)
+    number("restart_after_ms", scenario.restart_after_ms);
+  if (scenario.restart_ranks != 0) number("restart_ranks", scenario.restart_ranks);
+  quoted("restart_mesh", scenario.restart_mesh);
+}
+
+}  // namespace
+
 std::string scenario_text(const Scenario& scenario) {
   std::string text;
   auto number = [&](std::string_view key, uint64_t value) { text += fmt::format("{} = {}\n", key, value); };
@@ -520,6 +544,9 @@ std::string scenario_text(const Scenario& scenario) {
   number("interval_ms", scenario.interval_ms);
   number("arrival_skew_ms", scenario.arrival_skew_ms);
   if (scenario.arrival_skew_us != 0) number("arrival_skew_us", scenario.arrival_skew_us);
+  if (scenario.max_in_flight != kDefaultSavesInFlight) number("max_in_flight", scenario.max_in_flight);
+  if (scenario.slab_bytes != 0) number("slab_bytes", scenario.slab_bytes);
+  if (scenario.parts_permille != 1000) number("parts_permille", scenario.parts_permille);
   if (scenario.loads != 0) number("loads", scenario.loads);
   if (scenario.load_ranks != 0) number("load_ranks", scenario.load_ranks);
   quoted("load_mesh", scenario.load_mesh);
@@ -528,12 +555,7 @@ std::string scenario_text(const Scenario& scenario) {
   if (scenario.load_fallback != LoadFallback::none) {
     quoted("load_fallback", kFallbacks[static_cast<size_t>(scenario.load_fallback)]);
   }
-  if (scenario.max_restarts != 0) number("max_restarts", scenario.max_restarts);
-  if (scenario.detect_ms != kDefaultDetectMs) number("detect_ms", scenario.detect_ms);
-  if (scenario.restart_after_ms != kDefaultRestartAfterMs)
-    number("restart_after_ms", scenario.restart_after_ms);
-  if (scenario.restart_ranks != 0) number("restart_ranks", scenario.restart_ranks);
-  quoted("restart_mesh", scenario.restart_mesh);
+  print_restart_keys(scenario, number, quoted);
   if (scenario.readers != 0) number("readers", scenario.readers);
   if (scenario.keep_last != 0) number("keep_last", scenario.keep_last);
   if (scenario.keep_every != 0) number("keep_every", scenario.keep_every);
@@ -662,6 +684,9 @@ Status set_value(Scenario& scenario, std::string_view key, std::string_view text
   if (key == "arrival_skew_us") return number(&scenario.arrival_skew_us, 0, kMostUs);
   if (key == "keep_last") return number(&scenario.keep_last, 0, kMaxSimulatedSaves);
   if (key == "keep_every") return number(&scenario.keep_every, 0, kMaxSimulatedSaves);
+  if (key == "max_in_flight") return number(&scenario.max_in_flight, 1, kMaxSavesInFlightOfARank);
+  if (key == "slab_bytes") return number(&scenario.slab_bytes, 0, local::kMaxSlabBytes);
+  if (key == "parts_permille") return number(&scenario.parts_permille, 0, 1000);
   if (key == "seed") return number(&scenario.seed, 0, std::numeric_limits<int64_t>::max());
   if (key == "max_direct_nodes") {
     scenario.max_direct_nodes_place = {};
@@ -757,7 +782,10 @@ std::span<const std::string_view> scenario_keys() {
                                                "replica_check",
                                                "objects",
                                                "node_start",
-                                               "close_when"};
+                                               "close_when",
+                                               "max_in_flight",
+                                               "slab_bytes",
+                                               "parts_permille"};
   return kKeys;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/node/links/relay_tree.h"
+#include "local/messages/messages.h"
 #include "shoal/load_times.h"
 #include "shoal/passed_over.h"
 #include "shoal/save_plan.h"
@@ -30,6 +31,8 @@ inline constexpr uint32_t kMaxSimulatedObjects = 1000;
 inline constexpr uint32_t kMaxSimulatedReads = 1000;  // after each save
 inline constexpr uint32_t kMaxSimulatedReaders = 100;
 inline constexpr uint32_t kMaxSimulatedRestarts = 1000;
+inline constexpr uint32_t kDefaultSavesInFlight = 2;  // CheckpointerOptions::max_in_flight
+inline constexpr uint32_t kMaxSavesInFlightOfARank = local::kMaxSlabsPerClient - 1;
 // As `shoal plan` assumes them.
 inline constexpr uint64_t kDefaultDetectMs = 60'000, kDefaultRestartAfterMs = 300'000;
 // The maximum time from the begin of a save to the begin of the next one, and to its own end: one virtual
@@ -67,6 +70,12 @@ struct Scenario {
   uint64_t interval_ms = 60'000;  // training time between two saves
   uint64_t arrival_skew_ms = 0;   // each rank calls save up to this much later, drawn again for each save
   uint64_t arrival_skew_us = 0;   // added to arrival_skew_ms
+  uint32_t max_in_flight = kDefaultSavesInFlight;  // CheckpointerOptions::max_in_flight
+  // The memory that a rank has for each save: it stages one with more bytes in parts. 0: enough for all.
+  uint64_t slab_bytes = 0;
+  // Of such saves, those that are staged in parts, drawn for each rank and save; for the others memory is
+  // found.
+  uint32_t parts_permille = 1000;
   uint32_t max_direct_nodes = actors::kDefaultDirectNodes;  // further nodes use relays
   TomlPlace max_direct_nodes_place;
   uint32_t loads = 0;       // number of times that the job restarts and loads after the last save
@@ -107,6 +116,8 @@ struct Scenario {
   std::vector<Failure> failures;  // failures listed in a scenario file
   // Rules for drawn failures in addition (sim/failures/failure_draws.h); key `failures`
   std::string failure_draws;
+  // Of the slab through which parts pass, as a node would grant it; 0: no rank stages in parts.
+  uint64_t parts_slab_bytes() const;
   uint32_t hosts() const { return (ranks + ranks_per_host - 1) / ranks_per_host; }
   uint32_t most_ranks() const;  // of the job and of the runs that follow when it starts again
   uint32_t most_hosts() const { return (most_ranks() + ranks_per_host - 1) / ranks_per_host; }

@@ -218,7 +218,7 @@ JobCosts costs_of(const MeasuredCosts& measured, Saver saver) {
   // The wait for a decision is of Shoal's protocol. Every other saver, also a synchronous one of the same
   // times, leaves files of a save that did not end, and a new run ignores them.
   if (saver != Saver::shoal) costs.loads_after_save.clear();
-  costs.saves_in_flight = saver == Saver::shoal ? kSimulatedSlabs : 1;
+  costs.saves_in_flight = saver == Saver::shoal ? kDefaultSavesInFlight : 1;
   costs.outlives_trainers = saver == Saver::shoal;
   return costs;
 }

@@ -116,7 +116,7 @@ TEST(AScenario, IsReadBackWithAllOfItsKeys) {
   const std::string text =
       "ranks = 24\nranks_per_host = 2\nmesh = \"dp=24\"\nmodel = \"gpt2\"\nmode = \"collective\"\nsaves = 1\n"
       "profile = \"nvme\"\ninterval_ms = 8\narrival_skew_ms = 9\narrival_skew_us = 12\nseed = 10\n"
-      "unit_bytes = 4096\n"
+      "unit_bytes = 4096\nmax_in_flight = 3\nslab_bytes = 65536\nparts_permille = 300\n"
       "max_direct_nodes = 11\nkeep_last = 2\noptimizer = \"none\"\nloads = 2\n"
       "load_ranks = 12\nload_mesh = \"dp=12\"\nlater_mesh = \"dp=12,tp=2\"\nlater_mesh_from = 3\nreads = 4\n"
       "later_mesh_stages = 1\n"

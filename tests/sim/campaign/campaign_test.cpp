@@ -133,6 +133,39 @@ TEST(Swarm, HasRanksThatWriteSeveralFiles) {
   EXPECT_GT(further_files, 10u);
 }
 
+TEST(Swarm, HasJobsThatStageInPartsAndJobsWithOtherNumbersOfSlabs) {
+  constexpr uint64_t kSeeds = 400;
+  size_t in_parts = 0, of_several_parts = 0, other_slabs = 0;
+  SwarmLimits limits;
+  limits.most_failures = 0;
+  AimCounts counts;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const auto drawn = draw_case(seed, limits, profile_of, &counts);
+    ASSERT_TRUE(drawn.ok()) << drawn.status().to_string();
+    other_slabs += drawn->max_in_flight != kDefaultSavesInFlight;
+    if (drawn->slab_bytes == 0) continue;
+    uint64_t most_bytes = 0;
+    SimulationListeners listeners;
+    listeners.operation = [&](actors::TimeNs, size_t, const actors::Operation& operation) {
+      const auto* write = std::get_if<actors::operation::WriteShard>(&operation);
+      if (write == nullptr || !write->in_parts) return;
+      uint64_t bytes = 0;
+      for (const actors::SlabRange& range : write->data.vector()) bytes += range.bytes;
+      most_bytes = std::max(most_bytes, bytes);
+    };
+    const auto report = simulate(*drawn, profile_of(drawn->profile), listeners);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_FALSE(report->violation.has_value()) << report->violation->what;
+    in_parts += most_bytes != 0;
+    of_several_parts += most_bytes > drawn->parts_slab_bytes() / 2;
+  }
+  EXPECT_GT(in_parts, kSeeds / 10);
+  EXPECT_LT(in_parts, kSeeds / 5);
+  EXPECT_GT(of_several_parts, 0u);
+  EXPECT_GT(other_slabs, kSeeds / 4);
+  EXPECT_LT(other_slabs, kSeeds / 2);
+}
+
 TEST(AimedFailures, FitTheEventsThatTheyAreAimedAt) {
   AimCounts counts;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
