@@ -935,7 +935,9 @@ class JobRun {
   }
 
   void end_job() {
-    if (job_end_) trainers_->close_all();
+    if (!job_end_) return;
+    trainers_->close_all();
+    job_end_->end_empty();
   }
   bool nodes_have_ended() const { return !job_end_ || job_end_->done(); }
 
@@ -1325,7 +1327,12 @@ class JobRuns {
     run_while([] { return true; }, failures_end_ + kSaveMarginMs * actors::kMillisecond);
     current().end_job();
     const auto stops = [this] { return current().checks().stops(); };
-    run_while([&] { return !current().nodes_have_ended() && !stops(); }, events_.now() + kLongestSave);
+    // A coordinator without a launcher waits for the nodes of the others.
+    const actors::TimeNs most =
+        2 *
+        (static_cast<actors::TimeNs>(current().cluster().timeouts().node_deadline_ms) * actors::kMillisecond +
+         kLongestRelease);
+    run_while([&] { return !current().nodes_have_ended() && !stops(); }, events_.now() + most);
   }
 
   // Runs on until no trainer reads any more.

@@ -12,16 +12,29 @@ constexpr const char* kExited = "exit status 0";  // as `shoal launch` reports i
 
 }  // namespace
 
-void JobEnd::closed(Rank rank) {
-  const size_t node = rank / ranks_per_host_;
+bool JobEnd::has_trainers(size_t node) const {
   const Rank first = static_cast<Rank>(node) * ranks_per_host_;
   const Rank last = std::min(first + ranks_per_host_, trainers_.ranks());
-  cluster_.end_trainer(node, rank, kExited);
-  for (Rank other = first; other < last; ++other) {
-    if (trainers_.alive(other) && !trainers_.has_closed(other)) return;
+  for (Rank rank = first; rank < last; ++rank) {
+    if (trainers_.alive(rank) && !trainers_.has_closed(rank)) return true;
   }
-  if (!cluster_.serves(node)) return;
-  ending_.insert(node);
+  return false;
+}
+
+void JobEnd::closed(Rank rank) {
+  const size_t node = rank / ranks_per_host_;
+  cluster_.end_trainer(node, rank, kExited);
+  if (!has_trainers(node)) begin(node);
+}
+
+void JobEnd::end_empty() {
+  for (size_t node = 0; node * ranks_per_host_ < trainers_.ranks(); ++node) {
+    if (!has_trainers(node)) begin(node);
+  }
+}
+
+void JobEnd::begin(size_t node) {
+  if (!cluster_.serves(node) || !ending_.insert(node).second) return;
   if (!cluster_.has_launcher()) return end_when_idle(node);
   events_.schedule(events_.now() + kLookNs, [this, node] { end(node); });
 }

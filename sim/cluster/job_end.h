@@ -18,10 +18,13 @@ class JobEnd {
       : events_(events), cluster_(cluster), trainers_(trainers), ranks_per_host_(ranks_per_host) {}
 
   void closed(Rank rank);  // the trainer of this rank has closed its Checkpointer
+  void end_empty();        // also the nodes all of whose trainers are dead end now
   // The process of each node whose trainers have all closed has ended.
   bool done() const { return ending_.empty(); }
 
  private:
+  bool has_trainers(size_t node) const;  // that live and have not closed
+  void begin(size_t node);
   void end(size_t node);
   void end_when_idle(size_t node);
 
