@@ -48,6 +48,8 @@ constexpr std::array kRules = {
     Rule{"its trainer closed its Checkpointer", Cause::closed},
     Rule{"before it staged this save", Cause::rank_left},
     Rule{"dropped what this rank had staged", Cause::dropped},
+    Rule{"did not attach to the new node of its host", Cause::rank_left},
+    Rule{"was stopped while the coordinator could not be reached", Cause::silence},
     Rule{" is lost", Cause::host_lost},
     Rule{" are lost", Cause::host_lost},
     Rule{"were reported", Cause::file_lost},
