@@ -181,7 +181,8 @@ void ShardWriter::looked_at_set(TimeNs now, const AttemptKey& key, bool was_merg
   } else if (is_permanent(why)) {
     return fail(now, key, std::nullopt, why, out);
   }
-  if (save.set.is_last && was_merged && !save.is_deciding()) return leave_rank_local(key, out);
+  const bool is_last = save.set.is_last && was_merged && !save.set.must_look_again;
+  if (is_last && !save.is_deciding()) return leave_rank_local(key, out);
   look_at_set_again(now, key, save, took, out);
 }
 
@@ -310,10 +311,11 @@ std::optional<std::string> ShardWriter::why_hopeless(const std::vector<uint64_t>
          human_seconds(config_.timeouts.host_lost_ms / 1e3);
 }
 
-// The node of rank 0 looks once more, because the set may have become complete since its last look.
+// The node of rank 0 looks once more, because the set may have become complete since its last look. So does a
+// node that the coordinator has asked to merge the set: that of rank 0 may have ended.
 void ShardWriter::leave_after_last_look(TimeNs now, const AttemptKey& key, EffectWriter& out) {
   NodeSave& save = saves_.at(key);
-  if (!save.ranks.contains(0)) return leave_rank_local(key, out);
+  if (!save.ranks.contains(0) && !save.set.is_complete) return leave_rank_local(key, out);
   if (std::exchange(save.set.is_last, true)) return;
   base::rare_path<"rank-local: looks at a set for the last time before its node stops">();
   look_at_set_now(now, key, save, out);

@@ -1240,6 +1240,45 @@ TEST_F(ARankLocalShardWriter, ThatStopsWaitsForALookThatMayFindTheSetComplete) {
   EXPECT_TRUE(role_.drained);
 }
 
+// Regression: the look had begun before the last manifest was published, and the save stayed undecided.
+TEST_F(ARankLocalShardWriter, ThatStopsLooksOnceMoreAfterALookThatWasUnderWay) {
+  const TimeNs patience = TimeNs{Timeouts{}.drain_patience_ms} * kMillisecond;
+  publish_rank_local(5);  // the look begins
+  close(0);
+  role_.handle(event::Drain{});
+  role_.pass(2 * patience);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(
+      Status(Code::not_found, "the manifest of rank 1 of 2 is missing")));
+  EXPECT_FALSE(role_.drained);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(deleted({1, 5, 1})));
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_TRUE(role_.drained);
+}
+
+// Regression: only the node of rank 0 waited, and that node may have ended before.
+TEST_F(ARankLocalShardWriter, ThatStopsWaitsForTheLookAtASetThatTheCoordinatorCallsComplete) {
+  const TimeNs patience = TimeNs{Timeouts{}.drain_patience_ms} * kMillisecond;
+  close(0);
+  attach(1);
+  world_known();
+  options_.mode = SaveMode::rank_local;
+  options_.dedupe = Dedupe::none;
+  role_.handle(event::WorldKnown{world_, options_, Rank{1}});
+  stage(5, 1);
+  while (role_.answer<operation::WriteShard>(OperationResult(storage::WrittenShard{}))) {
+  }
+  ASSERT_TRUE(role_.answer<operation::PublishRankManifest>(OperationResult(operation::Done{})));
+  role_.receive(kCoordinatorNode, RoleKind::coordinator, wire::ManifestsPublished{{1, 5, 1}, 2, 2});
+  ASSERT_TRUE(role_.answer<operation::ReadDecision>(Status(Code::not_found, "no decision")));
+  close(1);
+  role_.handle(event::Drain{});
+  role_.pass(2 * patience);
+  EXPECT_FALSE(role_.drained);
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(deleted({1, 5, 1})));
+  root_answers(deleted({1, 5, 1}));
+  EXPECT_TRUE(role_.drained);
+}
+
 TEST_F(ARankLocalShardWriter, ThatStopsLeavesASetThatItsLastLookFindsIncomplete) {
   const TimeNs patience = TimeNs{Timeouts{}.drain_patience_ms} * kMillisecond;
   const Status incomplete(Code::not_found, "the manifest of rank 1 of 2 is missing");
@@ -1248,7 +1287,8 @@ TEST_F(ARankLocalShardWriter, ThatStopsLeavesASetThatItsLastLookFindsIncomplete)
   role_.handle(event::Drain{});
   ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(incomplete));
   EXPECT_FALSE(role_.drained);
-  role_.pass(patience);
+  role_.pass(patience);  // meanwhile another look begins
+  ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(incomplete));
   ASSERT_TRUE(role_.answer<operation::CompleteRankLocal>(incomplete));
   EXPECT_TRUE(role_.drained);
   EXPECT_EQ(role_.started<operation::PublishDecision>(), 0u);
