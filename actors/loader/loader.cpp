@@ -206,9 +206,13 @@ void Loader::refuse(ClientId client, uint32_t request_id, Status why, EffectWrit
 
 void Loader::read_metadata(ClientId client, uint32_t request_id, const AttemptKey& key, EffectWriter& out) {
   operations_.start(operation::ReadDecision{key}, out,
-                    [client, request_id, key](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
+                    [=, this](TimeNs, Result<DecisionPtr> decision, EffectWriter& then_out) {
                       if (decision.status().code() == Code::not_found) {
-                        return refuse(client, request_id, lost_decision(key, decision.status()), then_out);
+                        return explain_lost_decision(
+                            key, decision.status(), false, then_out,
+                            [client, request_id](TimeNs, const Status& why, EffectWriter& last_out) {
+                              refuse(client, request_id, why, last_out);
+                            });
                       }
                       if (!decision.ok()) return refuse(client, request_id, decision.status(), then_out);
                       if (!(*decision)->committed()) {
@@ -344,19 +348,17 @@ Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, LoadT
 // --- what to read ---
 
 // `shoal gc` removes the folders of deleted checkpoints.
-void Loader::explain_lost_decision(const LoadRef& ref, const AttemptKey& key, const Status& why,
-                                   EffectWriter& out) {
+void Loader::explain_lost_decision(const AttemptKey& key, const Status& why, bool is_latest,
+                                   EffectWriter& out, Explained then) {
+  const bool chooses_next = is_latest && config_.read_only;
   operations_.start(
       operation::InspectAttempt{key}, out,
-      [this, ref, key, why](TimeNs now, Result<storage::AttemptInfo> info, EffectWriter& then_out) {
-        const Load* load = find(ref);
-        if (load == nullptr) return;
-        if (info.status().code() != Code::not_found) {
-          return fail(now, ref.key, lost_decision(key, why), then_out);
-        }
+      [key, why, is_latest, chooses_next, then = std::move(then)](
+          TimeNs now, Result<storage::AttemptInfo> info, EffectWriter& then_out) {
+        if (info.status().code() != Code::not_found) return then(now, lost_decision(key, why), then_out);
         base::rare_path<"loader: the folder of the chosen checkpoint is gone">();
         const storage::Tombstone gone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)};
-        fail(now, ref.key, no_longer_committed(key, gone, load->request.latest, config_.read_only), then_out);
+        then(now, no_longer_committed(key, gone, is_latest, chooses_next), then_out);
       });
 }
 
@@ -368,7 +370,11 @@ void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& ke
         const Load* load = find(ref);
         if (load == nullptr) return;
         if (decision.status().code() == Code::not_found) {
-          return explain_lost_decision(ref, key, decision.status(), then_out);
+          return explain_lost_decision(
+              key, decision.status(), load->request.latest, then_out,
+              [this, ref](TimeNs then_now, const Status& why, EffectWriter& last_out) {
+                if (find(ref) != nullptr) fail(then_now, ref.key, why, last_out);
+              });
         }
         if (!decision.ok()) return fail(now, ref.key, decision.status(), then_out);
         if (!(*decision)->committed()) {

@@ -89,9 +89,11 @@ class Loader final : public Role {
 
   // --- what to read ---
   void read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out);
-  // Fails a load that has chosen an attempt whose decision does not exist any more: it was deleted, or is
-  // lost.
-  void explain_lost_decision(const LoadRef& ref, const AttemptKey& key, const Status& why, EffectWriter& out);
+  using Explained = std::function<void(TimeNs, const Status&, EffectWriter&)>;
+  // For an attempt that was chosen, and whose decision does not exist any more: it was deleted, or is lost.
+  // `is_latest`: by a load of the latest.
+  void explain_lost_decision(const AttemptKey& key, const Status& why, bool is_latest, EffectWriter& out,
+                             Explained then);
   void decode(const LoadKey& id, const std::shared_ptr<const storage::Decision>& encoded, EffectWriter& out);
   void begin(TimeNs now, const LoadKey& id, std::shared_ptr<StoredCheckpoint> fresh, EffectWriter& out);
   void read_all(TimeNs now, const LoadKey& id, std::shared_ptr<const ReadPlan> plan, EffectWriter& out);

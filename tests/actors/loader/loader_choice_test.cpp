@@ -403,7 +403,21 @@ TEST_F(LoaderChoice, OfWhatIsTheLatestIsNotThatThereIsNoneWhenADecisionVanishes)
   finish_listing({{kCommitted, State::committed}});
   expect<operation::ReadDecision>();
   finish(Status(Code::not_found, "no such file"));
+  expect<operation::InspectAttempt>();
+  finish(OperationResult(storage::AttemptInfo()));
   EXPECT_EQ(notified().code(), Code::corrupt);
+}
+
+TEST_F(LoaderChoice, OfWhatIsTheLatestIsNotCorruptIfItWasDeletedWithItsFolderMeanwhile) {
+  loader_.starts.clear();
+  loader_.from_client(kClient, local::Latest{2});
+  finish_listing({{kCommitted, State::committed}});
+  expect<operation::ReadDecision>();
+  finish(Status(Code::not_found, "no such folder"));
+  expect<operation::InspectAttempt>();
+  finish(Status(Code::not_found, "no such folder"));
+  EXPECT_EQ(notified().code(), Code::unavailable);
+  EXPECT_THAT(notified().message(), HasSubstr("was deleted after this load chose it"));
 }
 
 TEST_F(LoaderChoice, ListsCheckpointsForWhoeverAsks) {
