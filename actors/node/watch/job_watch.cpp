@@ -66,13 +66,11 @@ local::JobStatus JobWatch::ask(std::chrono::milliseconds patience) {
     return alone(is_closed ? "the node is stopping"
                            : fmt::format("the coordinator did not answer within {} ms", patience.count()));
   }
-  if (coordinates) {
-    const auto newest = newest_;
-    lock.unlock();
-    return with_age(*newest);
-  }
+  // The coordinator here may have retired meanwhile: then the next one has sent its table, perhaps the first.
+  const auto newest = coordinates && (coordinates_ || received_.empty()) ? newest_ : nullptr;
   const Bytes received = received_;
   lock.unlock();
+  if (newest != nullptr) return with_age(*newest);
   auto status = local::decode_job_status(received);
   if (status.ok()) return std::move(*status);
   return alone("the answer of the coordinator is malformed: " + status.status().message());

@@ -291,6 +291,20 @@ TEST(JobWatch, ANodeWhoseCoordinatorHasRetiredAsksTheNextOne) {
   EXPECT_EQ(sent[0].first, kCoordinatorNode);
 }
 
+// Regression: the node crashed if its coordinator retired before the first table was made.
+TEST(JobWatch, WhoAskedBeforeTheCoordinatorRetiredIsShownTheTableOfTheNextOne) {
+  WatchedNode node("a", true);
+  node.watch().peer_up(kB, named("b:1"));
+  auto answer = std::async(std::launch::async, [&] { return node.watch().ask(std::chrono::minutes(1)); });
+  while (node.take_sent().empty()) node.watch().tick();
+  node.watch().retired();
+  node.watch().peer_up(kCoordinatorNode, named("c:1"));
+  local::JobStatus table;
+  table.hosts_count = 7;
+  node.watch().job_status_received(local::encode_job_status(table));
+  EXPECT_EQ(answer.get().hosts_count, 7u);
+}
+
 TEST(JobWatch, ANodeAnswersTheCoordinatorOnItsNextTick) {
   WatchedNode node("b", false);
   node.watch().peer_up(kCoordinatorNode, named("a:1"));
