@@ -333,7 +333,10 @@ Result<NodeLink> attach_to_node(NodeFinder& finder, const CheckpointerOptions& o
       return in_use(options, served_another);
     }
     // A node that is stopping reports that, or closes the connection. After its end the next node can serve.
-    const bool may_follow = failed.code() == Code::unavailable && (options.start_node || !is_refused);
+    const bool is_ending = failed.code() == Code::unavailable && (options.start_node || !is_refused);
+    // A node gives up a client that was suspended before it sent Attach.
+    const bool was_late = failed.code() == Code::deadline_exceeded && is_refused;
+    const bool may_follow = is_ending || was_late;
     if (!may_follow || Clock::now() >= deadline) return failed;
     if (options.keep_waiting && !options.keep_waiting()) return failed.with_context("interrupted");
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - Clock::now()));

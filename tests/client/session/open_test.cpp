@@ -173,6 +173,22 @@ TEST(Open, IsInterruptedWhileItsNodeDoesNotAnswer) {
   EXPECT_EQ(opening.get().code(), Code::busy);
 }
 
+// Regression: a trainer that was suspended between its connection and its Attach failed to open.
+TEST(Open, TriesAgainWhereANodeWaitedForItsAttachInVain) {
+  TemporaryRoot root;
+  FakeNode node(root.path());
+  const CheckpointerOptions options = options_of_two_ranks(root.path());
+  auto opening = std::async(std::launch::async, [&] { return Checkpointer::open(options).status(); });
+  node.accept();
+  (void)node.expect<local::Attach>();
+  node.send(local::Failed{Status(Code::deadline_exceeded, "the client sent no Attach in time")});
+  node.accept();
+  (void)node.expect<local::Attach>();
+  node.send(local::Attached{3, FakeNode::kPid});
+  const Status opened = opening.get();
+  EXPECT_TRUE(opened.ok()) << opened.to_string();
+}
+
 TEST(Open, TriesAgainWhereANodeWasJustEnding) {
   TemporaryRoot root;
   FakeNode node(root.path());
