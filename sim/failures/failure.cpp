@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLatestMs = int64_t{366} * 24 * 3600 * 1000;
 constexpr int64_t kNsOfAMs = 1'000'000;
-constexpr int64_t kMostHosts = int64_t{1} << 20;
+constexpr int64_t kMostHosts = kMaxFailureHosts;
 constexpr int64_t kMostFactor = 1'000'000;
 constexpr int64_t kMostCheckpoints = 1000;
 constexpr int64_t kLastPart = 2;

@@ -23,7 +23,8 @@
 
 namespace shoal::sim {
 
-inline constexpr size_t kMaxFailures = 100'000;  // per scenario, including drawn failures
+inline constexpr size_t kMaxFailures = 100'000;         // per scenario, including drawn failures
+inline constexpr uint32_t kMaxFailureHosts = 1u << 22;  // and ranks, that a failure may name
 inline constexpr uint32_t kPermille = 1000;
 
 struct Failure {

@@ -25,6 +25,7 @@
 namespace shoal::sim {
 
 inline constexpr uint32_t kMaxSimulatedRanks = 1u << 22;
+static_assert(kMaxSimulatedRanks <= kMaxFailureHosts);
 inline constexpr uint32_t kMaxSimulatedSaves = 1000;
 inline constexpr uint32_t kMaxSimulatedLoads = 100;
 inline constexpr uint32_t kMaxSimulatedObjects = 1000;

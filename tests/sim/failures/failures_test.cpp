@@ -53,6 +53,12 @@ TEST(Failures, AreReadBackAsTheyArePrinted) {
   }
 }
 
+TEST(Failures, MayNameAnyRankThatCanBeSimulated) {
+  const auto last = parsed(
+      "[[failure]]\nat_ms = 3\nkind = \"ends\"\nrank = " + std::to_string(kMaxSimulatedRanks - 1) + "\n");
+  EXPECT_TRUE(last.ok()) << last.status().to_string();
+}
+
 TEST(Failures, AreRefusedByFileLineAndReason) {
   auto refusal = [](const std::string& text) { return parsed("[[failure]]\n" + text).status().message(); };
   EXPECT_THAT(refusal("at_ms = 3\nhost = 1\nkind = \"melts\"\n"),
