@@ -91,7 +91,6 @@ bool is_link(Kind kind) {
 }  // namespace
 
 bool is_for_closed_trainers(Failure::Kind kind) {
-  using Kind = Failure::Kind;
   const bool ends_processes = loses_trainers(kind) || kind == Kind::restarts || kind == Kind::coordinates ||
                               kind == Kind::stops || kind == Kind::job_restarts;
   // A reopened Checkpointer, another process of a rank, and a warning that the root does not keep.

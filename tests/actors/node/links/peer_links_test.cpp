@@ -152,8 +152,8 @@ TEST(PeerLinks, ComeAgainToACoordinatorThatIsNotReadyAlsoOnceTheyServe) {
   links.on_peer_up(101, identity_in_epoch(1));
   links.on_peer_lost(101, kGone);  // its node starts again
   const auto connect_again = [&](size_t connects) {
-    while (transport.connects.size() < connects) {
-      links.look_for_coordinator();
+    while (node.transport.connects.size() < connects) {
+      node.links.look_for_coordinator();
       std::this_thread::yield();
     }
   };
