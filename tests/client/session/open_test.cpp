@@ -95,7 +95,8 @@ TEST(Open, StartsANodeThatWritesItsLog) {
 TEST(Open, SaysWhatANodeLoggedThatDidNotServe) {
   TemporaryRoot root;
   CheckpointerOptions options = options_in(root);
-  options.attach_timeout = std::chrono::milliseconds(500);
+  options.attach_timeout =
+      std::chrono::milliseconds(2'000);  // in which the program runs, on a busy machine too
   std::ofstream(local::node_paths(root.path())->log_file) << "a line of an earlier run\n";
   options.node_program = root.folder() + "/program";
   std::ofstream(options.node_program)
@@ -105,6 +106,7 @@ TEST(Open, SaysWhatANodeLoggedThatDidNotServe) {
   EXPECT_EQ(status.code(), Code::unavailable);
   EXPECT_THAT(status.message(), HasSubstr("ends with \"it needs a token\""));
   options.start_node = false;
+  options.attach_timeout = std::chrono::milliseconds(500);
   EXPECT_THAT(Checkpointer::open(options).status().message(), HasSubstr("has no new line"));
 }
 
