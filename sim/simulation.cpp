@@ -1353,9 +1353,7 @@ class JobRuns {
 
   // Runs on until no load holds a checkpoint any more, if nothing prevents that.
   void end_leases() {
-    const bool is_possible = std::ranges::all_of(
-        scenario_.failures, [](const Failure& failure) { return excuses_nothing(failure.kind); });
-    if (!is_possible || (scenario_.reads == 0 && scenario_.readers == 0)) return;
+    if (has_disturbance(scenario_) || (scenario_.reads == 0 && scenario_.readers == 0)) return;
     const auto held = [this] { return current().cluster().counted_root().leases(); };
     run_while([&] { return held() != 0; }, events_.now() + kLongestRelease);
     if (held() == 0) return;

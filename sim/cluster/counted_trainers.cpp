@@ -383,7 +383,7 @@ void CountedTrainers::forget_rank(Rank rank) {
 
 bool CountedTrainers::has_living(size_t node) const {
   for (Rank rank = 0; rank < job_.ranks; ++rank) {
-    if (node_of(rank) == node && trainers_[rank].alive) return true;
+    if (node_of(rank) == node && trainers_[rank].alive && !trainers_[rank].has_closed) return true;
   }
   return false;
 }

@@ -139,7 +139,7 @@ class CountedTrainers {
   bool alive(Rank rank) const { return trainers_[rank].alive; }
   bool is_attached(Rank rank) const { return trainers_[rank].is_attached; }
   uint32_t ranks() const { return job_.ranks; }
-  bool has_living(size_t node) const;
+  bool has_living(size_t node) const;  // trainers that live and have not closed their Checkpointers
   // Every living rank has received the decision of every save.
   bool done() const { return decided_ == uint64_t{living_} * job_.saves; }
   // The number of saves, counted from the first one, whose decision every living rank has received.

@@ -1,7 +1,5 @@
 #include "sim/cluster/job_end.h"
 
-#include <algorithm>
-
 namespace shoal::sim {
 
 namespace {
@@ -12,24 +10,15 @@ constexpr const char* kExited = "exit status 0";  // as `shoal launch` reports i
 
 }  // namespace
 
-bool JobEnd::has_trainers(size_t node) const {
-  const Rank first = static_cast<Rank>(node) * ranks_per_host_;
-  const Rank last = std::min(first + ranks_per_host_, trainers_.ranks());
-  for (Rank rank = first; rank < last; ++rank) {
-    if (trainers_.alive(rank) && !trainers_.has_closed(rank)) return true;
-  }
-  return false;
-}
-
 void JobEnd::closed(Rank rank) {
   const size_t node = rank / ranks_per_host_;
   cluster_.end_trainer(node, rank, kExited);
-  if (!has_trainers(node)) begin(node);
+  if (!trainers_.has_living(node)) begin(node);
 }
 
 void JobEnd::end_empty() {
   for (size_t node = 0; node * ranks_per_host_ < trainers_.ranks(); ++node) {
-    if (!has_trainers(node)) begin(node);
+    if (!trainers_.has_living(node)) begin(node);
   }
 }
 

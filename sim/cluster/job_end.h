@@ -23,7 +23,6 @@ class JobEnd {
   bool done() const { return ending_.empty(); }
 
  private:
-  bool has_trainers(size_t node) const;  // that live and have not closed
   void begin(size_t node);
   void end(size_t node);
   void end_when_idle(size_t node);

@@ -137,59 +137,42 @@ Status set_planners(std::string_view text, Scenario* scenario) {
   return ok_status();
 }
 
-constexpr std::array<std::string_view, 3> kReplicaChecks = {"off", "warn", "abort"};  // by ReplicaCheck
+// Sets an enum whose values have these names, in its order.
+template <class Enum, size_t N>
+Status set_named(std::string_view key, const std::array<std::string_view, N>& names, std::string_view text,
+                 Enum* into) {
+  const auto found = std::ranges::find(names, text);
+  if (found == names.end()) {
+    return bad(fmt::format("{} must be {} or {}, not '{}'", key,
+                           fmt::join(names.begin(), names.end() - 1, ", "), names.back(), text));
+  }
+  *into = static_cast<Enum>(found - names.begin());
+  return ok_status();
+}
 
+constexpr std::array<std::string_view, 3> kReplicaChecks = {"off", "warn", "abort"};
 Status set_replica_check(std::string_view text, Scenario* scenario) {
-  const auto found = std::ranges::find(kReplicaChecks, text);
-  if (found == kReplicaChecks.end()) {
-    return bad(fmt::format("replica_check must be off, warn or abort, not '{}'", text));
-  }
-  scenario->replica_check = static_cast<ReplicaCheck>(found - kReplicaChecks.begin());
-  return ok_status();
+  return set_named("replica_check", kReplicaChecks, text, &scenario->replica_check);
 }
 
-constexpr std::array<std::string_view, 2> kFallbacks = {"none", "previous"};  // by LoadFallback
-
+constexpr std::array<std::string_view, 2> kFallbacks = {"none", "previous"};
 Status set_load_fallback(std::string_view text, Scenario* scenario) {
-  const auto found = std::ranges::find(kFallbacks, text);
-  if (found == kFallbacks.end()) {
-    return bad(fmt::format("load_fallback must be none or previous, not '{}'", text));
-  }
-  scenario->load_fallback = static_cast<LoadFallback>(found - kFallbacks.begin());
-  return ok_status();
+  return set_named("load_fallback", kFallbacks, text, &scenario->load_fallback);
 }
 
-constexpr std::array<std::string_view, 3> kDedupes = {"balanced", "lowest-rank", "none"};  // by Dedupe
-
+constexpr std::array<std::string_view, 3> kDedupes = {"balanced", "lowest-rank", "none"};
 Status set_dedupe(std::string_view text, Scenario* scenario) {
-  const auto found = std::ranges::find(kDedupes, text);
-  if (found == kDedupes.end()) {
-    return bad(fmt::format("dedupe must be balanced, lowest-rank or none, not '{}'", text));
-  }
-  scenario->dedupe = static_cast<Dedupe>(found - kDedupes.begin());
-  return ok_status();
+  return set_named("dedupe", kDedupes, text, &scenario->dedupe);
 }
 
-constexpr std::array<std::string_view, 2> kNodeStarts = {"launcher", "trainers"};  // by NodeStart
-
+constexpr std::array<std::string_view, 2> kNodeStarts = {"launcher", "trainers"};
 Status set_node_start(std::string_view text, Scenario* scenario) {
-  const auto found = std::ranges::find(kNodeStarts, text);
-  if (found == kNodeStarts.end()) {
-    return bad(fmt::format("node_start must be launcher or trainers, not '{}'", text));
-  }
-  scenario->node_start = static_cast<NodeStart>(found - kNodeStarts.begin());
-  return ok_status();
+  return set_named("node_start", kNodeStarts, text, &scenario->node_start);
 }
 
-constexpr std::array<std::string_view, 3> kCloseWhens = {"never", "decided", "written"};  // by CloseWhen
-
+constexpr std::array<std::string_view, 3> kCloseWhens = {"never", "decided", "written"};
 Status set_close_when(std::string_view text, Scenario* scenario) {
-  const auto found = std::ranges::find(kCloseWhens, text);
-  if (found == kCloseWhens.end()) {
-    return bad(fmt::format("close_when must be never, decided or written, not '{}'", text));
-  }
-  scenario->close_when = static_cast<CloseWhen>(found - kCloseWhens.begin());
-  return ok_status();
+  return set_named("close_when", kCloseWhens, text, &scenario->close_when);
 }
 
 std::string_view replica_check_name(ReplicaCheck check) {
@@ -215,30 +198,18 @@ Status parse_names(const TomlTable& parsed, Scenario* into) {
     return parsed.error(line_of(parsed, "payload"), "payload must be counted or full, not '" + payload + "'");
   }
   scenario.payload = *payload_of_name(payload);
-  SHOAL_ASSIGN_OR_RETURN(const std::string planners, parsed.text("planners", kNoPlanners));
-  if (Status known = set_planners(planners, &scenario); !known.ok()) {
-    return parsed.error(line_of(parsed, "planners"), known.message());
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::string check, parsed.text("replica_check", "off"));
-  if (Status known = set_replica_check(check, &scenario); !known.ok()) {
-    return parsed.error(line_of(parsed, "replica_check"), known.message());
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::string fallback, parsed.text("load_fallback", "none"));
-  if (Status known = set_load_fallback(fallback, &scenario); !known.ok()) {
-    return parsed.error(line_of(parsed, "load_fallback"), known.message());
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::string dedupe, parsed.text("dedupe", "balanced"));
-  if (Status known = set_dedupe(dedupe, &scenario); !known.ok()) {
-    return parsed.error(line_of(parsed, "dedupe"), known.message());
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::string start, parsed.text("node_start", "launcher"));
-  if (Status known = set_node_start(start, &scenario); !known.ok()) {
-    return parsed.error(line_of(parsed, "node_start"), known.message());
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::string close, parsed.text("close_when", "never"));
-  if (Status known = set_close_when(close, &scenario); !known.ok()) {
-    return parsed.error(line_of(parsed, "close_when"), known.message());
-  }
+  const auto read = [&](const char* key, std::string_view otherwise,
+                        Status (*set)(std::string_view, Scenario*)) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(const std::string text, parsed.text(key, std::string(otherwise)));
+    const Status known = set(text, &scenario);
+    return known.ok() ? known : parsed.error(line_of(parsed, key), known.message());
+  };
+  SHOAL_RETURN_IF_ERROR(read("planners", kNoPlanners, set_planners));
+  SHOAL_RETURN_IF_ERROR(read("replica_check", kReplicaChecks[0], set_replica_check));
+  SHOAL_RETURN_IF_ERROR(read("load_fallback", kFallbacks[0], set_load_fallback));
+  SHOAL_RETURN_IF_ERROR(read("dedupe", kDedupes[0], set_dedupe));
+  SHOAL_RETURN_IF_ERROR(read("node_start", kNodeStarts[0], set_node_start));
+  SHOAL_RETURN_IF_ERROR(read("close_when", kCloseWhens[0], set_close_when));
   return ok_status();
 }
 
