@@ -13,6 +13,7 @@ class Interrupts {
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
 
+  static constexpr int kExitStatus = 128;  // plus the number of the signal, as shells report it
   // The number of the recorded signal; 0: none. Any thread.
   static int signal_number();
 };

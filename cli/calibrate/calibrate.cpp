@@ -38,7 +38,6 @@ struct CalibrateOptions {
 
 using nlohmann::ordered_json;
 
-constexpr int kExitOfASignal = 128;
 constexpr const char* kSecretOnOneHost = "shoal calibrate";
 
 constexpr const char* kCalibrateFooter =
@@ -272,7 +271,8 @@ void add_calibrate_command(CLI::App& app, Command* chosen) {
               : calibrate(*options);
       if (done.ok()) return kExitOk;
       const int status = report_unusable(done);
-      return Interrupts::signal_number() != 0 ? kExitOfASignal + Interrupts::signal_number() : status;
+      return Interrupts::signal_number() != 0 ? Interrupts::kExitStatus + Interrupts::signal_number()
+                                              : status;
     };
   });
 }

@@ -180,8 +180,7 @@ void summarize(const std::vector<SpeedsOfOne>& speeds, const std::vector<std::st
                      {"together", to_json(each.together, each.together_bytes_per_s)}});
     out->report.push_back(fmt::format(
         "{}: {}/s and {:.0f} changes/s alone, {}/s and {:.0f} changes/s with all; a file is made in {} "
-        "alone, in {} "
-        "with all",
+        "alone, in {} with all",
         names[i], human_bytes(static_cast<uint64_t>(each.alone_bytes_per_s)), each.alone.changes_per_s,
         human_bytes(static_cast<uint64_t>(each.together_bytes_per_s)), each.together.changes_per_s,
         human_seconds(each.one_by_one_p50_s), human_seconds(each.together.create_p50_s)));

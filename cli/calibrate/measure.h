@@ -21,6 +21,11 @@ inline int64_t nanoseconds(double seconds) {
   return std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e9));
 }
 
+// Precondition: `sorted` is ascending and not empty.
+inline double quantile_of(const std::vector<double>& sorted, double part) {
+  return sorted[std::min(sorted.size() - 1, static_cast<size_t>(part * static_cast<double>(sorted.size())))];
+}
+
 // One number of a profile (sim/models/profile.h).
 struct MeasuredNumber {
   std::string key;  // "network.latency_ns"

@@ -79,9 +79,7 @@ Status look_up(const std::string& path) {
 struct Times {
   std::vector<double> each;  // seconds, sorted
   double total = 0;          // from the first begin to the last end
-  double quantile(double part) const {
-    return each[std::min(each.size() - 1, static_cast<size_t>(part * static_cast<double>(each.size())))];
-  }
+  double quantile(double part) const { return quantile_of(each, part); }
 };
 
 // Runs `act` for 0 to count - 1, over this number of threads.

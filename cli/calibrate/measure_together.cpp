@@ -99,10 +99,6 @@ class LoadThreads {
   std::vector<std::thread> threads_;
 };
 
-double quantile_of(const std::vector<double>& sorted, double part) {
-  return sorted[std::min(sorted.size() - 1, static_cast<size_t>(part * static_cast<double>(sorted.size())))];
-}
-
 // Writes, syncs and removes a file. Stops early if the load ends.
 Status write_and_remove(const std::string& path, ByteView block, uint64_t bytes,
                         const std::atomic<LoadPhase>& phase) {

@@ -55,7 +55,6 @@ constexpr const char* kDoctorFooter =
     "or SIGTERM.";
 
 constexpr int kExitFoundError = 1;
-constexpr int kExitOfSignal = 128;
 
 std::string line_of(const Finding& finding) {
   const std::string remedy = finding.remedy.empty() ? "" : "; " + finding.remedy;
@@ -188,7 +187,7 @@ int run_doctor(DoctorOptions options) {
   const Interrupts interrupts;
   if (!run_checks(options, *job, &report)) {
     report_unusable(Status(Code::aborted, "interrupted before all checks had run"));
-    return kExitOfSignal + Interrupts::signal_number();
+    return Interrupts::kExitStatus + Interrupts::signal_number();
   }
   if (options.json) {
     const bool is_alone = job->shape.hosts < 2 || !job->has_launcher;

@@ -327,7 +327,7 @@ int run_plan(const PlanOptions& options) {
   const Status done = run_cases(*cases, request, &result);
   if (const int signal = Interrupts::signal_number(); signal != 0) {
     report_unusable(Status(Code::aborted, "interrupted by a signal: there is no plan"));
-    return 128 + signal;
+    return Interrupts::kExitStatus + signal;
   }
   if (!done.ok()) {
     report_unusable(done);

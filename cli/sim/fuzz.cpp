@@ -541,7 +541,7 @@ int run_fuzz(const FuzzOptions& options) {
   }
   if (const int signal = Interrupts::signal_number(); signal != 0) {
     fmt::print(stderr, "shoal: interrupted after {} of {} seeds\n", tally.seeds, fuzzing.total());
-    return 128 + signal;
+    return Interrupts::kExitStatus + signal;
   }
   return fuzzing.found().empty() && differences.empty() ? kExitOk : kExitFailed;
 }

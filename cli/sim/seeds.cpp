@@ -194,7 +194,7 @@ int run_seeds(const std::vector<SweepPoint>& points, const std::map<std::string,
   if (!campaign.failure().ok()) return report_unusable(campaign.failure());
   if (const int signal = Interrupts::signal_number(); signal != 0) {
     fmt::print(stderr, "shoal: interrupted after {} of {} seeds\n", campaign.ended(), campaign.total());
-    return 128 + signal;
+    return Interrupts::kExitStatus + signal;
   }
   return status;
 }

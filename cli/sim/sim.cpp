@@ -176,7 +176,7 @@ int run_sensitivity(const SimOptions& options, const sim::Scenario& scenario, co
   }
   if (const int signal = Interrupts::signal_number(); signal != 0) {
     fmt::print(stderr, "shoal: interrupted: {} assumed numbers were not varied\n", report->missing);
-    return 128 + signal;
+    return Interrupts::kExitStatus + signal;
   }
   return kExitOk;
 }
@@ -193,7 +193,7 @@ int interrupted(const SimulationRuns& runs, const std::vector<sim::SimulationRep
   if (!record.empty() && whole == 0) {
     fmt::print(stderr, "shoal: did not write {}: the simulation has not ended\n", record);
   }
-  return 128 + runs.interrupted_by;
+  return Interrupts::kExitStatus + runs.interrupted_by;
 }
 
 Status write_trace(const std::string& file, const sim::Trace& trace) {
@@ -430,8 +430,7 @@ void add_scenario_options(CLI::App* command, const std::shared_ptr<SimOptions>& 
         "trainers, as under torchrun");
   value("--close-when", "close_when", "WHEN",
         "When trainers close their Checkpointers, so that the nodes end: never (default), decided (every "
-        "save), "
-        "or written (all that the trainer has staged; it hears no outcome)");
+        "save), or written (all that the trainer has staged; it hears no outcome)");
   value("--saves", "saves", "N", "Number of saves, one after the other (2)");
   value("--later-mesh", "later_mesh", "SIZES", "Mesh from a later save on (the model's usual one)");
   value("--later-mesh-from", "later_mesh_from", "N",
