@@ -351,15 +351,16 @@ Loader::Loads::iterator Loader::end_load(TimeNs now, Loads::iterator load, LoadT
 void Loader::explain_lost_decision(const AttemptKey& key, const Status& why, bool is_latest,
                                    EffectWriter& out, Explained then) {
   const bool chooses_next = is_latest && config_.read_only;
-  operations_.start(
-      operation::InspectAttempt{key}, out,
-      [key, why, is_latest, chooses_next, then = std::move(then)](
-          TimeNs now, Result<storage::AttemptInfo> info, EffectWriter& then_out) {
-        if (info.status().code() != Code::not_found) return then(now, lost_decision(key, why), then_out);
-        base::rare_path<"loader: the folder of the chosen checkpoint is gone">();
-        const storage::Tombstone gone{storage::Tombstone::Reason::deleted, std::string(storage::kFolderGone)};
-        then(now, no_longer_committed(key, gone, is_latest, chooses_next), then_out);
-      });
+  operations_.start(operation::InspectAttempt{key}, out,
+                    [key, why, is_latest, chooses_next, then = std::move(then)](
+                        TimeNs now, Result<storage::AttemptInfo> info, EffectWriter& then_out) {
+                      if (info.status().code() != Code::not_found)
+                        return then(now, lost_decision(key, why), then_out);
+                      base::rare_path<"loader: the folder of the chosen checkpoint is gone">();
+                      const storage::Decision gone = storage::folder_gone(key, {});
+                      then(now, no_longer_committed(key, gone.tombstone(), is_latest, chooses_next),
+                           then_out);
+                    });
 }
 
 void Loader::read_decision(TimeNs begun, const LoadKey& id, const AttemptKey& key, EffectWriter& out) {
